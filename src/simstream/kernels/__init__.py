@@ -1,0 +1,1 @@
+"""Compiled kernels: pure functions on arrays, no Python objects, no I/O, no randomness."""
