@@ -1,9 +1,12 @@
-"""Choose an implementation by the type of its first argument, at compile time.
+"""How kernels are compiled, and how a kernel chooses an implementation for its components.
 
 Components of a kernel (an entry rule, a store, a row reader) are ``NamedTuple`` classes. A driver
 calls one function for all of them; numba resolves the call when it compiles the driver for given
 component types, so the choice costs nothing at run time, and the driver stays cacheable on disk.
 With ``NUMBA_DISABLE_JIT=1`` the very same implementations run as plain Python.
+
+Numba's disk cache notices a change of the driver's own file only. The tests therefore keep one cache
+per state of the sources (tests/conftest.py); after an upgrade all files are new, and so is the cache.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import types
+from numba import njit, types
 from numba.extending import overload
 
 
@@ -31,3 +34,13 @@ def by_component(implementations: dict[type, Callable[..., Any]]) -> Callable[..
 
     overload(function, strict=False)(choose)
     return function
+
+
+# Reordering a sum is allowed (it must vectorise); assumptions about NaN or infinity are not.
+_FASTMATH = {"reassoc", "contract"}
+
+#: Decorator of the functions Python calls: compiled once per machine, cached on disk.
+driver = njit(cache=True, nogil=True, fastmath=_FASTMATH)
+
+#: Decorator of the functions that drivers call.
+helper = njit(nogil=True, fastmath=_FASTMATH)

@@ -1,0 +1,352 @@
+"""A store for sparse rows: a dense block for frequent features, hash tables for the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .dispatch import driver, helper
+from .rules import is_dead, row_margin, row_update, shrink
+
+
+class HeadTail(NamedTuple):
+    """A dense block for the frequent features, and a hash table for each of the others.
+
+    Features are numbered from most to least frequent. Entries whose row and column are both in the
+    head live in the dense block. The other entries of a rare row live in that row's table, keyed by
+    column; those of a frequent row and a rare column in that column's table, keyed by row: a triplet
+    then opens few tables and finds in each many entries side by side. Table t (rows first, then
+    columns) owns the slots ``start[t] : start[t] + room[t]`` of one arena: open addressing, linear
+    probing, ``key`` = -1 for a free slot. Segments are cut from the arena's end (`arena_top`); what a
+    table leaves behind when it moves is reclaimed by `compact`. Where an entry lives never changes a
+    result, and neither does forgetting a dead entry.
+
+    The numbers of an entry lie side by side (u, then aux, then acc, as far as they are used): a cache
+    miss, which is what an entry costs, brings all of them.
+    """
+
+    head: np.ndarray  # (frequent rows, frequent columns, numbers)
+    tail: np.ndarray  # (slots, numbers)
+    start: np.ndarray
+    room: np.ndarray
+    used: np.ndarray
+    key: np.ndarray
+    arena_top: np.ndarray  # one number
+    n_rows: int
+    has_aux: bool
+    has_acc: bool
+
+
+# Passing a tuple of arrays to a function, or taking an array out of it, costs atomic reference counts:
+# the functions below that run once per triplet take whole stores; those inside the loops take arrays.
+
+
+@helper
+def _slot(key, first, room, column):
+    """Slot of the column in a row's segment, or minus one minus the free slot where it belongs."""
+    if room == 0:
+        return np.int64(-1)
+    hashed = (np.uint64(column) * np.uint64(2654435769)) & np.uint64(0xFFFFFFFF)
+    offset = np.int64((hashed * np.uint64(room)) >> np.uint64(32))
+    while True:
+        found = key[first + offset]
+        if found == column:
+            return first + offset
+        if found < 0:
+            return -1 - (first + offset)
+        offset += 1
+        if offset == room:
+            offset = 0
+
+
+@helper
+def _load(values, index, has_aux, has_acc, u, aux, acc):
+    """Copy the numbers at values[index] to contiguous arrays; a negative index is an absent entry."""
+    for k in range(len(index)):
+        u[k] = values[index[k], 0] if index[k] >= 0 else 0
+    if has_aux:
+        for k in range(len(index)):
+            aux[k] = values[index[k], 1] if index[k] >= 0 else 0
+    if has_acc:
+        last = values.shape[1] - 1
+        for k in range(len(index)):
+            acc[k] = values[index[k], last] if index[k] >= 0 else 0
+
+
+@helper
+def _save(values, index, has_aux, has_acc, u, aux, acc):
+    for k in range(len(index)):
+        values[index[k], 0] = u[k]
+    if has_aux:
+        for k in range(len(index)):
+            values[index[k], 1] = aux[k]
+    if has_acc:
+        last = values.shape[1] - 1
+        for k in range(len(index)):
+            values[index[k], last] = acc[k]
+
+
+@helper
+def _find_slots(key, first, room, labels, slots, begin, stride):
+    """Look every label up; return how many are missing."""
+    missing = 0
+    for k in range(len(labels)):
+        slot = _slot(key, first, room, labels[k])
+        slots[begin + k * stride] = slot
+        missing += slot < 0
+    return missing
+
+
+@helper
+def _diagonal_place(z_index, i):
+    """Place of column i in the sorted columns of z, or -1."""
+    low, high = 0, len(z_index)
+    while low < high:
+        middle = (low + high) // 2
+        if z_index[middle] < i:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(z_index) and z_index[low] == i else -1
+
+
+def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
+    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    has_aux = store.has_aux
+    x_index, z_index, z = scratch.x_index[:nx], scratch.z_index[:nz], scratch.z[:nz]
+    x_head = np.searchsorted(x_index, head.shape[0])
+    z_head = np.searchsorted(z_index, head.shape[1])
+    z_tail = nz - z_head
+
+    # Slots of all entries outside the head: z_tail for each frequent row, then nz for each rare row;
+    # at the end, how many each table lacks.
+    n_slots = x_head * z_tail + (nx - x_head) * nz
+    slots = np.empty(n_slots + z_tail + nx - x_head, np.int64)
+    for k in range(z_tail):
+        t = store.n_rows + z_index[z_head + k]
+        slots[n_slots + k] = _find_slots(
+            key, start[t], room[t], x_index[:x_head], slots, k, z_tail
+        )
+    for p in range(x_head, nx):
+        t = x_index[p]
+        slots[n_slots + z_tail + p - x_head] = _find_slots(
+            key, start[t], room[t], z_index, slots, x_head * z_tail + (p - x_head) * nz, 1
+        )
+
+    u, aux, acc = scratch.u[:nz], scratch.aux[: nz if has_aux else 0], scratch.acc[:0]
+    margin = 0.0
+    variance = 0.0
+    for p in range(nx):
+        i = x_index[p]
+        split, begin = _split_row(p, x_head, z_head, nz)
+        if split > 0:
+            _load(head[i], z_index[:split], has_aux, False, u, aux, acc)
+        if split < nz:
+            own = slots[begin : begin + nz - split]
+            _load(tail, own, has_aux, False, u[split:], aux[split:], acc)
+        d = _diagonal_place(z_index, i) if rule.off_diagonal else -1
+        s, v = row_margin(rule, u, aux, z, d, shift)
+        x = float(scratch.x[p])
+        margin += x * float(s)
+        variance += x * x * float(v)
+    return margin, variance, slots
+
+
+@helper
+def _split_row(p, x_head, z_head, nz):
+    """How many columns of z the p-th row of x has in the head, and where its slots begin."""
+    z_tail = nz - z_head
+    if p < x_head:
+        return z_head, p * z_tail
+    return 0, x_head * z_tail + (p - x_head) * nz
+
+
+def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, shift, weight):
+    """False if the arena has no room for the new entries: nothing has changed then."""
+    head, tail, has_aux, has_acc = store.head, store.tail, store.has_aux, store.has_acc
+    x_index, z_index, z = scratch.x_index[:nx], scratch.z_index[:nz], scratch.z[:nz]
+    x_head = np.searchsorted(x_index, head.shape[0])
+    z_head = np.searchsorted(z_index, head.shape[1])
+    z_tail = nz - z_head
+
+    missing = slots[x_head * z_tail + (nx - x_head) * nz :]
+    for k in range(z_tail):
+        t = store.n_rows + z_index[z_head + k]
+        if missing[k] > 0 and not _insert(
+            store, rule, t, missing[k], shift, x_index[:x_head], slots, k, z_tail
+        ):
+            return False
+    for p in range(x_head, nx):
+        lacks = missing[z_tail + p - x_head]
+        begin = x_head * z_tail + (p - x_head) * nz
+        if lacks > 0 and not _insert(
+            store, rule, x_index[p], lacks, shift, z_index, slots, begin, 1
+        ):
+            return False
+
+    u = scratch.u[:nz]
+    aux, acc = scratch.aux[: nz if has_aux else 0], scratch.acc[: nz if has_acc else 0]
+    for p in range(nx):
+        i = x_index[p]
+        split, begin = _split_row(p, x_head, z_head, nz)
+        own = slots[begin : begin + nz - split]
+        if split > 0:
+            _load(head[i], z_index[:split], has_aux, has_acc, u, aux, acc)
+        if split < nz:
+            _load(tail, own, has_aux, has_acc, u[split:], aux[split:], acc[split:])
+        d = _diagonal_place(z_index, i) if rule.off_diagonal else -1
+        row_update(rule, u, aux, acc, z, scratch.x[p], d, tau, shift, weight)
+        if split > 0:
+            _save(head[i], z_index[:split], has_aux, has_acc, u, aux, acc)
+        if split < nz:
+            _save(tail, own, has_aux, has_acc, u[split:], aux[split:], acc[split:])
+    return True
+
+
+@helper
+def _insert(store, rule, t, missing, shift, labels, slots, begin, stride):
+    """Give every label a slot in table t, moving the table to the arena's end if it is too small."""
+    start, room, used, key, tail = store.start, store.room, store.used, store.key, store.tail
+    if 4 * (used[t] + missing) > 3 * room[t]:
+        own = t if rule.off_diagonal and t < store.n_rows else -1
+        old_start, old_end = start[t], start[t] + room[t]
+        alive = 0
+        for slot in range(old_start, old_end):
+            alive += _survives(rule, own, key[slot], tail, slot, shift)
+        # Dead entries are left behind, but this very triplet may want some of them.
+        wanted = min(missing + used[t] - alive, len(labels))
+        new_room = 2 * (alive + wanted) + 2
+        new_start = store.arena_top[0]
+        if new_start + new_room > len(key):
+            return False
+        store.arena_top[0] = new_start + new_room
+        key[new_start : new_start + new_room] = -1
+        for slot in range(old_start, old_end):
+            if _survives(rule, own, key[slot], tail, slot, shift):
+                new = -1 - _slot(key, new_start, new_room, key[slot])
+                key[new] = key[slot]
+                _copy(tail, slot, tail, new)
+        start[t] = new_start
+        room[t] = new_room
+        used[t] = alive
+    for k in range(len(labels)):
+        slot = _slot(key, start[t], room[t], labels[k])
+        if slot < 0:
+            slot = -1 - slot
+            key[slot] = labels[k]
+            for q in range(tail.shape[1]):
+                tail[slot, q] = 0
+            used[t] += 1
+        slots[begin + k * stride] = slot
+    return True
+
+
+@helper
+def _survives(rule, own, key, values, n, shift):
+    """Whether values[n] is an entry worth keeping; `own` is the key of a diagonal kept apart."""
+    cut = values.dtype.type(0.0 if key == own else shift)
+    return key >= 0 and not is_dead(rule, values, n, cut)
+
+
+@helper
+def _copy(source, n, target, m):
+    for q in range(source.shape[1]):
+        target[m, q] = source[n, q]
+
+
+@driver
+def compact(rule, store, order, spare_key, spare, shift):
+    """Slide the tables' segments together in the order of their position, without dead entries.
+
+    The spare arrays hold one table at a time; a new segment never reaches past the old one.
+    """
+    start, room, used, key, tail = store.start, store.room, store.used, store.key, store.tail
+    top = 0
+    for o in range(len(order)):
+        t = order[o]
+        own = t if rule.off_diagonal and t < store.n_rows else -1
+        first, size = start[t], room[t]
+        alive = 0
+        for slot in range(first, first + size):
+            if _survives(rule, own, key[slot], tail, slot, shift):
+                spare_key[alive] = key[slot]
+                _copy(tail, slot, spare, alive)
+                alive += 1
+        if alive == used[t]:  # nothing to forget: the segment moves as it is
+            for k in range(size):
+                key[top + k] = key[first + k]
+                _copy(tail, first + k, tail, top + k)
+        else:
+            size = min(size, 2 * alive)
+            key[top : top + size] = -1
+            for k in range(alive):
+                slot = -1 - _slot(key, top, size, spare_key[k])
+                key[slot] = spare_key[k]
+                _copy(spare, k, tail, slot)
+        start[t] = top
+        room[t] = size
+        used[t] = alive
+        top += size
+    store.arena_top[0] = top
+
+
+@driver
+def copy_entries(rule, store, shift, end, indices, numbers):
+    """Write the live entries as CSR: those of row i go before ``end[i]``, from the last to the first.
+
+    With empty `indices` nothing is written, and ``end`` counts them (downwards).
+    """
+    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    writing = len(indices) > 0
+    for i in range(head.shape[0]):
+        row = head[i]
+        own = i if rule.off_diagonal else -1
+        for c in range(head.shape[1] - 1, -1, -1):
+            if _survives(rule, own, c, row, c, shift):
+                end[i] -= 1
+                if writing:
+                    indices[end[i]] = c
+                    _copy(row, c, numbers, end[i])
+    for t in range(len(start)):
+        own = t if rule.off_diagonal and t < store.n_rows else -1
+        for slot in range(start[t], start[t] + room[t]):
+            if _survives(rule, own, key[slot], tail, slot, shift):
+                i = t if t < store.n_rows else key[slot]
+                end[i] -= 1
+                if writing:
+                    indices[end[i]] = key[slot] if t < store.n_rows else t - store.n_rows
+                    _copy(tail, slot, numbers, end[i])
+
+
+@driver
+def fill_entries(store, indptr, indices, numbers):
+    """Put entries into an empty store whose tables already have room for them."""
+    head, start, room, key = store.head, store.start, store.room, store.key
+    for i in range(len(indptr) - 1):
+        for k in range(indptr[i], indptr[i + 1]):
+            c = indices[k]
+            if i < head.shape[0] and c < head.shape[1]:
+                _copy(numbers, k, head[i], c)
+            else:
+                t, label = (i, c) if i >= head.shape[0] else (store.n_rows + c, np.int32(i))
+                slot = -1 - _slot(key, start[t], room[t], label)
+                store.used[t] += 1
+                key[slot] = label
+                _copy(numbers, k, store.tail, slot)
+
+
+@driver
+def rebase(rule, store, shift):
+    """Write every entry as if the accumulated threshold started from zero now."""
+    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    cut = head.dtype.type(shift)
+    for i in range(head.shape[0]):
+        for c in range(head.shape[1]):
+            if not (rule.off_diagonal and c == i):
+                head[i, c, 0] = shrink(head[i, c, 0], cut)
+    for t in range(len(start)):
+        own = t if rule.off_diagonal and t < store.n_rows else -1
+        for slot in range(start[t], start[t] + room[t]):
+            if key[slot] >= 0 and key[slot] != own:
+                tail[slot, 0] = shrink(tail[slot, 0], cut)

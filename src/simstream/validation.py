@@ -1,0 +1,191 @@
+"""One check per kind of input. Every error says what is wrong, what was expected and what was given."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+class Items:
+    """Checked rows of features: a C-contiguous array or a CSR matrix with sorted, unique columns."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+        self._renumbered: tuple[np.ndarray, Any] | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        return sp.issparse(self.values)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    def rows(self, index: np.ndarray) -> Any:
+        return self.values[index]
+
+    def dense_rows(self, index: np.ndarray) -> np.ndarray:
+        rows = self.values[index]
+        return rows.toarray() if self.is_sparse else rows
+
+    def feature_counts(self) -> np.ndarray:
+        """In how many items each feature is not zero."""
+        if self.is_sparse:
+            return np.bincount(self.values.indices, minlength=self.shape[1])
+        return np.count_nonzero(self.values, axis=0)
+
+    def csr_in_order(self, order: np.ndarray | None) -> Any:
+        """The items as CSR with feature ``order[r]`` as column r; kept, because streams ask again."""
+        if order is None and self.is_sparse:
+            return self.values
+        if self._renumbered is None or self._renumbered[0] is not order:
+            csr = _canonical(sp.csr_matrix(self.values))
+            if order is not None:
+                csr = _canonical(csr[:, order])
+            self._renumbered = (order, csr)
+        return self._renumbered[1]
+
+
+def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items:
+    """Check rows of features: finite numbers, two dimensions, dense or CSR.
+
+    Parameters
+    ----------
+    values : array-like or CSR matrix of shape (n_items, n_features)
+    name : str
+        How errors call it.
+    dtype : None, "float32" or "float64"
+        None keeps float32 and turns every other type into float64.
+    """
+    if sp.issparse(values):
+        if values.format != "csr":
+            raise TypeError(
+                f"{name}: sparse input must be in CSR format, got {values.format.upper()}; "
+                "convert it with .tocsr()"
+            )
+        data = values.data
+    else:
+        values = _as_array(values, name)
+        if values.ndim != 2:
+            raise ValueError(
+                f"{name}: expected 2 dimensions (n_items, n_features), got shape {values.shape}"
+            )
+        data = values
+    if 0 in values.shape:
+        raise ValueError(f"{name}: expected at least one item and one feature, got {values.shape}")
+    if data.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: expected real numbers, got dtype {data.dtype}")
+    target = np.dtype(dtype) if dtype is not None else _float_type(data.dtype)
+    check_finite(data, name)
+    if sp.issparse(values):
+        return Items(_canonical(values, target))
+    return Items(np.ascontiguousarray(values, dtype=target))
+
+
+def check_finite(data: np.ndarray, name: str) -> None:
+    """Raise if there is a NaN or an infinity. A sum is one pass; look closer only if it is not finite."""
+    if data.dtype.kind != "f" or np.isfinite(data.sum(dtype=np.float64)):
+        return
+    bad = ~np.isfinite(data)
+    if bad.any():
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        where = f"at row {place[0]}, column {place[1]}" if len(place) == 2 else f"(value {place[0]})"
+        raise ValueError(
+            f"{name}: expected finite numbers, got {data[place]} {where} "
+            f"({int(bad.sum())} NaN or infinity in all)"
+        )
+
+
+def _as_array(values: Any, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected a rectangular array of numbers ({error})") from None
+    if array.dtype == object:
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name}: expected real numbers, got objects ({error})") from None
+    return array
+
+
+def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float32) if dtype == np.float32 else np.dtype(np.float64)
+
+
+def _canonical(csr: Any, dtype: Any = None) -> Any:
+    """CSR with sorted unique columns, int32 columns and int64 row pointers (one compiled form)."""
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    out = sp.csr_matrix(csr.shape, dtype=dtype or csr.dtype)
+    out.data = csr.data.astype(dtype or csr.dtype, copy=False)
+    out.indices = csr.indices.astype(np.int32, copy=False)
+    out.indptr = csr.indptr.astype(np.int64, copy=False)
+    out.has_canonical_format = True
+    return out
+
+
+def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> np.ndarray:
+    """Check an (n, len(sizes)) array of row numbers; column c must stay below sizes[c]."""
+    what = f"{'triplets' if len(sizes) == 3 else 'pairs'} of row numbers"
+    array = np.asarray(tuples)
+    if array.ndim != 2 or array.shape[1] != len(sizes):
+        raise ValueError(f"{what}: expected shape (n, {len(sizes)}), got {array.shape}")
+    if len(array) == 0:
+        raise ValueError(f"{what}: expected at least one, got none")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{what}: expected integers, got dtype {array.dtype}")
+    for column, (size, name) in enumerate(zip(sizes, names, strict=True)):
+        bad = np.flatnonzero((array[:, column] < 0) | (array[:, column] >= size))
+        if len(bad):
+            raise ValueError(
+                f"{what}: {name} of tuple {bad[0]} must be a row number from 0 to {size - 1}, "
+                f"got {array[bad[0], column]}"
+            )
+    if len(sizes) == 3:
+        same = np.flatnonzero(array[:, 1] == array[:, 2])
+        if len(same):
+            raise ValueError(
+                f"{what}: positive and negative of triplet {same[0]} are the same item "
+                f"({array[same[0], 1]}); expected two different items"
+            )
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def check_number(
+    name: str, value: Any, *, minimum: float = 0.0, exclusive: bool = True, finite: bool = True
+) -> float:
+    """Check a real parameter that must be above (or at least) a minimum."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a number, got {value!r}")
+    number = float(value)
+    too_small = number <= minimum if exclusive else number < minimum
+    if math.isnan(number) or too_small or (finite and math.isinf(number)):
+        sign = ">" if exclusive else ">="
+        raise ValueError(f"{name}: expected a number {sign} {minimum:g}, got {value!r}")
+    return number
+
+
+def check_integer(name: str, value: Any, *, minimum: int = 1) -> int:
+    """Check an integer parameter that must be at least a minimum."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected an integer, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name}: expected an integer >= {minimum}, got {value!r}")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+    """Check a parameter with a few legal values."""
+    if not any(value is c or (isinstance(value, str) and value == c) for c in choices):
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
