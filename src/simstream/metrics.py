@@ -1,15 +1,15 @@
 """How good is a similarity: ranking measures, k-NN classification, triplet accuracy, sparsity.
 
-A ranking measure takes queries with labels and a pool of items with labels, sorts the pool by
-decreasing score (ties: lower index first) and looks at where the items of the query's class ended up.
-With rel_j = 1 if the j-th ranked item is relevant and R the number of relevant items,
+A ranking measure sorts a pool of items by decreasing score for a query (ties: lower index first)
+and looks at where the relevant items, those of the query's class, ended up. With rel_j = 1 if the
+j-th ranked item is relevant and R the number of relevant items in the pool,
 
-    P@k     = (1/k) sum_{j<=k} rel_j             a pool smaller than k: the missing ones count 0
+    P@k      = (1/k) sum_{j<=k} rel_j              in a pool smaller than k the missing ones count 0
     recall@k = (1/R) sum_{j<=k} rel_j
-    AP      = (1/R) sum_j rel_j P@j
-    AP@k    = (1/min(k, R)) sum_{j<=k} rel_j P@j   normalizer="hits": divided by the hits among k
-    RR      = 1 / rank of the first relevant item
-    nDCG@k  = sum_{j<=k} rel_j / log2(1 + j), divided by its largest possible value
+    AP       = (1/R) sum_j rel_j P@j
+    AP@k     = (1/min(k, R)) sum_{j<=k} rel_j P@j   normalizer="hits": (1/number of hits among k)
+    RR       = 1 / rank of the first relevant item
+    nDCG@k   = sum_{j<=k} rel_j / log2(1 + j), divided by the largest value it can take
 
 averaged over the queries with R > 0. A model is anything with ``score_items(queries, items)`` that
 returns an (n_queries, n_items) array, higher = more similar, or a function that does the same.
@@ -17,13 +17,13 @@ returns an (n_queries, n_items) array, higher = more similar, or a function that
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+
+from .validation import check_choice, check_integer, check_items, check_number
 
 __all__ = [
     "knn_predict",
@@ -39,8 +39,7 @@ __all__ = [
     "triplet_accuracy",
 ]
 
-_CHUNK_SCORES = 2**23  # scores held at a time: 64 MB in float64
-_BLOCK_SCORES = 2**17  # scores one thread works on at a time: 1 MB, about a core's own cache
+_CHUNK = 2**23  # scores held at a time: 64 MB in float64
 
 
 def ranking_report(
@@ -53,14 +52,14 @@ def ranking_report(
     k: int | Sequence[int] = (1, 5, 10),
     normalizer: str = "relevant",
     chunk_size: int | None = None,
-) -> dict[str, float | int]:
+) -> dict[str, Any]:
     """Rank a pool of items for every query and report all ranking measures.
 
     Parameters
     ----------
     model : object
         Has ``score_items(queries, items) -> (n_queries, n_items)``, or is a function like it.
-    queries : (n_queries, d) array or sparse matrix
+    queries : (n_queries, d) array or CSR matrix
     query_labels : (n_queries,) array
         An item is relevant for a query if their labels are equal.
     items, item_labels : like `queries` and `query_labels`, optional
@@ -68,51 +67,46 @@ def ranking_report(
     k : int or sequence of int, default (1, 5, 10)
         Lengths of the list for P@k, mAP@k, recall@k and nDCG@k. May be empty.
     normalizer : {"relevant", "hits"}, default "relevant"
-        What mAP@k divides by: min(k, R), or the number of relevant items among the first k.
+        What AP@k divides by: min(k, R), or the number of relevant items among the first k.
     chunk_size : int, optional
-        Queries scored at a time; the default keeps their scores below 64 MB. Bounds memory, does
-        not change the result.
+        Queries scored at a time. Bounds the memory, does not change the result; by default the
+        scores held at a time stay below 64 MB.
 
     Returns
     -------
     dict
         ``mAP``, ``MRR``, ``nDCG``; for each k ``P@k``, ``mAP@k``, ``recall@k``, ``nDCG@k``;
-        ``random_P``, what P@k is on average for a random order; ``n_queries``, the number of
-        queries averaged, and ``n_left_out``, those for which nothing in the pool is relevant.
+        ``random_P``, the P@k expected of a random order; ``n_queries``, the number of queries
+        averaged, and ``n_left_out``, of those for which nothing in the pool is relevant.
 
     Examples
     --------
     >>> X = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.2, 0.8]])
-    >>> report = ranking_report(lambda queries, items: queries @ items.T, X, [0, 0, 1, 1], k=2)
+    >>> report = ranking_report(lambda q, x: q @ x.T, X, [0, 0, 1, 1], k=2)
     >>> report["mAP"], report["P@2"], report["n_queries"]
     (1.0, 0.5, 4)
     """
     score = _scorer(model)
-    queries = _rows(queries, "queries")
-    labels = _labels(query_labels, queries.shape[0], "query_labels", "queries")
-    pool_is_queries = items is None
-    if pool_is_queries:
-        if item_labels is not None:
-            raise ValueError("item_labels were given without items: expected both or neither")
-        items, pool_labels = queries, labels
-    else:
-        if item_labels is None:
-            raise ValueError("items were given without item_labels: expected both or neither")
-        items = _rows(items, "items")
-        pool_labels = _labels(item_labels, items.shape[0], "item_labels", "items")
+    queries, labels = _labelled(queries, query_labels, "queries", "query_labels")
+    leave_one_out = items is None
+    if (item_labels is None) != leave_one_out:
+        given = "only item_labels" if leave_one_out else "only items"
+        raise ValueError(f"items and item_labels: expected both or neither, got {given}")
+    pool, pool_labels = queries, labels
+    if not leave_one_out:
+        pool, pool_labels = _labelled(items, item_labels, "items", "item_labels")
     # Small integers compare faster than strings, and mean the same.
     codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)[1]
-    codes = codes.astype(np.int32)
-    query_codes, item_codes = codes[: labels.size], codes[labels.size :]
+    query_codes, pool_codes = np.split(codes.astype(np.int32), [labels.size])
 
     def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        grades = (query_codes[rows, None] == item_codes).view(np.int8)
-        if pool_is_queries:
+        grades = (query_codes[rows, None] == pool_codes).view(np.int8)
+        if leave_one_out:
             own = np.arange(rows.start, rows.stop)
             grades[own - rows.start, own] = -1
-        return _score_chunk(score, queries[rows], items), grades
+        return _score(score, queries[rows], pool), grades
 
-    return _report(chunk, queries.shape[0], items.shape[0], chunk_size, k, normalizer)
+    return _report(chunk, labels.size, pool_labels.size, k, normalizer, chunk_size)
 
 
 def ranking_report_from_scores(
@@ -122,7 +116,7 @@ def ranking_report_from_scores(
     exclude: Any = None,
     k: int | Sequence[int] = (1, 5, 10),
     normalizer: str = "relevant",
-) -> dict[str, float | int]:
+) -> dict[str, Any]:
     """Report all ranking measures of given scores, for any notion of relevance.
 
     Parameters
@@ -130,16 +124,10 @@ def ranking_report_from_scores(
     scores : (n_queries, n_items) array
         Higher = more similar.
     relevant : (n_queries, n_items) array of bool or 0/1
-    exclude : (n_queries,) array of int or (n_queries, n_items) array of bool, optional
-        What is no candidate: one item per query (-1: none), or a mask. The scores there are
-        ignored.
+    exclude : (n_queries, n_items) array of bool or 0/1, optional
+        True where an item is no candidate for a query, for example ``np.eye(n, dtype=bool)``.
     k, normalizer
-        See `ranking_report`.
-
-    Returns
-    -------
-    dict
-        See `ranking_report`.
+        See `ranking_report`, also for what is returned.
 
     Examples
     --------
@@ -148,58 +136,332 @@ def ranking_report_from_scores(
     (0.5, 0.8333)
     """
     scores = np.asarray(scores)
-    relevant = np.asarray(relevant)
     if scores.ndim != 2 or scores.size == 0:
-        raise ValueError(f"scores must be a non-empty (n_queries, n_items) array, got {scores.shape}")
-    if relevant.shape != scores.shape:
-        raise ValueError(f"relevant must have the shape of scores {scores.shape}, got {relevant.shape}")
-    n_queries, n_items = scores.shape
-    if exclude is not None:
-        exclude = np.asarray(exclude)
-        is_mask = exclude.dtype == bool and exclude.shape == scores.shape
-        if not is_mask:
-            if exclude.dtype.kind not in "iu" or exclude.shape != (n_queries,):
-                raise ValueError(
-                    f"exclude must be {n_queries} integers or a boolean mask of shape {scores.shape}, "
-                    f"got {exclude.dtype} of shape {exclude.shape}"
-                )
-            if exclude.min() < -1 or exclude.max() >= n_items:
-                raise ValueError(
-                    f"exclude must hold items 0 to {n_items - 1} or -1, "
-                    f"got {exclude.min()} to {exclude.max()}"
-                )
+        raise ValueError(f"scores: expected a non-empty matrix, got shape {scores.shape}")
+    relevant = np.asarray(relevant)
+    nothing = np.broadcast_to(False, scores.shape)
+    exclude = nothing if exclude is None else np.asarray(exclude)
+    for name, mask in (("relevant", relevant), ("exclude", exclude)):
+        if mask.shape != scores.shape:
+            raise ValueError(
+                f"{name}: expected the shape of scores {scores.shape}, got {mask.shape}"
+            )
+        if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
+            raise ValueError(f"{name}: expected booleans or 0/1, got other values")
 
     def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
         grades = relevant[rows].astype(np.int8)
-        if not np.isin(relevant[rows], (0, 1)).all():
-            raise ValueError("relevant must be boolean or 0/1, got other values")
-        if exclude is not None:
-            if is_mask:
-                grades[exclude[rows]] = -1
-            else:
-                some = np.flatnonzero(exclude[rows] >= 0)
-                grades[some, exclude[rows][some]] = -1
+        grades[exclude[rows].astype(bool)] = -1
         return _as_floats(scores[rows]), grades
 
-    return _report(chunk, n_queries, n_items, None, k, normalizer)
+    n_queries, n_items = scores.shape
+    return _report(chunk, n_queries, n_items, k, normalizer, None)
 
 
 def mean_average_precision(
-    model: Any,
-    queries: Any,
-    query_labels: Any,
-    items: Any = None,
-    item_labels: Any = None,
-    *,
-    chunk_size: int | None = None,
+    model, queries, query_labels, items=None, item_labels=None, *, chunk_size=None
 ) -> float:
-    """Return mAP, the mean over queries of AP on the whole list. Parameters: `ranking_report`.
+    """Return mAP: AP over the whole pool, averaged over queries. Parameters: `ranking_report`.
 
     Examples
     --------
-    >>> dot = lambda queries, items: queries @ items.T
-    >>> mean_average_precision(dot, [[1.0]], ["cat"], [[3.0], [2.0], [1.0]], ["dog", "cat", "dog"])
+    >>> mean_average_precision(lambda q, x: q @ x.T, [[1]], ["a"], [[3], [2]], ["b", "a"])
     0.5
     """
     data = (model, queries, query_labels, items, item_labels)
     return ranking_report(*data, k=(), chunk_size=chunk_size)["mAP"]
+
+
+def mean_average_precision_at_k(
+    model,
+    queries,
+    query_labels,
+    items=None,
+    item_labels=None,
+    *,
+    k=10,
+    normalizer="relevant",
+    chunk_size=None,
+) -> float:
+    """Return mAP@k: AP of the first k items, averaged over queries. Parameters: `ranking_report`.
+
+    Examples
+    --------
+    >>> mean_average_precision_at_k(lambda q, x: q @ x.T, [[1]], ["a"], [[3], [2]], ["b", "a"], k=1)
+    0.0
+    """
+    data = (model, queries, query_labels, items, item_labels)
+    return _at_k("mAP", k, data, normalizer=normalizer, chunk_size=chunk_size)
+
+
+def precision_at_k(
+    model, queries, query_labels, items=None, item_labels=None, *, k=10, chunk_size=None
+) -> float:
+    """Return P@k: share of relevant items among the first k. Parameters: `ranking_report`.
+
+    Examples
+    --------
+    >>> precision_at_k(lambda q, x: q @ x.T, [[1]], ["a"], [[3], [2]], ["b", "a"], k=2)
+    0.5
+    """
+    data = (model, queries, query_labels, items, item_labels)
+    return _at_k("P", k, data, chunk_size=chunk_size)
+
+
+def recall_at_k(
+    model, queries, query_labels, items=None, item_labels=None, *, k=10, chunk_size=None
+) -> float:
+    """Return recall@k: share of relevant items found in the first k. Parameters: `ranking_report`.
+
+    Examples
+    --------
+    >>> recall_at_k(lambda q, x: q @ x.T, [[1]], ["a"], [[3], [2]], ["b", "a"], k=2)
+    1.0
+    """
+    data = (model, queries, query_labels, items, item_labels)
+    return _at_k("recall", k, data, chunk_size=chunk_size)
+
+
+def mean_reciprocal_rank(
+    model, queries, query_labels, items=None, item_labels=None, *, chunk_size=None
+) -> float:
+    """Return MRR: mean of 1 / rank of the first relevant item. Parameters: `ranking_report`.
+
+    Examples
+    --------
+    >>> mean_reciprocal_rank(lambda q, x: q @ x.T, [[1]], ["a"], [[3], [2]], ["b", "a"])
+    0.5
+    """
+    data = (model, queries, query_labels, items, item_labels)
+    return ranking_report(*data, k=(), chunk_size=chunk_size)["MRR"]
+
+
+def ndcg(
+    model, queries, query_labels, items=None, item_labels=None, *, k=None, chunk_size=None
+) -> float:
+    """Return nDCG of the first k items, or of the whole pool. Parameters: `ranking_report`.
+
+    Examples
+    --------
+    >>> round(ndcg(lambda q, x: q @ x.T, [[1]], ["a"], [[3], [2]], ["b", "a"]), 4)
+    0.6309
+    """
+    data = (model, queries, query_labels, items, item_labels)
+    if k is None:
+        return ranking_report(*data, k=(), chunk_size=chunk_size)["nDCG"]
+    return _at_k("nDCG", k, data, chunk_size=chunk_size)
+
+
+def knn_predict(
+    model: Any,
+    queries: Any,
+    items: Any,
+    item_labels: Any,
+    n_neighbors: int = 1,
+    chunk_size: int | None = None,
+    exclude_self: bool = False,
+) -> np.ndarray:
+    """Predict the label most frequent among the items nearest to every query.
+
+    Parameters
+    ----------
+    model, queries, items, item_labels, chunk_size
+        See `ranking_report`.
+    n_neighbors : int, default 1
+        Number of nearest items that vote. Equal counts go to the class of the nearest neighbour
+        among the tied classes; of two items with the same score the lower index is nearer.
+    exclude_self : bool, default False
+        Queries and items are the same list, and query i must not see item i (leave-one-out).
+
+    Examples
+    --------
+    >>> pool, labels = [[4], [3], [2], [1]], ["dog", "cat", "cat", "dog"]
+    >>> print(knn_predict(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=2))
+    ['dog' 'dog']
+    """
+    from .kernels.ranking import map_rows, vote
+
+    score = _scorer(model)
+    queries = check_items(queries, "queries").values
+    items, labels = _labelled(items, item_labels, "items", "item_labels")
+    n_queries, n_items = queries.shape[0], labels.size
+    if exclude_self and n_queries != n_items:
+        raise ValueError(
+            f"exclude_self: expected the items as queries, got {n_queries} queries, {n_items} items"
+        )
+    n_candidates = n_items - bool(exclude_self)
+    n_neighbors = check_integer("n_neighbors", n_neighbors)
+    if n_neighbors > n_candidates:
+        raise ValueError(
+            f"n_neighbors: expected at most the {n_candidates} candidates, got {n_neighbors}"
+        )
+    classes, codes = np.unique(labels, return_inverse=True)
+    skip = np.arange(n_queries) if exclude_self else np.full(n_queries, -1)
+
+    def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        return _score(score, queries[rows], items), skip[rows]
+
+    def winners(scores: np.ndarray, skip: np.ndarray) -> np.ndarray:
+        return vote(scores, skip, codes, classes.size, n_neighbors)
+
+    blocks = map_rows(winners, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
+    return classes[np.concatenate(blocks)]
+
+
+def triplet_accuracy(model: Any, triplets: Any) -> float:
+    """Return the share of (anchor, positive, negative) triplets that a model decides rightly.
+
+    Parameters
+    ----------
+    model : object
+        Has ``decision_function(triplets) -> (n,)``, above 0 where the anchor is more similar to the
+        positive than to the negative. Exactly 0 is not right.
+    triplets : (n, 3) or (n, 3, d) array
+
+    Examples
+    --------
+    >>> class Closer:
+    ...     def decision_function(self, triplets):
+    ...         anchor, positive, negative = np.transpose(triplets)
+    ...         return abs(anchor - negative) - abs(anchor - positive)
+    >>> triplet_accuracy(Closer(), [[0, 1, 2], [0, 3, 1]])
+    0.5
+    """
+    if len(triplets) == 0:
+        raise ValueError("triplets: expected at least one, got none")
+    values = np.asarray(model.decision_function(triplets))
+    if values.shape != (len(triplets),):
+        raise ValueError(f"decision values: expected {len(triplets)}, got shape {values.shape}")
+    if np.isnan(values).any():
+        raise ValueError(f"decision values: expected numbers, got {np.isnan(values).sum()} NaN")
+    return float(np.mean(values > 0))
+
+
+def sparsity(M: Any, tol: float = 1e-12) -> float:
+    """Return the share of zeros, that is of entries with ``|M_ij| <= tol``, in a matrix.
+
+    Parameters
+    ----------
+    M : (d, d') array or sparse matrix
+    tol : float, default 1e-12
+
+    Examples
+    --------
+    >>> sparsity(np.eye(4))
+    0.75
+    """
+    check_number("tol", tol, exclusive=False)
+    M = M if sparse.issparse(M) else np.asarray(M)
+    if M.ndim != 2 or 0 in M.shape:
+        raise ValueError(f"M: expected a non-empty matrix, got shape {M.shape}")
+    values = M
+    if sparse.issparse(M):
+        csr = M.tocsr(copy=True)
+        csr.sum_duplicates()  # an entry may be stored in parts
+        values = csr.data[:, None]
+    non_zero = 0
+    # In parts: M may be so big that there is no room for a second one like it.
+    n_rows = _chunk_rows(None, values.shape[1])
+    for start in range(0, values.shape[0], n_rows):
+        part = np.abs(values[start : start + n_rows])
+        if np.isnan(part).any():
+            raise ValueError("M: expected numbers, got NaN")
+        non_zero += int(np.count_nonzero(part > tol))
+    return 1.0 - non_zero / (M.shape[0] * M.shape[1])
+
+
+def _at_k(name: str, k: int, data: tuple[Any, ...], **options: Any) -> float:
+    return ranking_report(*data, k=check_integer("k", k), **options)[f"{name}@{k}"]
+
+
+def _report(
+    chunk: Callable[[slice], tuple[np.ndarray, np.ndarray]],
+    n_queries: int,
+    n_items: int,
+    k: int | Sequence[int],
+    normalizer: str,
+    chunk_size: int | None,
+) -> dict[str, Any]:
+    """All measures, from a function that returns the (scores, grades) of a range of queries.
+
+    Grades: 1 is relevant, 0 is not, -1 is no candidate.
+    """
+    from .kernels.ranking import map_rows, rank_rows
+
+    check_choice("normalizer", normalizer, ("relevant", "hits"))
+    lengths = sorted({check_integer("k", one) for one in np.atleast_1d(k)})
+    cutoffs = np.array([*lengths, max([n_items, *lengths])])  # the last one is the whole list
+    discounts = np.zeros(n_items + 1)
+    discounts[1:] = 1 / np.log2(np.arange(2, n_items + 2))
+
+    def measure(scores: np.ndarray, grades: np.ndarray) -> tuple[np.ndarray, ...]:
+        return rank_rows(scores, grades, cutoffs, discounts)
+
+    blocks = map_rows(measure, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
+    n_relevant, n_candidates, first_rank, sums = map(np.concatenate, zip(*blocks, strict=True))
+    used = n_relevant > 0
+    if not used.any():
+        raise ValueError(f"expected a query with a relevant candidate, got none in {n_queries}")
+    n_relevant = n_relevant[used]
+    hits, precisions, gains = sums[used].transpose(1, 0, 2)
+    attainable = np.minimum(cutoffs, n_relevant[:, None])
+    # Without hits the sum of precisions is 0, whatever it is divided by.
+    average = precisions / (attainable if normalizer == "relevant" else np.maximum(hits, 1))
+    gains = gains / np.cumsum(discounts)[attainable]
+    per_query = {
+        "mAP": average[:, -1],
+        "MRR": 1 / first_rank[used],
+        "nDCG": gains[:, -1],
+        "random_P": n_relevant / n_candidates[used],
+    }
+    for column, length in enumerate(lengths):
+        per_query[f"P@{length}"] = hits[:, column] / length
+        per_query[f"mAP@{length}"] = average[:, column]
+        per_query[f"recall@{length}"] = hits[:, column] / n_relevant
+        per_query[f"nDCG@{length}"] = gains[:, column]
+    report = {name: float(values.mean()) for name, values in per_query.items()}
+    return report | {"n_queries": int(used.sum()), "n_left_out": int((~used).sum())}
+
+
+def _chunk_rows(chunk_size: int | None, n_items: int) -> int:
+    return (
+        max(1, _CHUNK // n_items) if chunk_size is None else check_integer("chunk_size", chunk_size)
+    )
+
+
+def _scorer(model: Any) -> Callable[[Any, Any], Any]:
+    score = getattr(model, "score_items", model)
+    if not callable(score):
+        raise TypeError(
+            f"model: expected a method score_items or a function, got {type(model).__name__}"
+        )
+    return score
+
+
+def _score(score: Callable[[Any, Any], Any], queries: Any, items: Any) -> np.ndarray:
+    scores = score(queries, items)
+    scores = scores.toarray() if sparse.issparse(scores) else np.asarray(scores)
+    expected = (queries.shape[0], items.shape[0])
+    if scores.shape != expected:
+        raise ValueError(f"scores of the model: expected shape {expected}, got {scores.shape}")
+    return _as_floats(scores)
+
+
+def _as_floats(scores: np.ndarray) -> np.ndarray:
+    """Scores as the kernels want them: contiguous, float32 or float64, no NaN (infinity may be)."""
+    scores = np.ascontiguousarray(scores)
+    if scores.dtype not in (np.float32, np.float64):
+        scores = scores.astype(np.float64)
+    if np.isnan(scores.min()):  # the minimum is NaN as soon as one score is: no second array
+        raise ValueError(f"scores: expected numbers, got {np.isnan(scores).sum()} NaN")
+    return scores
+
+
+def _labelled(rows: Any, labels: Any, name: str, labels_name: str) -> tuple[Any, np.ndarray]:
+    rows, labels = check_items(rows, name).values, np.asarray(labels)
+    if labels.shape != (rows.shape[0],):
+        raise ValueError(
+            f"{labels_name}: expected one for each of the {rows.shape[0]} {name}, "
+            f"got shape {labels.shape}"
+        )
+    return rows, labels

@@ -42,15 +42,18 @@ class Items:
             return np.bincount(self.values.indices, minlength=self.shape[1])
         return np.count_nonzero(self.values, axis=0)
 
-    def csr_in_order(self, order: np.ndarray | None) -> Any:
-        """The items as CSR with feature ``order[r]`` as column r; kept, because streams ask again."""
-        if order is None and self.is_sparse:
+    def csr_renumbered(self, rank: np.ndarray | None) -> Any:
+        """The items as CSR with feature f as column ``rank[f]``; kept, because streams ask again."""
+        if rank is None and self.is_sparse:
             return self.values
-        if self._renumbered is None or self._renumbered[0] is not order:
+        if self._renumbered is None or self._renumbered[0] is not rank:
             csr = _canonical(sp.csr_matrix(self.values))
-            if order is not None:
-                csr = _canonical(csr[:, order])
-            self._renumbered = (order, csr)
+            if rank is not None:
+                columns = rank[csr.indices].astype(np.int32)
+                csr = sp.csr_matrix((csr.data.copy(), columns, csr.indptr), csr.shape)
+                csr.sort_indices()
+                csr = _canonical(csr)
+            self._renumbered = (rank, csr)
         return self._renumbered[1]
 
 

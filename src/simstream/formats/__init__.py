@@ -1,7 +1,8 @@
 """The files the command line reads and writes: items, labels and triplets.
 
-Everything that is wrong with a file is reported as a one-line `FormatError` that names the file, the line
-where there are lines, what was expected and what was found. Files are written whole or not at all.
+Everything that is wrong with a file is reported as a one-line `FormatError` that names the file,
+the line where there are lines, what was expected and what was found. Files are written whole or not
+at all.
 
 Examples
 --------

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -75,19 +75,28 @@ def format_of(path: Path, known: Mapping[str, str]) -> str:
 
 @contextmanager
 def open_input(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that may be compressed, and report what goes wrong inside the block as a FormatError.
+    """Open a file that may be compressed; what goes wrong in the block becomes a FormatError.
 
     One chain of handlers for every format, because a cut-off file is only noticed while it is read.
     """
     try:
         if path.stat().st_size == 0 and path.is_file():
             raise format_error(path, "empty file", expected="data", got="0 bytes")
-        opener: Callable[..., Any] = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
-        with opener(path, "rb") as handle:
+        openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+        opener = openers.get(path.suffix.lower())
+        # Buffered, because the decompressors' own reading of lines is slow.
+        with (
+            open(path, "rb")
+            if opener is None
+            else io.BufferedReader(opener(path), 1 << 16) as handle
+        ):
             yield handle
     except UnicodeDecodeError as error:
         raise format_error(
-            path, "not text", expected="UTF-8", got=excerpt(error.object[error.start : error.start + 8])
+            path,
+            "not text",
+            expected="UTF-8",
+            got=excerpt(error.object[error.start : error.start + 8]),
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise format_error(
@@ -102,9 +111,11 @@ def open_input(path: Path) -> Iterator[IO[bytes]]:
 
 def text_lines(handle: IO[bytes]) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, from 1, without the blank ones."""
-    # utf-8-sig: spreadsheets put a byte order mark before the first column's name.
-    text = io.TextIOWrapper(handle, encoding="utf-8-sig", newline="")
-    return ((number, line) for number, line in enumerate(text, 1) if line.strip())
+    for number, line in enumerate(handle, 1):
+        # Spreadsheets put a byte order mark before the first column's name.
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        if text.strip():
+            yield number, text
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -130,9 +141,10 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 def atomic_write(path: PathLike) -> Iterator[Path]:
     """Replace a file as a whole, or leave it as it was.
 
-    Gives a temporary path in the same folder and with the same extensions. When the block ends, what was
-    written there is forced to the disk and takes the name ``path``; when it raises, it is removed. A
-    reader never sees half a file. Symbolic links are followed and an existing file's permissions kept.
+    Gives a temporary path in the same folder and with the same extensions. When the block ends,
+    what was written there is forced to the disk and takes the name ``path``; when it raises, it is
+    removed. A reader never sees half a file. Symbolic links are followed and an existing file's
+    permissions kept.
 
     Parameters
     ----------
@@ -168,7 +180,10 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except OSError as error:
         raise format_error(
-            path, "cannot be written", expected="a name in a writable folder", got=f"{error.strerror}"
+            path,
+            "cannot be written",
+            expected="a name in a writable folder",
+            got=f"{error.strerror}",
         ) from None
     try:
         yield temporary
@@ -192,7 +207,7 @@ def _force_to_disk(path: Path) -> None:
 
 
 @contextmanager
-def open_output(path: Path) -> Iterator[IO[bytes]]:
+def open_output(path: Path) -> Iterator[Any]:
     """Write a file atomically, compressed as its name says."""
     with atomic_write(path) as temporary, open(temporary, "wb") as raw:
         match path.suffix.lower():
@@ -212,7 +227,7 @@ def open_text_output(path: Path) -> Iterator[IO[str]]:
     """Write a text file atomically, compressed as its name says."""
     with (
         open_output(path) as handle,
-        io.TextIOWrapper(handle, encoding="utf-8", newline="\n", write_through=False) as text,
+        io.TextIOWrapper(handle, encoding="utf-8", newline="\n") as text,
     ):
         yield text
 

@@ -1,28 +1,31 @@
 """Ranks of the relevant candidates of a query, and k-nearest-neighbour votes, row by row.
 
-Every ranking measure is a function of the ranks of the *relevant* candidates alone, so no kernel here
-sorts pairs of (score, index). The caller sorts bare values with NumPy, whose vectorised sort is some
-20 times faster than a stable argsort; these kernels merge the sorted values and look at indices only
-where a relevant and another candidate have the same score.
+Every ranking measure is a function of the ranks of the *relevant* candidates alone, so nothing here
+sorts pairs of (score, index). NumPy sorts bare values, some 10 to 20 times faster than a stable
+argsort; the kernel merges the sorted row with the sorted scores of the relevant candidates, and
+looks at indices only where a relevant and another candidate have the same score.
 
-Rows are independent and the kernels release the GIL: the caller hands blocks of rows to threads. That
-compiles faster than ``parallel=True`` and works under any of numba's threading layers.
+Rows are independent, and NumPy's sort and the kernels release the GIL, so blocks of rows go to
+plain threads: unlike ``parallel=True`` that is safe to call from several threads and after a fork.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
-from numba import njit
+from numba import config, njit
 
 _jit = njit(cache=True, nogil=True)
+_BLOCK = 2**17  # scores one thread works on at a time: 1 MB, about a core's own cache
 
 
 @_jit
 def _fill_ranks(scores, grades, ordered, n_excluded, found, ranks):
     """Write the ranks (from 1, ascending) of one query's relevant candidates.
 
-    `ordered` is the sorted row with its `n_excluded` excluded candidates in front, `found` the sorted
-    scores of the relevant candidates; `scores` and `grades` are in index order (see `sum_at_cutoffs`).
+    `ordered` is the sorted row, the `n_excluded` items that are no candidates in front; `found` the
+    sorted scores of the relevant ones; `scores` and `grades` are in index order (see `rank_rows`).
     """
     n_items = ordered.size
     top = n_items  # ordered[top:] is ranked already
@@ -69,29 +72,13 @@ def _fill_ranks(scores, grades, ordered, n_excluded, found, ranks):
 
 
 @_jit
-def sum_at_cutoffs(
+def _sum_at_cutoffs(
     scores, grades, ordered, n_excluded, found, offsets, cutoffs, discounts, first_rank, sums
 ):
-    """For every row and cutoff k, sum over the relevant candidates ranked k or better.
+    """Do the work of `rank_rows`.
 
-    Parameters
-    ----------
-    scores, grades : (n, m) arrays
-        Grade 1 is relevant, 0 is not, -1 is no candidate. Scores are free of NaN.
-    ordered : (n, m) array
-        Every row of `scores` sorted ascending, with -inf for what is no candidate.
-    n_excluded : (n,) array
-        How many of a row are no candidates: that many lead `ordered`.
-    found, offsets : (r,), (n + 1,) arrays
-        ``found[offsets[i]:offsets[i + 1]]`` are the sorted scores of row i's relevant candidates.
-    cutoffs : (c,) array
-        Ascending; the last one is at least m.
-    discounts : (m + 1,) array
-        Gain of a relevant candidate by its rank.
-    first_rank : (n,) array
-        Output: rank of the best relevant candidate; untouched where there is none.
-    sums : (n, 3, c) array
-        Output: number of relevant candidates, sum of their precisions, sum of their discounts.
+    `ordered` and `n_excluded` are as in `_fill_ranks`, for every row; the relevant scores of row i
+    are ``found[offsets[i]:offsets[i + 1]]``. `first_rank` and `sums` are written.
     """
     for i in range(scores.shape[0]):
         n_found = offsets[i + 1] - offsets[i]
@@ -117,9 +104,59 @@ def sum_at_cutoffs(
         sums[i, 2, column:] = gain
 
 
+def rank_rows(scores, grades, cutoffs, discounts):
+    """Rank the candidates of every row by decreasing score, and sum over the relevant ones.
+
+    Parameters
+    ----------
+    scores : (n, m) array
+        Contiguous, free of NaN. Of two equal scores the one with the lower index ranks first.
+    grades : (n, m) array of int8
+        1 is relevant, 0 is not, -1 is no candidate.
+    cutoffs : (c,) array
+        Lengths of the list, ascending; the last one is at least m.
+    discounts : (m + 1,) array
+        Gain of a relevant candidate by its rank.
+
+    Returns
+    -------
+    n_relevant, n_candidates : (n,) arrays
+    first_rank : (n,) array
+        Rank of the best relevant candidate, 0 where there is none.
+    sums : (n, 3, c) array
+        Over the relevant candidates ranked k or better, for every cutoff k: their number, the sum
+        of the precisions at their ranks, the sum of their discounts.
+    """
+    ordered = scores.copy()
+    excluded, n_excluded = _places(grades < 0)
+    ordered.ravel()[excluded] = -np.inf
+    ordered.sort(axis=1)
+    relevant, n_relevant = _places(grades > 0)
+    found = scores.ravel()[relevant]
+    offsets = np.append(0, np.cumsum(n_relevant))
+    for i in range(len(scores)):
+        found[offsets[i] : offsets[i + 1]].sort()
+    first_rank = np.zeros(len(scores), np.int64)
+    sums = np.zeros((len(scores), 3, len(cutoffs)))
+    _sum_at_cutoffs(
+        scores, grades, ordered, n_excluded, found, offsets, cutoffs, discounts, first_rank, sums
+    )
+    return n_relevant, scores.shape[1] - n_excluded, first_rank, sums
+
+
+def _places(mask):
+    """Positions in the flattened mask and how many of them are in each row.
+
+    Several times faster than indexing with the mask and `numpy.count_nonzero` along an axis.
+    """
+    places = np.flatnonzero(mask)
+    row_starts = np.arange(len(mask) + 1) * mask.shape[1]
+    return places, np.diff(np.searchsorted(places, row_starts))
+
+
 @_jit
-def vote(scores, skip, classes, n_classes, n_neighbors, winners):
-    """Write the class most frequent among every row's nearest items into `winners`.
+def vote(scores, skip, classes, n_classes, n_neighbors):
+    """Return the class most frequent among every row's nearest items.
 
     Item ``skip[i]`` is no candidate for row i (-1: all are); `classes` holds one number below
     `n_classes` per item. Equal scores: the lower index is nearer. Equal counts: the class of the
@@ -128,6 +165,7 @@ def vote(scores, skip, classes, n_classes, n_neighbors, winners):
     best = np.empty(n_neighbors, scores.dtype)  # descending
     nearest = np.empty(n_neighbors, np.int64)
     counts = np.zeros(n_classes, np.int64)
+    winners = np.empty(scores.shape[0], np.int64)
     for i in range(scores.shape[0]):
         size = 0
         for j in range(scores.shape[1]):
@@ -150,3 +188,24 @@ def vote(scores, skip, classes, n_classes, n_neighbors, winners):
             if counts[classes[j]] > counts[winner]:
                 winner = classes[j]
         winners[i] = winner
+    return winners
+
+
+def map_rows(work, chunk, n_rows, n_items, chunk_size):
+    """Return the list of ``work(*block)`` for all blocks of rows of the arrays ``chunk(rows)``.
+
+    Chunks of `chunk_size` rows are made one after the other, and only one is held; its blocks go to
+    as many threads as numba would use (NUMBA_NUM_THREADS, or the cores of this process).
+    """
+    with ThreadPoolExecutor(config.NUMBA_NUM_THREADS) as threads:
+
+        def results(rows):
+            arrays = chunk(rows)
+            blocks = _slices(rows.stop - rows.start, max(1, _BLOCK // n_items))
+            return threads.map(lambda block: work(*(a[block] for a in arrays)), blocks)
+
+        return [one for rows in _slices(n_rows, chunk_size) for one in results(rows)]
+
+
+def _slices(n, size):
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -1,0 +1,71 @@
+"""simstream: learn what *similar* means from a stream of comparisons, and put it to work.
+
+Public names are loaded when they are first used, so that ``import simstream`` is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from . import metrics
+    from .baselines import Dot, Euclidean
+    from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
+    from .constraints import TripletSampler
+    from .engine import DivergedError
+    from .from_labels import FromLabels
+    from .persistence import ModelFileError, load, read_header
+    from .similarity import SearchResult
+
+#: Public name -> module that defines it (the module itself for submodules).
+_HOME = {
+    "AROMA": "bilinear",
+    "AdaSORS": "bilinear",
+    "DivergedError": "engine",
+    "Dot": "baselines",
+    "Euclidean": "baselines",
+    "FromLabels": "from_labels",
+    "ModelFileError": "persistence",
+    "OASIS": "bilinear",
+    "OGD": "bilinear",
+    "SORS": "bilinear",
+    "SearchResult": "similarity",
+    "TripletSampler": "constraints",
+    "load": "persistence",
+    "metrics": "metrics",
+    "read_header": "persistence",
+}
+
+__all__ = [
+    "AROMA",
+    "OASIS",
+    "OGD",
+    "SORS",
+    "AdaSORS",
+    "DivergedError",
+    "Dot",
+    "Euclidean",
+    "FromLabels",
+    "ModelFileError",
+    "SearchResult",
+    "TripletSampler",
+    "load",
+    "metrics",
+    "read_header",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'simstream' has no attribute {name!r}")
+    module = import_module(f".{_HOME[name]}", __name__)
+    value = module if name == _HOME[name] else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

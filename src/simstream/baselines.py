@@ -1,0 +1,83 @@
+"""Similarities that need no training: what every learner has to beat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import BilinearLearner, TripletLearner
+from .engine import Engine, IdentityEngine
+from .similarity import EuclideanModel
+from .validation import Items
+
+
+class _Untrained(TripletLearner):
+    """Learning changes nothing; rounds, losses and mistakes are still counted."""
+
+    def __init__(self, *, dtype: Any = None, preprocessor: Any = None) -> None:
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _new_engine(self, left: Items, right: Items) -> Engine:
+        if left.shape[1] != right.shape[1]:
+            raise ValueError(
+                f"{type(self).__name__}: expected one feature space, got {left.shape[1]} features on the "
+                f"left and {right.shape[1]} on the right"
+            )
+        is_sparse = left.is_sparse or right.is_sparse
+        return IdentityEngine((left.shape[1], right.shape[1]), left.dtype, is_sparse)
+
+    def _advance(self, engine: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
+        engine.count(self._margins(left, right, triplets))
+
+    def _restored_engine(self, kind: Any, arrays: dict[str, np.ndarray]) -> Engine:
+        return kind.from_state(None, arrays)
+
+
+class Dot(_Untrained, BilinearLearner):
+    """The inner product s(q, x) = q'x: M is the identity. On rows of length one this is the cosine.
+
+    Parameters
+    ----------
+    dtype : "float32" or "float64", optional
+    preprocessor : array, CSR matrix or pair of them, optional
+        Items behind row numbers.
+
+    Examples
+    --------
+    >>> from simstream import Dot
+    >>> Dot().learn_one([1.0, 0.0], [1.0, 1.0], [0.0, 1.0]).pair_score([[[1.0, 2.0], [3.0, 4.0]]])
+    array([11.])
+    """
+
+    init = "identity"
+    block_size = None
+    head_bytes = None
+
+    def _transform(self, rows: Any) -> Any:
+        return rows
+
+
+class Euclidean(EuclideanModel, _Untrained):
+    """Minus the squared Euclidean distance, s(q, x) = -||q - x||^2.
+
+    A distance is not bilinear: there is no matrix M with q'Mx = s(q, x), and no `transform_query`.
+
+    Parameters
+    ----------
+    dtype : "float32" or "float64", optional
+    preprocessor : array, CSR matrix or pair of them, optional
+        Items behind row numbers.
+
+    Examples
+    --------
+    >>> from simstream import Euclidean
+    >>> Euclidean().learn_one([1.0, 0.0], [1.0, 1.0], [0.0, 1.0]).pair_score([[[1.0, 2.0], [3.0, 4.0]]])
+    array([-8.])
+    """
+
+    @property
+    def sparsity_(self) -> float:
+        """Share of zeros of the identity."""
+        return 1.0 - 1.0 / self._fitted().shape[0]

@@ -1,0 +1,276 @@
+"""Lines of triplets: in blocks as they arrive, and from text to numbers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import select
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .files import FormatError, excerpt, format_error
+from .labels import is_number
+
+#: The names of anchor, positive and negative; the second are Salmon's.
+NAMES = (
+    ("anchor", "positive", "negative"),
+    ("head", "winner", "loser"),
+    ("anchor", "near", "far"),
+)
+#: Stands for a line that is not three integers. No valid triplet has negative numbers.
+UNREADABLE = (-(2**63),) * 3
+
+_READ_BYTES = 1 << 20
+_DIGITS = re.compile(rb"\d+")
+
+#: A line's text to its three numbers, or None.
+LineParser = Callable[[bytes], Sequence[int] | None]
+
+
+class Records(NamedTuple):
+    """Triplets not yet checked, and how to speak of one of them."""
+
+    triplets: np.ndarray
+    #: Row to line number (None: no lines) and text.
+    describe: Callable[[int], tuple[int | None, str]]
+
+
+def line_blocks(stream: Any, n_lines: int) -> Iterator[bytes]:
+    """Cut a stream into blocks of whole lines, each line ended by a newline.
+
+    From a regular file, blocks of exactly ``n_lines`` lines but for the last. From anything else (a
+    pipe, a terminal, a socket) whatever one read returns: such a read waits for the first byte
+    only, so that lines are passed on as soon as they are there.
+    """
+    stream = getattr(stream, "buffer", stream)  # the bytes below a text stream such as sys.stdin
+    descriptor = _descriptor(stream)
+    read = getattr(stream, "read1", None)
+    if read is None and descriptor is not None:
+        read = stream.read  # unbuffered: one read of the system
+    if read is None or (descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode)):
+        while lines := list(islice(stream, n_lines)):
+            if isinstance(lines[0], str):
+                lines = [line.encode() for line in lines]
+            yield b"".join(lines) if lines[-1].endswith(b"\n") else b"".join([*lines, b"\n"])
+        return
+    rest: list[bytes] = []  # pieces of a line that has not ended yet
+    while chunk := _read_some(read, descriptor):
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield b"".join([*rest, chunk[:end]])
+            rest = []
+        if end < len(chunk):
+            rest.append(chunk[end:])
+    if rest:
+        yield b"".join([*rest, b"\n"])
+
+
+def _descriptor(stream: Any) -> int | None:
+    try:
+        return stream.fileno()
+    except (AttributeError, OSError):
+        return None
+
+
+def _read_some(read: Callable[[int], bytes | None], descriptor: int | None) -> bytes | None:
+    """Read what is there; wait if there is nothing; return nothing at the end only."""
+    chunk = read(_READ_BYTES)
+    if not chunk and descriptor is not None and not os.get_blocking(descriptor):
+        # A non-blocking stream says "nothing yet" in the same way as "the end".
+        select.select([descriptor], [], [])
+        chunk = read(_READ_BYTES)
+    return chunk
+
+
+def csv_parser(columns: Sequence[int], n_columns: int) -> LineParser:
+    """Parser of lines of CSV, given where anchor, positive and negative are."""
+
+    def parse(line: bytes) -> Sequence[int] | None:
+        try:
+            if b'"' in line:
+                cells = [cell.encode() for cell in next(csv.reader([line.decode()]))]
+            else:
+                cells = line.split(b",")
+            if len(cells) != n_columns:
+                return None
+            chosen = [cells[column] for column in columns]
+            # Python reads 1_000 as an integer; numpy and everybody else do not.
+            return None if b"_" in b"".join(chosen) else [int(cell) for cell in chosen]
+        except (ValueError, csv.Error):
+            return None
+
+    return parse
+
+
+def parse_json_line(line: bytes) -> Sequence[int] | None:
+    """Parser of lines of JSON: an array of three, or an object with one of the sets of `NAMES`."""
+    try:
+        record = json.loads(line.decode())  # twice as fast as from bytes
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(record, dict):
+        names = next((names for names in NAMES if all(name in record for name in names)), ())
+        record = [record[name] for name in names]
+    three = (
+        isinstance(record, list)
+        and len(record) == 3
+        and all(type(value) is int for value in record)
+    )
+    return record if three else None
+
+
+def parse_lines(lines: Sequence[bytes], parse: LineParser) -> np.ndarray:
+    """The triplets of lines, `UNREADABLE` for a bad one; halving keeps the good ones fast."""
+    if len(lines) > 64:
+        triplets = parse_block(b"\n".join([*lines, b""]), parse)
+        if triplets is not None:
+            return triplets
+        middle = len(lines) // 2
+        return np.concatenate(
+            [parse_lines(lines[:middle], parse), parse_lines(lines[middle:], parse)]
+        )
+    parsed = (parse(line) or UNREADABLE for line in lines)
+    fitting = [row if max(map(abs, row)) < 2**63 else UNREADABLE for row in parsed]
+    return np.array(fitting, dtype=np.int64).reshape(-1, 3)
+
+
+def parse_block(block: bytes, parse: LineParser) -> np.ndarray | None:
+    """The triplets of a block whose lines differ in nothing but three numbers, else None.
+
+    The first line, split at its numbers, is the pattern ``p0 N p1 N p2 N p3``. Replacing ``p1``,
+    ``p2`` and the line ends ``p3 newline p0`` by three bytes that occur nowhere else leaves digits
+    and these bytes, in turn, exactly if all lines follow the pattern. One parser serves CSV and
+    JSONL at the speed of numpy, and anything unusual, a bad line above all, is left to be parsed
+    line by line.
+    """
+    first = block[: block.index(b"\n")]
+    pieces = _DIGITS.split(first)
+    if len(pieces) != 4 or any(mark in block for mark in (b"\x01", b"\x02", b"\x03")):
+        return None
+    # Which number is which: ask the parser, with numbers that cannot be mistaken (a sign would
+    # show).
+    order = parse(b"".join(a + b for a, b in zip(pieces, (b"1", b"2", b"3", b""), strict=True)))
+    if order is None or sorted(order) != [1, 2, 3]:
+        return None
+    text = (block + pieces[0])[len(pieces[0]) :]
+    text = text.replace(pieces[3] + b"\n" + pieces[0], b"\x03").replace(pieces[1], b"\x01")
+    text = text.replace(pieces[2], b"\x02")
+    characters = np.frombuffer(text, dtype=np.uint8)
+    ends = np.flatnonzero(characters < ord("0"))
+    marks = np.array([1, 1 if pieces[1] == pieces[2] else 2, 3], dtype=np.uint8)
+    if len(ends) != 3 * block.count(b"\n") or np.any(characters > ord("9")):
+        return None
+    lengths = np.diff(ends, prepend=-1) - 1
+    # 18 digits fit into int64. A leading zero is an error in JSON, so it is not decided here.
+    if np.any(characters[ends].reshape(-1, 3) != marks) or lengths.min() < 1 or lengths.max() > 18:
+        return None
+    if np.any((characters[ends - lengths] == ord("0")) & (lengths > 1)):
+        return None
+    numbers = np.fromstring(text.translate(_COMMAS), dtype=np.int64, sep=",").reshape(-1, 3)
+    return np.take(numbers, np.array(order) - 1, axis=1)
+
+
+_COMMAS = bytes.maketrans(b"\x01\x02\x03", b",,,")
+
+
+def text_records(
+    blocks: Iterator[bytes],
+    name: str,
+    kind: str | None,
+    start: int,
+    must_have_records: bool = False,
+) -> Iterator[Records]:
+    """Records of blocks of lines: a whole block at once where possible, else line by line."""
+    parse: LineParser | None = None
+    next_line = 1
+    n_passed = 0
+    empty = True
+    for block in blocks:
+        if parse is None:
+            block = block.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
+            n_blank = len(block) - len(block.lstrip())
+            next_line += block[:n_blank].count(b"\n")
+            block = block[n_blank:]
+            if not block:
+                continue
+            end = block.index(b"\n")
+            parse, has_header = _recognise(block[:end], name, kind, next_line)
+            if has_header:
+                block = block[end + 1 :]
+                next_line += 1
+        if n_passed < start:
+            block, n_records, n_lines = _pass_over(block, start - n_passed)
+            n_passed += n_records
+            next_line += n_lines
+            empty = empty and not n_records
+        if not block:
+            continue
+        n_lines = block.count(b"\n")
+        rows: Sequence[int] = range(n_lines)
+        triplets = parse_block(block, parse)
+        if triplets is None:
+            lines = block.split(b"\n")
+            rows = [row for row, line in enumerate(lines) if line.strip()]
+            triplets = parse_lines([lines[row] for row in rows], parse)
+        if len(triplets):
+            empty = False
+            yield Records(triplets, partial(_describe_line, block, rows, next_line))
+        next_line += n_lines
+    if empty and must_have_records:
+        raise no_records(name)
+    if n_passed < start:
+        raise too_short(name, start, n_passed)
+
+
+def _recognise(first: bytes, name: str, kind: str | None, line: int) -> tuple[LineParser, bool]:
+    """The parser for a text that begins with this line, and whether the line is a header."""
+    text = first.decode(errors="replace").strip()
+    if kind == "jsonl" or (kind is None and text[0] in "{["):
+        return parse_json_line, False
+    cells = [cell.strip().strip('"').lower() for cell in text.split(",")]
+    for names in NAMES:
+        if all(column in cells for column in names):
+            return csv_parser([cells.index(column) for column in names], len(cells)), True
+    if not any(map(is_number, cells)):
+        # Without the columns nothing after it can be understood, so on_error does not apply.
+        raise format_error(
+            name,
+            "unknown header",
+            expected=" or ".join(map(",".join, NAMES)),
+            got=excerpt(text),
+            line=line,
+        )
+    return csv_parser((0, 1, 2), 3), False
+
+
+def _pass_over(block: bytes, n_records: int) -> tuple[bytes, int, int]:
+    """What follows the first records of a block; how many records and lines were passed over."""
+    lines = block.split(b"\n")
+    filled = [row for row, line in enumerate(lines) if line.strip()]
+    if n_records >= len(filled):
+        return b"", len(filled), len(lines) - 1
+    n_lines = filled[n_records]
+    return b"\n".join(lines[n_lines:]), n_records, n_lines
+
+
+def _describe_line(block: bytes, rows: Sequence[int], first_line: int, row: int) -> tuple[int, str]:
+    """Number and text of the line of a record."""
+    text = block.split(b"\n")[rows[row]].decode(errors="replace").strip()
+    return first_line + rows[row], excerpt(text)
+
+
+def no_records(name: object) -> FormatError:
+    return format_error(name, "no triplets", expected="at least one", got="none")
+
+
+def too_short(name: object, start: int, n_records: int) -> FormatError:
+    return format_error(
+        name, "too short to resume", expected=f"at least start={start} records", got=f"{n_records}"
+    )

@@ -1,0 +1,176 @@
+"""Saving and loading: one safetensors file, arrays plus a versioned JSON header, never pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .formats import atomic_write
+
+#: Version of the file layout; files with a higher number are refused.
+FORMAT_VERSION = 1
+
+_HEADER_KEY = "simstream"
+
+
+class ModelFileError(ValueError):
+    """The file is not a simstream model, is damaged, or is from a newer version."""
+
+
+class Savable:
+    """An estimator that can be written to a file and read back.
+
+    Subclasses provide ``_get_state() -> (JSON values, arrays)`` and ``_set_state(values, arrays)``.
+    Parameters of the constructor are saved too: arrays and nested estimators among them as well, items
+    (`preprocessor`) and random generators excepted.
+    """
+
+    def save(self, path: str | Path, *, extra: dict[str, Any] | None = None) -> None:
+        """Write the model to a safetensors file, atomically; `simstream.load` reads it back.
+
+        Parameters
+        ----------
+        path : file name
+        extra : dict of JSON values kept with the model, for the caller's own use
+        """
+        from safetensors.numpy import save_file
+
+        from . import __version__
+
+        body, arrays = _to_state(self)
+        header = {
+            "format_version": FORMAT_VERSION,
+            "simstream_version": __version__,
+            "model": body,
+            "extra": extra or {},
+        }
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        with atomic_write(path) as temporary:
+            save_file(contiguous, temporary, {_HEADER_KEY: json.dumps(header)})
+
+
+def load(path: str | Path, *, preprocessor: Any = None) -> Any:
+    """Read a model written by ``save``; it goes on learning as if it had never been saved.
+
+    Parameters
+    ----------
+    path : file name
+    preprocessor : items, optional
+        Items behind row numbers; they are not part of the file.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, simstream
+    >>> model = simstream.OASIS(C=0.1).fit(np.eye(3)[None])
+    >>> file = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> model.save(file)
+    >>> simstream.load(file).n_rounds_
+    1
+    """
+    header, arrays = _read(path)
+    try:
+        model = _from_state(header["model"], arrays)
+    except ModelFileError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ModelFileError(f"{path}: damaged model file ({type(error).__name__}: {error})") from error
+    if preprocessor is not None:
+        model.set_params(preprocessor=preprocessor)
+    return model
+
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    """The JSON header of a model file: versions, class, parameters and ``extra``."""
+    return _read(path, with_arrays=False)[0]
+
+
+def _read(path: str | Path, with_arrays: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such model file")
+    try:
+        with safe_open(path, framework="np") as file:
+            text = (file.metadata() or {}).get(_HEADER_KEY)
+            if text is None:
+                raise ModelFileError(
+                    f"{path}: a safetensors file, but not a simstream model (no {_HEADER_KEY!r} header)"
+                )
+            header = json.loads(text)
+            version = header.get("format_version")
+            if not isinstance(version, int) or version > FORMAT_VERSION:
+                raise ModelFileError(
+                    f"{path}: expected file format version {FORMAT_VERSION} or older, got {version} "
+                    f"(written by simstream {header.get('simstream_version')}); upgrade simstream"
+                )
+            names = file.keys() if with_arrays else ()
+            return header, {name: np.array(file.get_tensor(name)) for name in names}
+    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelFileError(
+            f"{path}: expected a simstream model (safetensors), got a truncated or foreign file "
+            f"({error})"
+        ) from None
+
+
+def _to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """JSON values and arrays of an estimator: class, parameters, learnt state."""
+    arrays: dict[str, np.ndarray] = {}
+    params: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        params[name] = _encode_param(name, value, arrays)
+    state, learnt = estimator._get_state()
+    arrays.update({f"state.{name}": array for name, array in learnt.items()})
+    return {"class": type(estimator).__name__, "params": params, "state": state}, arrays
+
+
+def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if name == "preprocessor" or isinstance(value, (np.random.Generator, np.random.RandomState)):
+        return None
+    if isinstance(value, Savable):
+        params = value.get_params(deep=False)  # type: ignore[attr-defined]
+        inner = {key: _encode_param(f"{name}.{key}", v, arrays) for key, v in params.items()}
+        return {"class": type(value).__name__, "params": inner}
+    if hasattr(value, "toarray"):
+        value = value.toarray()
+    if isinstance(value, np.ndarray):
+        arrays[f"param.{name}"] = value
+        return {"array": f"param.{name}"}
+    if isinstance(value, (type, np.dtype)):
+        return str(np.dtype(value))
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{name}: expected a number, a string or an array to save, got {value!r}")
+
+
+def _decode_param(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, dict) and "class" in value:
+        inner = {key: _decode_param(v, arrays) for key, v in value["params"].items()}
+        return _class_named(value["class"])(**inner)
+    if isinstance(value, dict):
+        return arrays[value["array"]]
+    return value
+
+
+def _from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    params = {name: _decode_param(value, arrays) for name, value in body["params"].items()}
+    estimator = _class_named(body["class"])(**params)
+    prefix = "state."
+    learnt = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
+    estimator._set_state(body["state"], learnt)
+    return estimator
+
+
+def _class_named(name: str) -> Any:
+    """The public class of that name; a file cannot name anything else."""
+    import simstream
+
+    found = getattr(simstream, name, None) if name in simstream.__all__ else None
+    if not (isinstance(found, type) and issubclass(found, Savable)):
+        raise ModelFileError(f"unknown model class {name!r}; was the file written by a newer simstream?")
+    return found

@@ -1,0 +1,91 @@
+"""What every learnt similarity can do: score pairs, decide triplets, search, and explain itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+#: Bytes of scores (or transformed rows) kept at a time.
+_CHUNK_BYTES = 64 * 2**20
+
+
+class SearchResult(NamedTuple):
+    """Best items of each query: row numbers and scores, best first, shape (n_queries, k)."""
+
+    indices: np.ndarray
+    scores: np.ndarray
+
+
+def chunks(n: int, bytes_per_row: int) -> list[slice]:
+    """Cut n rows into slices of bounded memory."""
+    size = max(1, _CHUNK_BYTES // max(1, bytes_per_row))
+    return [slice(begin, min(n, begin + size)) for begin in range(0, n, size)]
+
+
+def row_products(a: Any, b: Any) -> np.ndarray:
+    """Inner products of corresponding rows, dense or sparse."""
+    if sp.issparse(a):
+        return np.asarray(a.multiply(b).sum(axis=1)).ravel()
+    if sp.issparse(b):
+        return np.asarray(b.multiply(a).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", a, b)
+
+
+def all_products(a: Any, b: Any) -> np.ndarray:
+    """Inner products of all rows of a with all rows of b, as an array."""
+    scores = a @ b.T
+    return scores.toarray() if sp.issparse(scores) else np.asarray(scores)
+
+
+def top_k(scores: np.ndarray, k: int) -> SearchResult:
+    """Best k columns of each row, best first, ties by the lower index."""
+    n = scores.shape[1]
+    if k < n:
+        # Everything above the k-th score is in; of those equal to it, the lowest indices.
+        kth = np.partition(scores, n - k, axis=1)[:, n - k, None]
+        above = scores > kth
+        tied = scores == kth
+        spare = k - above.sum(axis=1, keepdims=True)
+        chosen = above | (tied & (np.cumsum(tied, axis=1) <= spare))
+        columns = np.nonzero(chosen)[1].reshape(len(scores), k)
+    else:
+        columns = np.broadcast_to(np.arange(n), scores.shape)
+    values = np.take_along_axis(scores, columns, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return SearchResult(
+        np.take_along_axis(columns, order, axis=1), np.take_along_axis(values, order, axis=1)
+    )
+
+
+class BilinearModel:
+    """s(q, x) = q' M x. Needs ``_matrix()``: the matrix to read with, dense or CSR."""
+
+    def _matrix(self) -> Any:
+        raise AttributeError("provided by the learner")
+
+    def _transform(self, rows: Any) -> Any:
+        return rows @ self._matrix()
+
+    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        return row_products(self._transform(queries), items)
+
+    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        return all_products(self._transform(queries), items)
+
+
+class EuclideanModel:
+    """s(q, x) = - ||q - x||^2, computed from differences of row norms and inner products."""
+
+    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        difference = queries - items
+        return -row_products(difference, difference)
+
+    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        q, x = row_products(queries, queries), row_products(items, items)
+        return 2 * all_products(queries, items) - q[:, None] - x
+
+
+ScoreFunction = Callable[[Any, Any], float]
