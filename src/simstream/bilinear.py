@@ -7,7 +7,6 @@ else is in `base`.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -491,5 +490,5 @@ class AROMA(BilinearLearner):
     def _block_size(self, engine: Any, left: Items, right: Items) -> int:
         if self.covariance != "factored":
             return 1
-        # Its recursion costs B^3: half the usual block.
-        return self.block_size or math.ceil(default_block_size(max(engine.shape)) / 2)
+        # Its recursion costs B^3: smaller blocks than usual, but blocks even where d is small.
+        return self.block_size or max(32, default_block_size(max(engine.shape)) // 4)

@@ -355,21 +355,23 @@ class FactoredEngine(Engine):
     def learn(
         self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
     ) -> None:
-        from .kernels.blocked import Blas, learn_factored_block
+        from .kernels.blocked import Blas
+        from .kernels.confidence import learn_factored_block, learn_factored_singly
         from .kernels.entrywise import DIVERGED, DONE
 
-        if left.is_sparse or right.is_sparse:
-            block_size = 1
+        singly = block_size == 1 or left.is_sparse or right.is_sparse
         ops = Blas(self.dtype)
+        arrays = self.u, self.acc, self.covariance_x, self.covariance_z
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             x, z = _anchors_and_differences(left, right, triplets[begin:end])
-            learnt = learn_factored_block(
-                ops, step, self.u, self.acc, self.covariance_x, self.covariance_z, x, z, self.clock
-            )
+            if singly:
+                learnt = learn_factored_singly(step, *arrays, x, z, self.clock)
+            else:
+                learnt = learn_factored_block(ops, step, *arrays, x, z, self.clock)
             return (DONE if learnt == len(x) else DIVERGED), begin + learnt
 
-        self._drive(learn, len(triplets), block_size, None, None)
+        self._drive(learn, len(triplets), 256 if singly else block_size, None, None)
 
     def matrix(self, step: Any) -> np.ndarray:
         return self._decode(self.u, None, self.acc, None, step)

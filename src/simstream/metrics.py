@@ -106,7 +106,7 @@ def ranking_report(
             grades[own - rows.start, own] = -1
         return _score(score, queries[rows], pool), grades
 
-    return _report(chunk, labels.size, pool_labels.size, k, normalizer, chunk_size)
+    return _report(chunk, (labels.size, pool_labels.size), k, normalizer, chunk_size)
 
 
 def ranking_report_from_scores(
@@ -154,12 +154,17 @@ def ranking_report_from_scores(
         grades[exclude[rows].astype(bool)] = -1
         return _as_floats(scores[rows]), grades
 
-    n_queries, n_items = scores.shape
-    return _report(chunk, n_queries, n_items, k, normalizer, None)
+    return _report(chunk, scores.shape, k, normalizer, None)
 
 
 def mean_average_precision(
-    model, queries, query_labels, items=None, item_labels=None, *, chunk_size=None
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any = None,
+    item_labels: Any = None,
+    *,
+    chunk_size: int | None = None,
 ) -> float:
     """Return mAP: AP over the whole pool, averaged over queries. Parameters: `ranking_report`.
 
@@ -169,19 +174,19 @@ def mean_average_precision(
     0.5
     """
     data = (model, queries, query_labels, items, item_labels)
-    return ranking_report(*data, k=(), chunk_size=chunk_size)["mAP"]
+    return _measure("mAP", None, data, chunk_size=chunk_size)
 
 
 def mean_average_precision_at_k(
-    model,
-    queries,
-    query_labels,
-    items=None,
-    item_labels=None,
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any = None,
+    item_labels: Any = None,
     *,
-    k=10,
-    normalizer="relevant",
-    chunk_size=None,
+    k: int = 10,
+    normalizer: str = "relevant",
+    chunk_size: int | None = None,
 ) -> float:
     """Return mAP@k: AP of the first k items, averaged over queries. Parameters: `ranking_report`.
 
@@ -191,11 +196,18 @@ def mean_average_precision_at_k(
     0.0
     """
     data = (model, queries, query_labels, items, item_labels)
-    return _at_k("mAP", k, data, normalizer=normalizer, chunk_size=chunk_size)
+    return _measure("mAP", k, data, normalizer=normalizer, chunk_size=chunk_size)
 
 
 def precision_at_k(
-    model, queries, query_labels, items=None, item_labels=None, *, k=10, chunk_size=None
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any = None,
+    item_labels: Any = None,
+    *,
+    k: int = 10,
+    chunk_size: int | None = None,
 ) -> float:
     """Return P@k: share of relevant items among the first k. Parameters: `ranking_report`.
 
@@ -205,11 +217,18 @@ def precision_at_k(
     0.5
     """
     data = (model, queries, query_labels, items, item_labels)
-    return _at_k("P", k, data, chunk_size=chunk_size)
+    return _measure("P", k, data, chunk_size=chunk_size)
 
 
 def recall_at_k(
-    model, queries, query_labels, items=None, item_labels=None, *, k=10, chunk_size=None
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any = None,
+    item_labels: Any = None,
+    *,
+    k: int = 10,
+    chunk_size: int | None = None,
 ) -> float:
     """Return recall@k: share of relevant items found in the first k. Parameters: `ranking_report`.
 
@@ -219,11 +238,17 @@ def recall_at_k(
     1.0
     """
     data = (model, queries, query_labels, items, item_labels)
-    return _at_k("recall", k, data, chunk_size=chunk_size)
+    return _measure("recall", k, data, chunk_size=chunk_size)
 
 
 def mean_reciprocal_rank(
-    model, queries, query_labels, items=None, item_labels=None, *, chunk_size=None
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any = None,
+    item_labels: Any = None,
+    *,
+    chunk_size: int | None = None,
 ) -> float:
     """Return MRR: mean of 1 / rank of the first relevant item. Parameters: `ranking_report`.
 
@@ -233,11 +258,18 @@ def mean_reciprocal_rank(
     0.5
     """
     data = (model, queries, query_labels, items, item_labels)
-    return ranking_report(*data, k=(), chunk_size=chunk_size)["MRR"]
+    return _measure("MRR", None, data, chunk_size=chunk_size)
 
 
 def ndcg(
-    model, queries, query_labels, items=None, item_labels=None, *, k=None, chunk_size=None
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any = None,
+    item_labels: Any = None,
+    *,
+    k: int | None = None,
+    chunk_size: int | None = None,
 ) -> float:
     """Return nDCG of the first k items, or of the whole pool. Parameters: `ranking_report`.
 
@@ -247,9 +279,7 @@ def ndcg(
     0.6309
     """
     data = (model, queries, query_labels, items, item_labels)
-    if k is None:
-        return ranking_report(*data, k=(), chunk_size=chunk_size)["nDCG"]
-    return _at_k("nDCG", k, data, chunk_size=chunk_size)
+    return _measure("nDCG", k, data, chunk_size=chunk_size)
 
 
 def knn_predict(
@@ -279,7 +309,7 @@ def knn_predict(
     >>> print(knn_predict(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=2))
     ['dog' 'dog']
     """
-    from .kernels.ranking import map_rows, vote
+    from .kernels.ranking import majority, map_rows, nearest
 
     score = _scorer(model)
     queries = check_items(queries, "queries").values
@@ -302,7 +332,7 @@ def knn_predict(
         return _score(score, queries[rows], items), skip[rows]
 
     def winners(scores: np.ndarray, skip: np.ndarray) -> np.ndarray:
-        return vote(scores, skip, codes, classes.size, n_neighbors)
+        return majority(codes[nearest(scores, skip, n_neighbors)], classes.size)
 
     blocks = map_rows(winners, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
     return classes[np.concatenate(blocks)]
@@ -356,8 +386,10 @@ def sparsity(M: Any, tol: float = 1e-12) -> float:
         raise ValueError(f"M: expected a non-empty matrix, got shape {M.shape}")
     values = M
     if sparse.issparse(M):
-        csr = M.tocsr(copy=True)
-        csr.sum_duplicates()  # an entry may be stored in parts
+        csr = M.tocsr()
+        if not csr.has_canonical_format:  # an entry may be stored in parts
+            csr = csr.copy()
+            csr.sum_duplicates()
         values = csr.data[:, None]
     non_zero = 0
     # In parts: M may be so big that there is no room for a second one like it.
@@ -370,14 +402,15 @@ def sparsity(M: Any, tol: float = 1e-12) -> float:
     return 1.0 - non_zero / (M.shape[0] * M.shape[1])
 
 
-def _at_k(name: str, k: int, data: tuple[Any, ...], **options: Any) -> float:
+def _measure(name: str, k: int | None, data: tuple[Any, ...], **options: Any) -> float:
+    if k is None:
+        return ranking_report(*data, k=(), **options)[name]
     return ranking_report(*data, k=check_integer("k", k), **options)[f"{name}@{k}"]
 
 
 def _report(
     chunk: Callable[[slice], tuple[np.ndarray, np.ndarray]],
-    n_queries: int,
-    n_items: int,
+    shape: tuple[int, ...],
     k: int | Sequence[int],
     normalizer: str,
     chunk_size: int | None,
@@ -388,6 +421,7 @@ def _report(
     """
     from .kernels.ranking import map_rows, rank_rows
 
+    n_queries, n_items = shape
     check_choice("normalizer", normalizer, ("relevant", "hits"))
     lengths = sorted({check_integer("k", one) for one in np.atleast_1d(k)})
     cutoffs = np.array([*lengths, max([n_items, *lengths])])  # the last one is the whole list
@@ -424,9 +458,9 @@ def _report(
 
 
 def _chunk_rows(chunk_size: int | None, n_items: int) -> int:
-    return (
-        max(1, _CHUNK // n_items) if chunk_size is None else check_integer("chunk_size", chunk_size)
-    )
+    if chunk_size is None:
+        return max(1, _CHUNK // n_items)
+    return check_integer("chunk_size", chunk_size)
 
 
 def _scorer(model: Any) -> Callable[[Any, Any], Any]:

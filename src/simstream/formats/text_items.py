@@ -242,8 +242,9 @@ def read_jsonl(path: Path) -> RawItems:
                         got=excerpt(found[-1]),
                         line=line,
                     )
-    items: Any = np.array(rows)
-    if columns:
+    if not columns:
+        items: Any = np.array(rows)
+    else:
         indptr = np.cumsum([0, *map(len, columns)])
         indices = np.concatenate(columns)
         width = int(indices.max(initial=0)) + 1

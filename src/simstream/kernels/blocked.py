@@ -10,10 +10,9 @@ The functions that touch large arrays are collected in `Blas`; the recursions on
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import blas, solve_triangular
+from scipy.linalg import blas
 
 from .dispatch import driver
 from .steps import average_weight, count_round, current_eta, step_length
@@ -50,16 +49,8 @@ class Blas:
             m[...] = done.T  # m was not contiguous: BLAS worked on a copy
 
 
-class Block(NamedTuple):
-    """What a recursion found: how many triplets were learnt, and each one's coefficient."""
-
-    learnt: int
-    coefficient: np.ndarray
-    weighted: np.ndarray  # coefficient times the weight of its round in the average
-
-
 @driver
-def _row_dots(a, b):
+def row_dots(a, b):
     """Sums over rows of a * b in float64: the recursion adds many small changes to them."""
     out = np.empty(len(a))
     for t in range(len(a)):
@@ -95,7 +86,7 @@ def learn_block(ops, step, m, acc, x, z, clock):
 
     ``acc`` is the average's accumulator, or has no columns.
     """
-    margin = _row_dots(ops.product(x, m), z)
+    margin = row_dots(ops.product(x, m), z)
     coefficient, weighted = np.zeros(len(x)), np.zeros(len(x))
     learnt = _rank_one_recursion(step, margin, ops.gram(x), ops.gram(z), clock, coefficient, weighted)
     active = np.flatnonzero(coefficient)
@@ -105,68 +96,3 @@ def learn_block(ops, step, m, acc, x, z, clock):
         if acc.shape[1]:
             ops.add_product(acc, xa, weighted[active], za)
     return learnt
-
-
-@driver
-def _confidence_recursion(
-    step, margin, gram_x, gram_z, width_x, width_z, clock, alpha, weighted, beta_x, beta_z, mix_x, mix_z
-):
-    """The same for factored AROMA; gram_x = X Lambda X', gram_z = Z Omega Z' are used up.
-
-    Columns a_t = Lambda_t x_t of the whole block follow from A (I + mix) = Lambda X'.
-    """
-    n = len(margin)
-    for t in range(n):
-        if not math.isfinite(margin[t]):
-            return t
-        qx, qz = gram_x[t, t], gram_z[t, t]
-        violated = margin[t] < 1.0 and qx * qz > 0.0
-        if violated:
-            a = step_length(step, 1.0 - margin[t], 0.0, qx * qz, 0.0)
-            kx, kz = qz / (step.r * width_z), qx / (step.r * width_x)
-            bx, bz = kx / (1.0 + kx * qx), kz / (1.0 + kz * qz)
-            alpha[t], beta_x[t], beta_z[t] = a, bx, bz
-            weighted[t] = a * average_weight(step, clock)
-            for s in range(t + 1, n):
-                gx, gz = gram_x[t, s], gram_z[t, s]
-                margin[s] += a * gx * gz
-                mix_x[t, s] = bx * gx
-                mix_z[t, s] = bz * gz
-                for j in range(s, n):
-                    gram_x[s, j] -= bx * gx * gram_x[t, j]
-                    gram_z[s, j] -= bz * gz * gram_z[t, j]
-        count_round(clock, margin[t], violated, qx * qz == 0.0)
-    return n
-
-
-def learn_factored_block(ops, step, m, acc, covariance_x, covariance_z, x, z, clock):
-    """One block of AROMA with covariance Lambda (x) Omega; return how many triplets were learnt."""
-    n = len(x)
-    lx, lz = ops.product(x, covariance_x), ops.product(z, covariance_z)
-    margin = _row_dots(ops.product(x, m), z)
-    gram_x = ops.product_transposed(lx, x).astype(np.float64)
-    gram_z = ops.product_transposed(lz, z).astype(np.float64)
-    alpha, weighted, beta_x, beta_z = np.zeros((4, n))
-    mix_x, mix_z = np.zeros((2, n, n))
-    learnt = _confidence_recursion(
-        step, margin, gram_x, gram_z, x.shape[1], z.shape[1], clock, alpha, weighted, beta_x, beta_z,
-        mix_x, mix_z,
-    )  # fmt: skip
-    active = np.flatnonzero(alpha)
-    if len(active):
-        ax = _unmix(mix_x, active, lx)
-        az = _unmix(mix_z, active, lz)
-        ops.add_product(m, ax, alpha[active], az)
-        if acc.shape[1]:
-            ops.add_product(acc, ax, weighted[active], az)
-        ops.add_product(covariance_x, ax, -beta_x[active], ax)
-        ops.add_product(covariance_z, az, -beta_z[active], az)
-    return learnt
-
-
-def _unmix(mix: np.ndarray, active: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows a_t of the active triplets from the rows Lambda_0 x_t (inactive ones never mix in)."""
-    triangle = mix[np.ix_(active, active)].astype(rows.dtype)
-    np.fill_diagonal(triangle, 1)
-    solved = solve_triangular(triangle, rows[active], trans="T", unit_diagonal=True, check_finite=False)
-    return np.ascontiguousarray(solved)

@@ -155,17 +155,14 @@ def _places(mask):
 
 
 @_jit
-def vote(scores, skip, classes, n_classes, n_neighbors):
-    """Return the class most frequent among every row's nearest items.
+def nearest(scores, skip, n_neighbors):
+    """Return the indices of every row's highest scores, best first, shape (n, n_neighbors).
 
-    Item ``skip[i]`` is no candidate for row i (-1: all are); `classes` holds one number below
-    `n_classes` per item. Equal scores: the lower index is nearer. Equal counts: the class of the
-    nearer neighbour.
+    Of two equal scores the one with the lower index is nearer. ``skip[i]`` is no candidate for row
+    i (-1: all are). There must be enough candidates, and no NaN.
     """
-    best = np.empty(n_neighbors, scores.dtype)  # descending
-    nearest = np.empty(n_neighbors, np.int64)
-    counts = np.zeros(n_classes, np.int64)
-    winners = np.empty(scores.shape[0], np.int64)
+    out = np.empty((scores.shape[0], n_neighbors), np.int64)
+    best = np.empty(n_neighbors, scores.dtype)  # the scores of out[i], descending
     for i in range(scores.shape[0]):
         size = 0
         for j in range(scores.shape[1]):
@@ -176,17 +173,26 @@ def vote(scores, skip, classes, n_classes, n_neighbors):
             size = place + 1
             while place > 0 and best[place - 1] < score:
                 best[place] = best[place - 1]
-                nearest[place] = nearest[place - 1]
+                out[i, place] = out[i, place - 1]
                 place -= 1
             best[place] = score
-            nearest[place] = j
+            out[i, place] = j
+    return out
+
+
+@_jit
+def majority(classes, n_classes):
+    """Return the most frequent class of every row; of equally frequent ones the first in it."""
+    counts = np.zeros(n_classes, np.int64)
+    winners = np.empty(classes.shape[0], np.int64)
+    for i in range(classes.shape[0]):
         counts[:] = 0
-        for j in nearest:
-            counts[classes[j]] += 1
-        winner = classes[nearest[0]]
-        for j in nearest:
-            if counts[classes[j]] > counts[winner]:
-                winner = classes[j]
+        for c in classes[i]:
+            counts[c] += 1
+        winner = classes[i, 0]
+        for c in classes[i]:
+            if counts[c] > counts[winner]:
+                winner = c
         winners[i] = winner
     return winners
 

@@ -1,0 +1,102 @@
+"""Eager textbook versions in float64: one dense matrix, one triplet at a time, nothing clever.
+
+Each method is written from its published update, independently of the library. A triplet is given as
+vectors (x, z) with z = positive - negative. Every function returns the list of all iterates M_1 .. M_{T+1}.
+"""
+
+import numpy as np
+
+
+def soft(a, t):
+    return np.sign(a) * np.maximum(np.abs(a) - t, 0)
+
+
+def eta_at(t, eta, schedule="constant"):
+    return eta / np.sqrt(t) if schedule == "inv-sqrt" else eta
+
+
+def oasis(M, stream, C, variant="PA-I"):
+    path = [M]
+    for x, z in stream:
+        loss, K = max(0.0, 1 - x @ M @ z), (x @ x) * (z @ z)
+        if loss > 0 and K > 0:
+            tau = {"PA": loss / K, "PA-I": min(C, loss / K), "PA-II": loss / (K + 1 / (2 * C))}
+            M = M + tau[variant] * np.outer(x, z)
+        path.append(M)
+    return path
+
+
+def ogd(M, stream, eta, schedule="constant"):
+    path = [M]
+    for t, (x, z) in enumerate(stream, 1):
+        if 1 - x @ M @ z > 0:
+            M = M + eta_at(t, eta, schedule) * np.outer(x, z)
+        path.append(M)
+    return path
+
+
+def sors(M, stream, lam, eta, off_diagonal=False, schedule="constant"):
+    mask, path = 1 - np.eye(len(M)) if off_diagonal else np.ones_like(M), [M]
+    for t, (x, z) in enumerate(stream, 1):
+        e = eta_at(t, eta, schedule)
+        G = -np.outer(x, z) if 1 - x @ M @ z > 0 else np.zeros_like(M)
+        M = soft(M - e * G, e * lam * mask)
+        path.append(M)
+    return path
+
+
+def adasors(M, stream, lam, eta, delta, off_diagonal=False):
+    mask, H, path = 1 - np.eye(len(M)) if off_diagonal else np.ones_like(M), np.zeros_like(M), [M]
+    for x, z in stream:
+        G = -np.outer(x, z) if 1 - x @ M @ z > 0 else np.zeros_like(M)
+        H = np.sqrt(H**2 + G**2)
+        M = soft(M - eta * G / (delta + H), lam * eta * mask / (delta + H))
+        path.append(M)
+    return path
+
+
+def aroma_diagonal(M, stream, r, drop=False):
+    S, path = np.ones_like(M), [M]
+    for x, z in stream:
+        P, m = np.outer(x, z), x @ M @ z
+        if 1 - m > 0 and np.any(P):
+            beta = 1 / ((P**2 * S).sum() + r)
+            M = M + (1 - m) * beta * S * P
+            S = S - beta * S**2 * P**2 if drop else 1 / (1 / S + P**2 / r)
+        path.append(M)
+    return path
+
+
+def aroma_factored(M, stream, r):
+    L, O, path = np.eye(len(M)), np.eye(M.shape[1]), [M]
+    for x, z in stream:
+        m, qx, qz = x @ M @ z, x @ L @ x, z @ O @ z
+        if 1 - m > 0 and qx * qz > 0:
+            M = M + (1 - m) / (qx * qz + r) * np.outer(L @ x, O @ z)
+            L, O = (
+                np.linalg.inv(np.linalg.inv(L) + qz / (r * len(z)) * np.outer(x, x)),
+                np.linalg.inv(np.linalg.inv(O) + qx / (r * len(x)) * np.outer(z, z)),
+            )
+        path.append(M)
+    return path
+
+
+def aroma_full(M, stream, r):
+    S, path = np.eye(M.size), [M]
+    for x, z in stream:
+        phi, m = np.outer(x, z).ravel(), x @ M @ z
+        if 1 - m > 0:
+            s = S @ phi
+            beta = 1 / (phi @ s + r)
+            M, S = M + (1 - m) * beta * s.reshape(M.shape), S - beta * np.outer(s, s)
+        path.append(M)
+    return path
+
+
+def average(path, start):
+    """Mean of M_start .. M_T (rounds counted from 1; the last element of the path is M_{T+1})."""
+    return np.mean(path[start - 1 : -1], axis=0)
+
+
+def hinge(M, stream):
+    return np.array([max(0.0, 1 - x @ M @ z) for x, z in stream])

@@ -1,0 +1,928 @@
+"""Files of items, labels and triplets: what is written is read back, and what is wrong is said."""
+
+import gzip
+import io
+import json
+import os
+import pickle
+import stat
+import threading
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import sparse
+
+from simstream import formats
+from simstream.formats import (
+    FormatError,
+    atomic_write,
+    read_items,
+    read_labels,
+    read_triplets,
+    write_items,
+    write_triplets,
+)
+from simstream.formats.lines import csv_parser, parse_block, parse_json_line, parse_lines
+
+LIBSVM = [".svm", ".libsvm", ".svmlight", ".svm.gz", ".svm.bz2", ".LIBSVM"]
+DENSE = [".csv", ".csv.gz", ".csv.bz2", ".jsonl", ".jsonl.gz", ".npy", ".npz"]
+SPARSE = [*LIBSVM, ".jsonl", ".jsonl.gz", ".npz"]
+TRIPLETS = [".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".jsonl.bz2", ".npy", ".npz"]
+
+# tmp_path is shared by the examples of one test, which overwrite the same file: that is intended.
+few = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+shapes = st.tuples(st.integers(1, 5), st.integers(1, 4))
+finite = st.floats(allow_nan=False, allow_infinity=False)
+matrices = hnp.arrays(np.float64, shapes, elements=finite)
+words = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029"), min_size=1
+).filter(lambda text: not _is_number(text))
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def refuse(message, function, *arguments, **options):
+    """Assert that a call raises a one-line FormatError that matches."""
+    with pytest.raises(FormatError, match=message) as caught:
+        function(*arguments, **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "; expected " in text
+    assert ", got " in text
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    return text
+
+
+def read_all(source, **options):
+    """All triplets, as lists, and all batches."""
+    batches = list(read_triplets(source, **options))
+    return [row for batch in batches for row in batch.triplets.tolist()], batches
+
+
+# -- atomic_write --------------------------------------------------------------------------------
+
+
+def test_atomic_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="stop"), atomic_write(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("stop")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_atomic_write_replaces_at_the_end_only(tmp_path):
+    path = tmp_path / "model.v1.csv.gz"
+    path.write_text("old")
+    with atomic_write(path) as temporary:
+        assert temporary.parent == tmp_path
+        assert temporary.name.endswith(".csv.gz")
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_atomic_write_follows_links_umask_and_permissions(tmp_path):
+    real = tmp_path / "real.txt"
+    link = tmp_path / "link.txt"
+    (tmp_path / "plain.txt").write_text("")
+    with atomic_write(real) as temporary:
+        temporary.write_text("one")
+    plain_mode = (tmp_path / "plain.txt").stat().st_mode
+    assert real.stat().st_mode == plain_mode
+    real.chmod(0o600)
+    link.symlink_to(real)
+    with atomic_write(link) as temporary:
+        temporary.write_text("two")
+    assert link.is_symlink()
+    assert real.read_text() == "two"
+    assert stat.S_IMODE(real.stat().st_mode) == 0o600
+
+
+def test_atomic_write_refuses_what_cannot_be_written(tmp_path):
+    for path in (tmp_path / "absent" / "file.txt", tmp_path):
+        with pytest.raises(FormatError, match="cannot be written"), atomic_write(path):
+            pass
+
+
+def test_a_failed_write_of_items_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "items.jsonl"
+    write_items(path, np.eye(2))
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(json, "dumps", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_items(path, np.eye(3))
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["items.jsonl"]
+
+
+def test_compressed_files_depend_on_their_content_only(tmp_path):
+    for name in ("one.csv.gz", "two.csv.gz"):
+        write_triplets(tmp_path / name, [[0, 1, 2]])
+    assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
+
+
+# -- items: round trips --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extension", DENSE)
+@few
+@given(items=matrices, data=st.data())
+def test_dense_round_trip(tmp_path, extension, items, data):
+    path = tmp_path / f"items{extension}"
+    labels = ids = None
+    if extension != ".npy":
+        n = len(items)
+        kinds = [st.integers(-(2**60), 2**60), words, st.floats(0.1, 0.9), st.booleans()]
+        kind = data.draw(st.sampled_from(kinds))
+        labels = data.draw(st.none() | st.lists(kind, min_size=n, max_size=n))
+        ids = data.draw(st.none() | st.lists(words, min_size=n, max_size=n))
+    write_items(path, items, labels, ids)
+    back = read_items(path)
+    assert back.items.dtype == np.float64
+    assert back.items.flags.c_contiguous
+    np.testing.assert_array_equal(back.items, items)
+    assert back.ids == ids
+    assert (back.labels is None) == (labels is None)
+    if labels is not None:
+        assert back.labels.tolist() == labels
+
+
+@pytest.mark.parametrize("extension", SPARSE)
+@few
+@given(items=matrices, data=st.data())
+def test_sparse_round_trip(tmp_path, extension, items, data):
+    path = tmp_path / f"items{extension}"
+    n, d = items.shape
+    kinds = [st.integers(-100, 100), st.floats(0.1, 0.9)]
+    if extension not in LIBSVM:
+        kinds.append(words)
+    labels = data.draw(st.lists(data.draw(st.sampled_from(kinds)), min_size=n, max_size=n))
+    matrix = data.draw(st.sampled_from([sparse.csr_matrix, sparse.csc_matrix, sparse.coo_array]))(
+        items
+    )
+    write_items(path, matrix, labels)
+    back = read_items(path, n_features=d)
+    assert isinstance(back.items, sparse.csr_matrix)
+    assert back.items.has_canonical_format
+    np.testing.assert_array_equal(back.items.toarray(), items)
+    assert back.labels.tolist() == labels
+
+
+@pytest.mark.parametrize("extension", [".npy", ".npz"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_keep_their_type(tmp_path, extension, dtype):
+    path = tmp_path / f"items{extension}"
+    write_items(path, np.eye(3, dtype=dtype))
+    assert read_items(path).items.dtype == dtype
+    assert read_items(path, dtype="float32").items.dtype == np.float32
+
+
+@pytest.mark.parametrize("extension", [".csv", ".jsonl", ".svm"])
+@few
+@given(
+    items=hnp.arrays(
+        np.float32, shapes, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)
+    )
+)
+def test_float32_is_exact_through_text(tmp_path, extension, items):
+    path = tmp_path / f"items{extension}"
+    write_items(path, items)
+    back = read_items(
+        path, dtype=np.float32, n_features=items.shape[1] if extension == ".svm" else None
+    )
+    dense = back.items.toarray() if sparse.issparse(back.items) else back.items
+    assert dense.dtype == np.float32
+    np.testing.assert_array_equal(dense, items)
+
+
+def test_dense_items_in_libsvm_and_no_labels(tmp_path):
+    path = tmp_path / "items.svm"
+    write_items(path, np.eye(3))
+    back = read_items(path)
+    np.testing.assert_array_equal(back.items.toarray(), np.eye(3))
+    assert back.labels.tolist() == [0, 0, 0]
+
+
+def test_foreign_arrays(tmp_path):
+    matrix = sparse.random(6, 5, 0.5, random_state=0)
+    path = tmp_path / "items.npz"
+    for layout in ("csr", "csc", "coo", "dia", "bsr"):
+        sparse.save_npz(path, matrix.asformat(layout))
+        np.testing.assert_array_equal(read_items(path).items.toarray(), matrix.toarray())
+    csr = matrix.tocsr()
+    np.savez(
+        path, data=csr.data, indices=csr.indices, indptr=csr.indptr, shape=csr.shape, y=np.arange(6)
+    )
+    back = read_items(path)
+    np.testing.assert_array_equal(back.items.toarray(), matrix.toarray())
+    assert back.labels.tolist() == list(range(6))
+    for key in ("items", "X"):
+        np.savez(path, **{key: np.arange(6).reshape(3, 2, order="F"), "labels": ["a", "b", "c"]})
+        back = read_items(path)
+        assert back.items.flags.c_contiguous
+        np.testing.assert_array_equal(back.items, np.arange(6.0).reshape(3, 2, order="F"))
+        assert back.labels.tolist() == ["a", "b", "c"]
+    np.save(tmp_path / "big.npy", np.eye(2, dtype=">f4"))
+    assert read_items(tmp_path / "big.npy").items.dtype == np.dtype("=f4")
+
+
+def test_scipy_reads_our_sparse_files_and_the_caller_keeps_his(tmp_path):
+    path = tmp_path / "items.npz"
+    unsorted = sparse.csr_matrix((np.array([1.0, 2, 3]), [1, 0, 1], [0, 3]), shape=(1, 2))
+    before = unsorted.indices.copy()
+    write_items(path, unsorted, labels=["x"])
+    np.testing.assert_array_equal(unsorted.indices, before)
+    np.testing.assert_array_equal(sparse.load_npz(path).toarray(), [[2.0, 4.0]])
+
+
+# -- items: what the text formats allow ----------------------------------------------------------
+
+
+def text_file(tmp_path, name, text):
+    path = tmp_path / name
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+def test_libsvm_index_base_comments_and_width(tmp_path):
+    ones = text_file(tmp_path, "one.svm", "# made by hand\n\n+1 1:5 3:7 # first\r\n-1 2:1e3\n")
+    assert read_items(ones).items.toarray().tolist() == [[5, 0, 7], [0, 1000, 0]]
+    assert read_items(ones).labels.tolist() == [1, -1]
+    zeros = text_file(tmp_path, "zero.svm", "1.5 0:5 2:7\n2 1:1\n")
+    assert read_items(zeros, n_features=5).items.toarray().tolist() == [
+        [5, 0, 7, 0, 0],
+        [0, 1, 0, 0, 0],
+    ]
+    assert read_items(zeros).labels.tolist() == [1.5, 2]
+
+
+@pytest.mark.parametrize("extension", [".csv", ".csv.gz"])
+def test_csv_headers_and_label_columns(tmp_path, extension):
+    bare = text_file(tmp_path, f"bare{extension}", "1,2,cat\n\n3,4,dog\n")
+    for column in (-1, 2):
+        items, labels, ids = read_items(bare, label_column=column)
+        assert items.tolist() == [[1, 2], [3, 4]]
+        assert labels.tolist() == ["cat", "dog"]
+        assert ids is None
+    named = text_file(
+        tmp_path, f"named{extension}", '\ufeffid,"x, y",kind,z\r\nu1,1,7,2\r\n"a ""b""",3,8,4\r\n'
+    )
+    for column in ("kind", 2, -2):
+        items, labels, ids = read_items(named, label_column=column)
+        assert items.tolist() == [[1, 2], [3, 4]]
+        assert labels.tolist() == [7, 8]
+        assert ids == ["u1", 'a "b"']
+    assert read_items(named).labels is None
+    assert read_items(named).items.shape == (2, 3)
+    numbers = text_file(tmp_path, f"numbers{extension}", "1,2\n3,4")
+    assert read_items(numbers).items.tolist() == [[1, 2], [3, 4]]
+    auto = text_file(tmp_path, f"auto{extension}", "label,f\n1.0,5\n2.0,6\n")
+    assert read_items(auto).labels.dtype.kind == "i"
+
+
+def test_jsonl_rows(tmp_path):
+    path = text_file(
+        tmp_path,
+        "items.jsonl",
+        '{"id": 5, "features": {"3": 1, "0": 2.5}, "label": "x"}\n\n'
+        '{"id": "b", "features": {}, "label": "1"}\n',
+    )
+    items, labels, ids = read_items(path)
+    assert items.toarray().tolist() == [[2.5, 0, 0, 1], [0, 0, 0, 0]]
+    assert items.has_canonical_format
+    assert labels.tolist() == ["x", "1"]
+    assert ids == ["5", "b"]
+
+
+# -- items: errors -------------------------------------------------------------------------------
+
+BAD_ITEMS = [
+    ("ragged.csv", "a,b\n1,2\n\n3\n", "ragged.csv, line 4: ragged.*2 cells.*got 1"),
+    ("long.csv", "1,2\n1,2,3\n", "long.csv, line 2: ragged row.*got 3"),
+    ("cell.csv", "a,b\n1,x\n", r"cell.csv, line 2: .*column 1 .*\(b\).*finite number.*'x'"),
+    ("score.csv", "a,b\n1,1_0\n", "score.csv, line 2: .*'1_0'"),
+    ("gap.csv", "1,2\n1,\n", "gap.csv, line 2: .*got ''"),
+    ("nan.csv", "1,2\n\n3,nan\n", "nan.csv, line 3: .*column 1.*finite.*'nan'"),
+    ("huge.csv", "1,2\n1e999,1\n", "huge.csv, line 2: .*column 0.*'1e999'"),
+    ("label.csv", "label,b\n,1\n", "label.csv, line 2: .*column 0.*expected a label"),
+    ("head.csv", "a,b\n", "head.csv: no rows"),
+    ("blank.csv", "\n\n", "blank.csv: no rows"),
+    ("only.csv", "label\n1\n", "only.csv: not rows of features"),
+    ("bytes.csv", b"a,b\n1,\xff\n", "bytes.csv: not text.*UTF-8"),
+    ("word.svm", "1 1:2\n# c\nx 1:2\n", "word.svm, line 3: .*'x 1:2'"),
+    ("order.svm", "1 1:2\n1 1:2\n1 2:1 1:1\n1 1:1\n", "order.svm, line 3: .*rising"),
+    ("value.svm.gz", "1 1:\n", "value.svm.gz, line 1: not a LIBSVM line"),
+    ("index.svm", "1 99999999999:1\n", "index.svm, line 1"),
+    ("nan.svm", "# c\n1 1:2\n1 2:nan\n", "nan.svm, line 3: not finite at row 1, column 1"),
+    ("label.svm", "nan 1:2\n", "label.svm: label 0 .* is not finite"),
+    ("none.svm", "# nothing\n", "none.svm: not rows of features"),
+    ("json.jsonl", '{"features": [1]}\n{"features": [1}\n', "json.jsonl, line 2: not JSON"),
+    ("deep.jsonl", "[" * 100_000, "deep.jsonl, line 1: not JSON"),
+    ("list.jsonl", "[1, 2]\n", "list.jsonl, line 1: .*a list or a mapping"),
+    ("mixed.jsonl", '{"features": [1]}\n{"features": {"0": 1}}\n', "mixed.jsonl, line 2: .*a list"),
+    ("ragged.jsonl", '{"features": [1]}\n\n{"features": [1, 2]}\n', "jsonl, line 3: ragged"),
+    ("text.jsonl", '{"features": [1, "2"]}\n', "text.jsonl, line 1: .*place 1.*'2'"),
+    ("bool.jsonl", '{"features": [true]}\n', "bool.jsonl, line 1: .*True"),
+    ("nan.jsonl", '{"features": [NaN]}\n', "nan.jsonl, line 1: .*finite number, got nan"),
+    ("big.jsonl", '{"features": [1%s]}\n' % ("0" * 400), "big.jsonl, line 1: .*finite number"),
+    ("key.jsonl", '{"features": {"-1": 1}}\n', "key.jsonl, line 1: bad feature number.*'-1'"),
+    ("twice.jsonl", '{"features": {"1": 1, "01": 1}}\n', "twice.jsonl, line 1: .*distinct"),
+    ("some.jsonl", '{"features": [1], "label": 1}\n{"features": [1]}\n', "line 2: label missing"),
+    ("ids.jsonl", '{"features": [1]}\n{"features": [1], "id": 1}\n', "line 2: id missing"),
+    ("kind.jsonl", '{"features": [1], "label": 1}\n{"features": [1], "label": "1"}\n', "line 2"),
+    ("none.jsonl", "\n", "none.jsonl: not rows of features"),
+    ("empty.csv", "", "empty.csv: empty file"),
+    ("empty.svm", "", "empty.svm: empty file"),
+    ("empty.npy", "", "empty.npy: empty file"),
+    ("file.xls", "1", r"file.xls: unknown extension.*\.svm.*\.csv.*\.jsonl.*\.npz, got '.xls'"),
+    ("file.npy.gz", "1", "file.npy.gz: unknown extension"),
+    ("damaged.npz", "PK but no archive", "damaged.npz: damaged or cut off"),
+    ("pickle.npy", pickle.dumps([1]), "pickle.npy: damaged or cut off"),
+    ("text.csv.gz", None, "text.csv.gz: damaged or cut off"),
+    ("text.csv.bz2", b"1,2\n", "text.csv.bz2: cannot be read"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"), BAD_ITEMS, ids=[case[0] for case in BAD_ITEMS]
+)
+def test_bad_items(tmp_path, name, text, message):
+    path = tmp_path / name
+    if text is None:
+        path.write_bytes(b"not compressed")
+    else:
+        path = text_file(tmp_path, name, text)
+    assert name in refuse(message, read_items, path)
+
+
+def test_missing_files_and_folders(tmp_path):
+    for function in (read_items, read_labels, read_triplets):
+        refuse("absent.csv: cannot be read.*No such file", function, tmp_path / "absent.csv")
+    (tmp_path / "folder.csv").mkdir()
+    refuse("folder.csv: cannot be read.*directory", read_items, tmp_path / "folder.csv")
+    refuse("folder.csv: cannot be read", list, read_triplets(tmp_path / "folder.csv"))
+
+
+def test_wrong_label_columns(tmp_path):
+    path = text_file(tmp_path, "items.csv", "a,b\n1,2\n")
+    refuse(
+        r"items.csv: no label column 'kind'.*\['a', 'b'\]", read_items, path, label_column="kind"
+    )
+    refuse("items.csv: no label column 2.*-2 to 1", read_items, path, label_column=2)
+    refuse("no label column -3", read_items, path, label_column=-3)
+    write_items(tmp_path / "items.npy", np.eye(2))
+    refuse("label_column is for CSV", read_items, tmp_path / "items.npy", label_column=0)
+
+
+def test_wrong_number_of_features(tmp_path):
+    lines = text_file(tmp_path, "items.svm", "# c\n1 1:1\n2 4:1\n")
+    refuse("items.svm, line 3: .*row 1.*below n_features=3, got 3", read_items, lines, n_features=3)
+    rows = text_file(tmp_path, "items.jsonl", '\n{"features": {"7": 1}}\n')
+    refuse("items.jsonl, line 2: .*n_features=7, got 7", read_items, rows, n_features=7)
+    write_items(tmp_path / "items.npz", sparse.eye(3))
+    refuse("items.npz: .*row 2.*got 2", read_items, tmp_path / "items.npz", n_features=2)
+    write_items(tmp_path / "items.npy", np.eye(3))
+    refuse("wrong number.*expected 4, got 3", read_items, tmp_path / "items.npy", n_features=4)
+
+
+def test_bad_arrays(tmp_path):
+    path = tmp_path / "items.npy"
+    for array in (
+        np.zeros(3),
+        np.zeros((0, 2)),
+        np.zeros((2, 0)),
+        np.array([["a"]]),
+        np.eye(2) * 1j,
+    ):
+        np.save(path, array)
+        refuse("items.npy: not rows of features", read_items, path)
+    for value in (np.nan, np.inf):
+        np.save(path, np.array([[1, 2, 3], [4, value, 5]]))
+        refuse(f"items.npy: not finite at row 1, column 1.*got {value}", read_items, path)
+    np.save(path, np.array([[1e300]]))
+    refuse("finite float32.*inf", read_items, path, dtype=np.float32)
+    with pytest.raises(ValueError, match="expected float32 or float64, got int64"):
+        read_items(path, dtype=np.int64)
+
+    path = tmp_path / "items.npz"
+    np.savez(path, points=np.eye(2))
+    refuse("items.npz: no items.*items or X.*got points", read_items, path)
+    np.savez(path, items=np.eye(2), labels=[1, 2, 3])
+    refuse("expected 2 labels, got 3", read_items, path)
+    np.savez(path, items=np.eye(2), ids=["a"])
+    refuse("expected 2 ids, got 1", read_items, path)
+    np.savez(path, X=np.eye(2), y=[1, np.nan])
+    refuse("label 1 .* is not finite", read_items, path)
+    good = {"data": [1.0], "indices": [0], "indptr": [0, 1], "shape": [1, 1]}
+    for part, value in [("indices", [9]), ("indices", [-1]), ("indptr", [0, 2]), ("shape", [1])]:
+        np.savez(path, **{**good, part: value})
+        refuse("items.npz: not a sparse matrix", read_items, path)
+    np.savez(path, **{**good, "data": [np.nan]})
+    refuse("not finite at row 0, column 0", read_items, path)
+
+
+@pytest.mark.parametrize(
+    "extension", [".csv.gz", ".svm.gz", ".svm.bz2", ".jsonl.gz", ".npy", ".npz"]
+)
+def test_cut_off_files(tmp_path, extension):
+    path = tmp_path / f"items{extension}"
+    write_items(path, np.random.default_rng(0).normal(size=(40, 3)))
+    whole = path.read_bytes()
+    for length in (len(whole) // 2, len(whole) - 5):
+        path.write_bytes(whole[:length])
+        refuse(f"items{extension}: damaged or cut off", read_items, path)
+
+
+@pytest.mark.parametrize("extension", [".npy", ".npz", ".csv", ".jsonl.gz", ".svm"])
+@few
+@given(place=st.integers(0), value=st.integers(0, 255))
+def test_damaged_files_never_show_a_foreign_error(tmp_path, extension, place, value):
+    path = tmp_path / f"items{extension}"
+    write_items(path, sparse.eye(3) if extension == ".npz" else np.eye(3))
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] = value
+    path.write_bytes(data)
+    try:
+        items = read_items(path).items
+    except FormatError as error:
+        assert "\n" not in str(error)
+    else:
+        assert items.ndim == 2
+
+
+CANNOT_HOLD = [
+    (".npy", sparse.eye(2), None, None, "sparse items"),
+    (".csv", sparse.eye(2), None, None, "sparse items"),
+    (".npy", np.eye(2), [1, 2], None, "labels"),
+    (".svm", np.eye(2), ["a", "b"], None, "string labels"),
+    (".svm", np.eye(2), None, ["a", "b"], "ids"),
+    (".csv", np.eye(2), ["a\nb", "c"], None, "several lines"),
+    (".csv", np.eye(2), None, ["", "c"], "empty"),
+    (".csv", np.eye(2), [1], None, "expected 2 labels, got 1"),
+    (".csv", np.eye(2), None, ["a"], "expected 2 ids, got 1"),
+    (".csv", np.eye(2), [[1], [2]], None, "1-d array"),
+    (".csv", np.eye(2), [1, None], None, "type object"),
+    (".csv", [[1.0, np.nan]], None, None, "not finite at row 0, column 1"),
+    (".csv", [1.0], None, None, "at least one row"),
+    (".xls", np.eye(2), None, None, "unknown extension"),
+]
+
+
+@pytest.mark.parametrize(("extension", "items", "labels", "ids", "message"), CANNOT_HOLD)
+def test_what_cannot_be_written(tmp_path, extension, items, labels, ids, message):
+    path = tmp_path / f"items{extension}"
+    refuse(f"items{extension}: .*{message}", write_items, path, items, labels, ids)
+    assert not path.exists()
+
+
+def test_labels_held_as_objects(tmp_path):
+    path = tmp_path / "items.npz"
+    write_items(path, np.eye(2), labels=np.array(["a", "b"], dtype=object))
+    assert read_items(path).labels.tolist() == ["a", "b"]
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.txt", "cat\ndog, big\n", ["cat", "dog, big"]),
+        ("b.txt", "label\n1\n2\n\n", [1, 2]),
+        ("c.csv", 'Label\n"a,b"\nc\n', ["a,b", "c"]),
+        ("d.csv.gz", "1.5\r\n2\r\n", [1.5, 2.0]),
+        ("e.csv", "1\n2.0\n", [1, 2]),
+        ("f.jsonl", '"1"\n"b"\n', ["1", "b"]),
+        ("g.jsonl", '{"label": 3, "id": 1}\n\n{"label": 4}\n', [3, 4]),
+        ("h.txt", "9007199254740993\n1\n", [9007199254740993, 1]),
+    ],
+)
+def test_labels(tmp_path, name, text, expected):
+    labels = read_labels(text_file(tmp_path, name, text))
+    assert labels.tolist() == expected
+    assert [type(label) for label in labels.tolist()] == [type(label) for label in expected]
+
+
+def test_labels_from_an_array(tmp_path):
+    for labels in (np.array([3, 1, 2]), np.array(["x", "yy"])):
+        np.save(tmp_path / "labels.npy", labels)
+        np.testing.assert_array_equal(read_labels(tmp_path / "labels.npy"), labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("gap.txt", "a\n\nb\n", "gap.txt, line 2: blank line"),
+        ("two.csv", "a\nb,c\n", "two.csv, line 2: not a label.*one label a line"),
+        ("head.txt", "label\n", "head.txt: no labels"),
+        ("empty.txt", "", "empty.txt: empty file"),
+        ("nan.txt", "1\nnan\n", "nan.txt: label 1 .*not finite"),
+        ("kind.jsonl", '1\n"a"\n', "kind.jsonl, line 2: .*a number, like the first"),
+        ("null.jsonl", "null\n", "null.jsonl, line 1: .*a string or a number, got None"),
+        ("bad.jsonl", "1\n{\n", "bad.jsonl, line 2: not JSON"),
+        ("huge.csv", "x" * 200_000, "huge.csv, line 1: not CSV"),
+        ("labels.svm", "1", "labels.svm: unknown extension"),
+    ],
+)
+def test_bad_labels(tmp_path, name, text, message):
+    refuse(message, read_labels, text_file(tmp_path, name, text))
+
+
+# -- triplets: formats ---------------------------------------------------------------------------
+
+triplet_lists = st.lists(
+    st.tuples(*[st.integers(0, 2**63 - 1) | st.integers(0, 30)] * 3).filter(lambda t: t[1] != t[2]),
+    min_size=1,
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("extension", TRIPLETS)
+@few
+@given(triplets=triplet_lists, batch_size=st.integers(1, 12), data=st.data())
+def test_triplets_round_trip_and_resume(tmp_path, extension, triplets, batch_size, data):
+    path = tmp_path / f"triplets{extension}"
+    write_triplets(path, np.array(triplets))
+    expected = [list(triplet) for triplet in triplets]
+    rows, batches = read_all(path, batch_size=batch_size)
+    assert rows == expected
+    n_read = 0
+    for batch in batches:
+        assert 1 <= len(batch.triplets) <= batch_size
+        assert batch.triplets.dtype == np.int64
+        assert batch.triplets.flags.c_contiguous
+        n_read += len(batch.triplets)
+        assert batch.position == n_read
+        assert batch.n_skipped == 0
+    start = data.draw(st.integers(0, len(triplets)))
+    rows, batches = read_all(path, batch_size=batch_size, start=start)
+    assert rows == expected[start:]
+    assert not batches or batches[-1].position == len(triplets)
+
+
+@pytest.mark.parametrize("names", formats.lines.NAMES, ids=",".join)
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_names_in_any_order_among_other_columns(tmp_path, names, order):
+    triplet = [10, 20, 30]
+    header = [names[k] for k in order]
+    row = [str(triplet[k]) for k in order]
+    for lead, value in (([], []), (["puid"], ["user 7"])):
+        text = ",".join(lead + header).title() + "\n" + ",".join(value + row) + "\n"
+        assert read_all(text_file(tmp_path, "t.csv", text))[0] == [triplet]
+    record = {name: triplet[k] for name, k in zip(header, order, strict=True)}
+    for extra in ({}, {"time": 1.5, "note": "{"}):
+        path = text_file(tmp_path, "t.jsonl", json.dumps(record | extra) + "\n")
+        assert read_all(path)[0] == [triplet]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("plain.csv", "1,2,3\n4,5,6"),
+        ("crlf.csv", "anchor,positive,negative\r\n1,2,3\r\n4,5,6\r\n"),
+        ("mark.csv", "\ufeffanchor,positive,negative\n1,2,3\n4,5,6\n"),
+        ("blank.csv", "\n\n1,2,3\n \n\n4,5,6\n\n"),
+        ("space.csv", " 1, 2, 3\n 4, 5, 6\n"),
+        ("quote.csv", '"anchor","positive","negative"\n"1","2","3"\n"4","5","6"\n'),
+        ("zero.csv", "01,2,3\n4,+5,006\n"),
+        ("gz.csv.gz", "1,2,3\n4,5,6\n"),
+        ("array.jsonl", "[1,2,3]\n[4, 5, 6]\n"),
+        ("mixed.jsonl", '[1,2,3]\n{"winner": 5, "loser": 6, "head": 4}\n'),
+    ],
+)
+def test_ways_to_write_the_same(tmp_path, name, text):
+    assert read_all(text_file(tmp_path, name, text))[0] == [[1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("text", ["1,2,3\n", "[1,2,3]\n", '\n{"anchor":1,"near":2,"far":3}'])
+def test_streams_tell_their_format_by_the_first_line(text):
+    for stream in (
+        io.StringIO(text),
+        io.BytesIO(text.encode()),
+        io.TextIOWrapper(io.BytesIO(text.encode())),
+    ):
+        assert read_all(stream)[0] == [[1, 2, 3]]
+
+
+def test_an_empty_stream_is_no_error():
+    assert read_all(io.BytesIO(b""))[1] == []
+    assert read_all(io.BytesIO(b"anchor,positive,negative\n"))[1] == []
+
+
+def test_a_file_given_as_a_stream(tmp_path):
+    path = text_file(tmp_path, "t.csv", "1,2,3\n" * 10)
+    for buffering in (0, -1):
+        with open(path, "rb", buffering=buffering) as stream:
+            _, batches = read_all(stream, batch_size=4)
+        assert [len(batch.triplets) for batch in batches] == [4, 4, 2]
+
+
+# -- triplets: streaming -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["buffered", "unbuffered", "text", "non-blocking", "named pipe"])
+def test_lines_of_a_pipe_arrive_before_it_is_closed(tmp_path, mode):
+    """The writer goes on only after the reader has got what was written: waiting would deadlock."""
+    answered = threading.Event()
+    got = []
+
+    def write(descriptor):
+        with open(descriptor, "wb", buffering=0) as writer:
+            for piece in (b"anchor,positive,negative\n0,1,2\n", b"3,4,5\n6,7", b",8\n", b"9,10,11"):
+                writer.write(piece)
+                if b"\n" in piece:
+                    in_time.append(answered.wait(10))
+                    answered.clear()
+
+    in_time = []
+    if mode == "named pipe":
+        source = tmp_path / "pipe"
+        os.mkfifo(source)
+        thread = threading.Thread(target=write, args=(source,))
+        stream = None
+    else:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, mode != "non-blocking")
+        stream = source = {
+            "buffered": lambda: open(reading, "rb"),
+            "unbuffered": lambda: open(reading, "rb", buffering=0),
+            "text": lambda: open(reading),
+            "non-blocking": lambda: open(reading, "rb"),
+        }[mode]()
+        thread = threading.Thread(target=write, args=(writing,))
+    thread.start()
+    for batch in read_triplets(source):
+        got.append((batch.triplets.tolist(), batch.position))
+        answered.set()
+    thread.join()
+    if stream is not None:
+        stream.close()
+    assert got == [([[0, 1, 2]], 1), ([[3, 4, 5]], 2), ([[6, 7, 8]], 3), ([[9, 10, 11]], 4)]
+    assert in_time == [True, True, True]
+
+
+def test_a_full_pipe_is_cut_into_batches_and_resumed():
+    reading, writing = os.pipe()
+    with open(writing, "wb") as writer:
+        writer.write(b"".join(b"%d,%d,%d\n" % (k, k + 1, k + 2) for k in range(100)))
+    with open(reading, "rb") as stream:
+        rows, batches = read_all(stream, batch_size=30, start=15)
+    assert rows == [[k, k + 1, k + 2] for k in range(15, 100)]
+    assert [batch.position for batch in batches] == [45, 75, 100]
+
+
+# -- triplets: bad records -----------------------------------------------------------------------
+
+BAD_LINES = [
+    ("1,2", "not a triplet; expected three integers, got '1,2'"),
+    ("1,2,3,4", "not a triplet"),
+    ("1,2,x", "not a triplet"),
+    ("1,2,", "not a triplet"),
+    ("1,2,3.0", "not a triplet"),
+    ("1,2,1_0", "not a triplet"),
+    ("1,2,\u0663", "not a triplet"),
+    ('"1,2,3', "not a triplet"),
+    (f"1,2,{2**63}", "not a triplet"),
+    ("1,2," + "9" * 5000, "not a triplet"),
+    ("1,-2,3", "negative item number; expected numbers from 0"),
+    ("1,2,2", "positive equals negative; expected two different items"),
+    ("10,2,3", "item number too large; expected anchor < 10, positive and negative < 10"),
+    ("1,2,10", "item number too large"),
+]
+BAD_JSON = [
+    ("[1,2]", "not a triplet"),
+    ('[1,2,"3"]', "not a triplet"),
+    ("[1,2,3.0]", "not a triplet"),
+    ("[1,2,true]", "not a triplet"),
+    ("[1,2,03]", "not a triplet"),
+    ("[1,2,3", "not a triplet"),
+    ("{}", "not a triplet"),
+    ('{"anchor":1,"positive":2,"far":3}', "not a triplet"),
+    ("5", "not a triplet"),
+    ("[" * 100_000, "not a triplet"),
+    ("[1,2,2]", "positive equals negative"),
+    ("[1,2,-3]", "negative item number"),
+    ("[1,2,99]", "item number too large"),
+]
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem", "extension"),
+    [(*case, "csv") for case in BAD_LINES] + [(*case, "jsonl") for case in BAD_JSON],
+    ids=lambda value: value[:12],
+)
+def test_bad_records(tmp_path, bad, problem, extension):
+    good = ["1,2,3", "4,5,6"] if extension == "csv" else ["[1,2,3]", "[4,5,6]"]
+    text = "\n".join([good[0], "", bad, good[1], bad, good[0]]) + "\n"
+    path = text_file(tmp_path, f"t.{extension}", text)
+
+    batches = read_triplets(path, n_items=10)
+    first = next(batches)
+    assert (first.triplets.tolist(), first.position) == ([[1, 2, 3]], 1)
+    refuse(f"t.{extension}, line 3: {problem}", next, batches)
+
+    rows, batches = read_all(path, n_items=10, on_error="skip")
+    assert rows == [[1, 2, 3], [4, 5, 6], [1, 2, 3]]
+    assert [(batch.position, batch.n_skipped) for batch in batches] == [(5, 2)]
+    for start in range(6):
+        rows, batches = read_all(path, n_items=10, on_error="skip", start=start, batch_size=2)
+        assert rows == [[1, 2, 3], [4, 5, 6], [1, 2, 3]][[0, 1, 1, 2, 2, 3][start] :]
+        assert sum(batch.n_skipped for batch in batches) == [2, 2, 1, 1, 0, 0][start]
+        assert not batches or batches[-1].position == 5
+    with pytest.raises(FormatError, match="line 5"):
+        read_all(path, n_items=10, start=2)
+
+
+def test_bad_lines_far_into_a_file_and_their_numbers(tmp_path):
+    lines = [f"{k},{k + 1},{k + 2}" for k in range(10_000)]
+    bad = [17, 4095, 4096, 9_999]
+    for k in bad:
+        lines[k] = "oops,1,2"
+    path = text_file(tmp_path, "t.csv", "anchor,positive,negative\n" + "\n".join(lines))
+    rows, batches = read_all(path, on_error="skip")
+    assert rows == [[k, k + 1, k + 2] for k in range(10_000) if k not in bad]
+    assert sum(batch.n_skipped for batch in batches) == len(bad)
+    for k in bad:  # the header is line 1
+        refuse(f"t.csv, line {k + 2}: not a triplet", list, read_triplets(path, start=k))
+
+
+def test_bad_records_of_streams_and_arrays(tmp_path):
+    refuse("<stream>, line 2: not a triplet", read_all, io.BytesIO(b"1,2,3\nx,1,2\n"))
+    path = tmp_path / "t.npy"
+    np.save(path, np.array([[0, 1, 2], [3, 4, 4], [5, 6, 7]], dtype=np.uint8))
+    refuse(r"t.npy: positive equals negative in row 1 .*got \[3, 4, 4\]", read_all, path)
+    rows, batches = read_all(path, on_error="skip", n_items=7, start=1)
+    assert rows == []
+    assert [(batch.position, batch.n_skipped) for batch in batches] == [(3, 2)]
+
+
+def test_two_item_spaces(tmp_path):
+    path = text_file(tmp_path, "t.csv", "1,7,8\n2,7,8\n")
+    refuse("line 2: .*anchor < 2, positive and negative < 9", read_all, path, n_items=(2, 9))
+    assert read_all(path, n_items=(3, 9))[0] == [[1, 7, 8], [2, 7, 8]]
+    refuse("line 1: .*anchor < 3, positive and negative < 8", read_all, path, n_items=(3, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "head.csv",
+            "a,b,c\n1,2,3\n",
+            "head.csv, line 1: unknown header.*head,winner,loser.*'a,b,c'",
+        ),
+        ("part.csv", "\nanchor,positive,loser\n", "part.csv, line 2: unknown header"),
+        ("none.csv", "anchor,positive,negative\n", "none.csv: no triplets"),
+        ("blank.jsonl", "\n \n", "blank.jsonl: no triplets"),
+        ("empty.csv", "", "empty.csv: empty file"),
+        ("float.csv", "1.0,2.0,3.0\n", "float.csv, line 1: not a triplet"),
+        ("t.tsv", "1\t2\t3\n", r"t.tsv: unknown extension.*\.csv, \.jsonl"),
+        ("bad.npy", "no array", "bad.npy: damaged or cut off"),
+    ],
+)
+def test_bad_files_of_triplets(tmp_path, name, text, message):
+    refuse(message, read_all, text_file(tmp_path, name, text))
+
+
+def test_bad_arrays_of_triplets(tmp_path):
+    for array in (np.zeros((2, 2), int), np.zeros(3, int), np.zeros((2, 3))):
+        np.save(tmp_path / "t.npy", array)
+        refuse("t.npy: not triplets.*shape", read_all, tmp_path / "t.npy")
+    np.save(tmp_path / "t.npy", np.zeros((0, 3), int))
+    refuse("t.npy: no triplets", read_all, tmp_path / "t.npy")
+    np.savez(tmp_path / "t.npz", pairs=[[1, 2]])
+    refuse("t.npz: not triplets.*'triplets'.*got pairs", read_all, tmp_path / "t.npz")
+
+
+def test_a_start_beyond_the_end(tmp_path):
+    for extension in (".csv", ".npy"):
+        path = tmp_path / f"t{extension}"
+        write_triplets(path, [[0, 1, 2]])
+        assert read_all(path, start=1)[1] == []
+        refuse(
+            "too short to resume; expected at least start=2 records, got 1", read_all, path, start=2
+        )
+
+
+def test_a_cut_off_file_gives_what_it_has(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    rng = np.random.default_rng(0)
+    triplets = rng.integers(0, [1000, 500, 1000], size=(50_000, 3)) + [0, 0, 1000]
+    write_triplets(path, triplets)
+    path.write_bytes(path.read_bytes()[:-1000])
+    batches = read_triplets(path)
+    assert next(batches).triplets.tolist() == triplets[: 4096 - 1].tolist()
+    refuse("t.csv.gz: damaged or cut off", list, batches)
+
+
+def test_wrong_options(tmp_path):
+    path = text_file(tmp_path, "t.csv", "1,2,3\n")
+    with pytest.raises(ValueError, match="expected 'fail' or 'skip', got 'ignore'"):
+        read_triplets(path, on_error="ignore")
+    with pytest.raises(ValueError, match="got batch_size=0, start=0"):
+        read_triplets(path, batch_size=0)
+    with pytest.raises(ValueError, match="start=-1"):
+        read_triplets(path, start=-1)
+
+
+def test_only_triplets_are_written(tmp_path):
+    path = tmp_path / "t.csv"
+    refuse("t.csv: not triplets.*shape", write_triplets, path, [[1, 2]])
+    refuse("t.csv: not triplets.*float64", write_triplets, path, [[1.0, 2.0, 3.0]])
+    refuse("t.csv: positive equals negative in row 1", write_triplets, path, [[1, 2, 3], [1, 2, 2]])
+    refuse("t.csv: negative item number in row 0", write_triplets, path, [[-1, 2, 3]])
+    refuse("t.txt: unknown extension", write_triplets, tmp_path / "t.txt", [[1, 2, 3]])
+    assert os.listdir(tmp_path) == []
+
+
+# -- triplets: the fast parser never disagrees with the slow one ---------------------------------
+
+cells = st.sampled_from(
+    ["1", "20", "300", "007", "-4", "+5", "", " 6", "x", "9" * 19, "1 2", "\x01"]
+)
+separators = st.sampled_from([",", ", ", ",,", ";", "\x01", '","'])
+lines_of_csv = st.tuples(cells, separators, cells, separators, cells).map("".join)
+regular = st.lists(st.tuples(*[st.integers(0, 10**19)] * 3), min_size=1, max_size=4)
+
+
+@settings(max_examples=400, deadline=None)
+@given(lines=st.lists(lines_of_csv, min_size=1, max_size=4))
+@example(lines=["1,2,3", "4,5 6,7"])
+@example(lines=["1, 2,3", "4,5, 6"])
+@example(lines=["1\x01,2,3", "4,5,6"])
+def test_blocks_of_odd_csv(lines):
+    check_block([line.encode() for line in lines], csv_parser((0, 1, 2), 3))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=regular, odd=st.sampled_from([None, *(text for text, _ in BAD_JSON[:-4])]), data=st.data()
+)
+@example(rows=[(1, 2, 3)], odd='{"anchor": 1, "negative": 2, "positive": 3}', data=None)
+@example(rows=[(1, 2, 3)], odd='{"anchor": 1,2, "negative": 3}', data=None)
+def test_blocks_of_odd_json(rows, odd, data):
+    pattern = '{"anchor": %d, "positive": %d, "negative": %d}'
+    lines = [(pattern % row).encode() for row in rows]
+    if odd is not None:
+        place = len(lines) if data is None else data.draw(st.integers(0, len(lines)))
+        lines.insert(place, odd.encode())
+    check_block(lines, parse_json_line)
+
+
+def check_block(lines, parse):
+    triplets = parse_block(b"\n".join([*lines, b""]), parse)
+    if triplets is not None:
+        assert triplets.tolist() == parse_lines(lines, parse).tolist()
+
+
+def test_regular_blocks_are_parsed_as_a_whole():
+    """Otherwise the test above would be about nothing."""
+    for lines, parse in [
+        (b"1,2,3\n40,50,60\n", csv_parser((0, 1, 2), 3)),
+        (b" 1, 2,3\r\n 40, 50,60\r\n", csv_parser((0, 1, 2), 3)),
+        (b"[1, 2, 3]\n[40, 50, 60]\n", parse_json_line),
+        (
+            b'{"loser": 3, "head": 1, "winner": 2}\n{"loser": 60, "head": 40, "winner": 50}\n',
+            parse_json_line,
+        ),
+    ]:
+        assert parse_block(lines, parse).tolist() == [[1, 2, 3], [40, 50, 60]]
+
+
+def test_public_names():
+    assert set(formats.__all__) == {
+        "Batch",
+        "FormatError",
+        "ItemsFile",
+        "atomic_write",
+        "read_items",
+        "read_labels",
+        "read_triplets",
+        "write_items",
+        "write_triplets",
+    }
+    assert issubclass(FormatError, ValueError)
+    error = pickle.loads(pickle.dumps(FormatError("one line")))
+    assert str(error) == "one line"
