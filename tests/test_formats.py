@@ -79,9 +79,14 @@ def read_all(source, **options):
 def test_atomic_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with pytest.raises(RuntimeError, match="stop"), atomic_write(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError("stop")
+
+    def write_half():
+        with atomic_write(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        write_half()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file.txt"]
 
@@ -139,7 +144,9 @@ def test_a_failed_write_of_items_keeps_the_old_file(tmp_path, monkeypatch):
 def test_compressed_files_depend_on_their_content_only(tmp_path):
     for name in ("one.csv.gz", "two.csv.gz"):
         write_triplets(tmp_path / name, [[0, 1, 2]])
-    assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
+    first = (tmp_path / "one.csv.gz").read_bytes()
+    assert first == (tmp_path / "two.csv.gz").read_bytes()
+    assert first[4:8] == bytes(4)  # RFC 1952: the time, 0 for none
 
 
 # -- items: round trips --------------------------------------------------------------------------
@@ -464,12 +471,12 @@ def test_damaged_files_never_show_a_foreign_error(tmp_path, extension, place, va
     data = bytearray(path.read_bytes())
     data[place % len(data)] = value
     path.write_bytes(data)
+    # Any other exception, or a message of several lines, fails the test.
     try:
-        items = read_items(path).items
+        message = f"{read_items(path).items.ndim} dimensions"
     except FormatError as error:
-        assert "\n" not in str(error)
-    else:
-        assert items.ndim == 2
+        message = str(error)
+    assert "\n" not in message
 
 
 CANNOT_HOLD = [
@@ -665,12 +672,8 @@ def test_lines_of_a_pipe_arrive_before_it_is_closed(tmp_path, mode):
     else:
         reading, writing = os.pipe()
         os.set_blocking(reading, mode != "non-blocking")
-        stream = source = {
-            "buffered": lambda: open(reading, "rb"),
-            "unbuffered": lambda: open(reading, "rb", buffering=0),
-            "text": lambda: open(reading),
-            "non-blocking": lambda: open(reading, "rb"),
-        }[mode]()
+        options = {"text": {"mode": "r"}, "unbuffered": {"mode": "rb", "buffering": 0}}
+        stream = source = os.fdopen(reading, **options.get(mode, {"mode": "rb"}))
         thread = threading.Thread(target=write, args=(writing,))
     thread.start()
     for batch in read_triplets(source):
@@ -829,7 +832,7 @@ def test_a_start_beyond_the_end(tmp_path):
 def test_a_cut_off_file_gives_what_it_has(tmp_path):
     path = tmp_path / "t.csv.gz"
     rng = np.random.default_rng(0)
-    triplets = rng.integers(0, [1000, 500, 1000], size=(50_000, 3)) + [0, 0, 1000]
+    triplets = rng.integers([0, 0, 1000], [1000, 500, 2000], size=(50_000, 3))
     write_triplets(path, triplets)
     path.write_bytes(path.read_bytes()[:-1000])
     batches = read_triplets(path)
@@ -871,7 +874,7 @@ regular = st.lists(st.tuples(*[st.integers(0, 10**19)] * 3), min_size=1, max_siz
 @given(lines=st.lists(lines_of_csv, min_size=1, max_size=4))
 @example(lines=["1,2,3", "4,5 6,7"])
 @example(lines=["1, 2,3", "4,5, 6"])
-@example(lines=["1\x01,2,3", "4,5,6"])
+@example(lines=["1,2,3", "4\x015\x016"])
 def test_blocks_of_odd_csv(lines):
     check_block([line.encode() for line in lines], csv_parser((0, 1, 2), 3))
 

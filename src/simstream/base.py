@@ -429,6 +429,22 @@ class BilinearLearner(BilinearModel, TripletLearner):
             head_bytes=self.head_bytes or DEFAULT_HEAD_BYTES,
         )
 
+    def _advance(self, engine: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
+        rule = self._rule()
+        same_rule = type(rule) is type(engine.rule) and rule == engine.rule
+        if not same_rule or engine.average_from != self.average_from:
+            raise ValueError(
+                "parameters: those that say how M is stored (average_from, off_diagonal, delta, r, "
+                "covariance, and whether lam is zero) cannot change in the middle of a stream; expected "
+                f"{engine.rule} and average_from={engine.average_from}, got {rule} and "
+                f"average_from={self.average_from}"
+            )
+        super()._advance(engine, left, right, triplets)
+
+    def _forget(self, engine: Engine) -> None:
+        super()._forget(engine)
+        engine.average_from = self.average_from
+
     def _block_size(self, engine: Any, left: Items, right: Items) -> int:
         from .kernels.rules import Plain
 

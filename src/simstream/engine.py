@@ -26,6 +26,10 @@ class DivergedError(ArithmeticError):
 class Engine:
     """What all engines share: the clock, the average, and raw arrays by name."""
 
+    kind: str
+    shape: tuple[int, int]
+    average_from: int | None = None
+
     def __init__(self, rule: Any, clock: np.ndarray) -> None:
         self.rule = rule
         self.clock = clock

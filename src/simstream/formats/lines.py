@@ -267,10 +267,12 @@ def _describe_line(block: bytes, rows: Sequence[int], first_line: int, row: int)
 
 
 def no_records(name: object) -> FormatError:
+    """The error for a file without a single record."""
     return format_error(name, "no triplets", expected="at least one", got="none")
 
 
 def too_short(name: object, start: int, n_records: int) -> FormatError:
+    """The error for a file that ends before the place to resume at."""
     return format_error(
         name, "too short to resume", expected=f"at least start={start} records", got=f"{n_records}"
     )

@@ -1,9 +1,9 @@
 """Ranks of the relevant candidates of a query, and k-nearest-neighbour votes, row by row.
 
 Every ranking measure is a function of the ranks of the *relevant* candidates alone, so nothing here
-sorts pairs of (score, index). NumPy sorts bare values, some 10 to 20 times faster than a stable
-argsort; the kernel merges the sorted row with the sorted scores of the relevant candidates, and
-looks at indices only where a relevant and another candidate have the same score.
+sorts pairs of (score, index). NumPy sorts bare values, with AVX-512 some 10 to 20 times faster than
+a stable argsort; the kernel merges the sorted row with the sorted scores of the relevant candidates
+and looks at indices only where a relevant and another candidate have the same score.
 
 Rows are independent, and NumPy's sort and the kernels release the GIL, so blocks of rows go to
 plain threads: unlike ``parallel=True`` that is safe to call from several threads and after a fork.
@@ -21,17 +21,17 @@ _BLOCK = 2**17  # scores one thread works on at a time: 1 MB, about a core's own
 
 
 @_jit
-def _fill_ranks(scores, grades, ordered, n_excluded, found, ranks):
+def _fill_ranks(scores, grades, ordered, found, ranks):
     """Write the ranks (from 1, ascending) of one query's relevant candidates.
 
-    `ordered` is the sorted row, the `n_excluded` items that are no candidates in front; `found` the
-    sorted scores of the relevant ones; `scores` and `grades` are in index order (see `rank_rows`).
+    `ordered` is the sorted row, with -inf for what is no candidate; `found` the sorted scores of
+    the relevant ones; `scores` and `grades` are in index order (see `rank_rows`).
     """
     n_items = ordered.size
     top = n_items  # ordered[top:] is ranked already
     left = found.size  # found[left:] is ranked already
     done = 0
-    n_mixed = 0  # tied groups that hold relevant and other candidates
+    n_mixed = 0  # tied groups that hold relevant and other items
     mixed_score = np.empty(found.size, found.dtype)  # descending
     mixed_rank = np.empty(found.size, np.int64)  # rank of the group's next member
     mixed_slot = np.empty(found.size, np.int64)  # where the rank of its next relevant member goes
@@ -40,7 +40,7 @@ def _fill_ranks(scores, grades, ordered, n_excluded, found, ranks):
         while ordered[top - 1] > score:
             top -= 1
         above = n_items - top
-        while top > n_excluded and ordered[top - 1] == score:
+        while top > 0 and ordered[top - 1] == score:
             top -= 1
         first = done
         while left > 0 and found[left - 1] == score:
@@ -54,7 +54,7 @@ def _fill_ranks(scores, grades, ordered, n_excluded, found, ranks):
             n_mixed += 1
     if n_mixed == 0:
         return
-    for j in range(n_items):  # in index order, which is what breaks ties
+    for j in range(n_items):  # the index breaks ties
         if grades[j] < 0:
             continue
         low, high = 0, n_mixed
@@ -72,13 +72,11 @@ def _fill_ranks(scores, grades, ordered, n_excluded, found, ranks):
 
 
 @_jit
-def _sum_at_cutoffs(
-    scores, grades, ordered, n_excluded, found, offsets, cutoffs, discounts, first_rank, sums
-):
+def _sum_at_cutoffs(scores, grades, ordered, found, offsets, cutoffs, discounts, first_rank, sums):
     """Do the work of `rank_rows`.
 
-    `ordered` and `n_excluded` are as in `_fill_ranks`, for every row; the relevant scores of row i
-    are ``found[offsets[i]:offsets[i + 1]]``. `first_rank` and `sums` are written.
+    `ordered` is as in `_fill_ranks`, for every row; the relevant scores of row i are
+    ``found[offsets[i]:offsets[i + 1]]``. `first_rank` and `sums` are written.
     """
     for i in range(scores.shape[0]):
         n_found = offsets[i + 1] - offsets[i]
@@ -86,7 +84,7 @@ def _sum_at_cutoffs(
             continue
         ranks = np.empty(n_found, np.int64)
         row_found = found[offsets[i] : offsets[i + 1]]
-        _fill_ranks(scores[i], grades[i], ordered[i], n_excluded[i], row_found, ranks)
+        _fill_ranks(scores[i], grades[i], ordered[i], row_found, ranks)
         first_rank[i] = ranks[0]
         column = 0
         precisions = 0.0
@@ -138,9 +136,7 @@ def rank_rows(scores, grades, cutoffs, discounts):
         found[offsets[i] : offsets[i + 1]].sort()
     first_rank = np.zeros(len(scores), np.int64)
     sums = np.zeros((len(scores), 3, len(cutoffs)))
-    _sum_at_cutoffs(
-        scores, grades, ordered, n_excluded, found, offsets, cutoffs, discounts, first_rank, sums
-    )
+    _sum_at_cutoffs(scores, grades, ordered, found, offsets, cutoffs, discounts, first_rank, sums)
     return n_relevant, scores.shape[1] - n_excluded, first_rank, sums
 
 

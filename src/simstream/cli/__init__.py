@@ -1,0 +1,46 @@
+"""The command line: ``simstream train | evaluate | query | info | convert | demo``.
+
+Commands only parse; modules with numpy or rich behind them are imported when a command runs, so that
+``simstream --help`` is instant.
+"""
+
+from __future__ import annotations
+
+import click
+
+from .. import __version__
+from .convert import convert
+from .demo import demo
+from .evaluate import evaluate
+from .exits import ReportingGroup, exit_code_help
+from .info import info
+from .options import debug_option
+from .query import query
+from .train import train
+
+__all__ = ["main"]
+
+
+@click.group(
+    cls=ReportingGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=exit_code_help(),
+)
+@click.version_option(__version__, prog_name="simstream")
+@debug_option
+def main() -> None:
+    """Learn what *similar* means from comparisons, and put it to work.
+
+    \b
+    simstream train items.npz -o model.safetensors       learn from the items' labels
+    simstream evaluate model.safetensors test.npz        measure it beside the baselines
+    simstream query model.safetensors items.npz --row 0  most similar items
+    simstream demo                                       all of it on bundled data
+
+    Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets: .csv, .jsonl, .npy, .npz, or standard
+    input. Text may be compressed (.gz, .bz2).
+    """
+
+
+for _command in (train, evaluate, query, info, convert, demo):
+    main.add_command(_command)

@@ -1,0 +1,107 @@
+"""From names on the command line to learners, and from ``--param`` to their parameters."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+
+#: Learners of the package that the command line offers; a new one only needs its name here.
+_LEARNERS = ("OASIS", "OGD", "SORS", "AdaSORS", "AROMA", "Euclidean", "Dot")
+
+#: Name on the command line -> public class of `simstream`.
+ALGORITHMS = {name.lower(): name for name in _LEARNERS}
+DEFAULT_ALGORITHM = "oasis"
+
+#: Similarities that need no training, to compare with.
+BASELINES = ("dot", "euclidean")
+
+#: Constructor arguments that are not given by --param, and how they are given instead.
+_ELSEWHERE = {"preprocessor": "ITEMS", "dtype": "--dtype", "block_size": "--block-size"}
+
+
+def learner_class(algorithm: str) -> Any:
+    """The public class behind a name."""
+    import simstream
+
+    return getattr(simstream, ALGORITHMS[algorithm])
+
+
+def parameters_of(algorithm: str) -> dict[str, Any]:
+    """Names and default values that ``--param`` may set."""
+    signature = inspect.signature(learner_class(algorithm))
+    return {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if name not in _ELSEWHERE
+    }
+
+
+def check_names(algorithm: str, params: dict[str, Any]) -> None:
+    """Refuse parameters that the algorithm does not have, and say which it has."""
+    legal = parameters_of(algorithm)
+    for name in params:
+        if name in legal:
+            continue
+        text = ", ".join(f"{key}={value!r}" for key, value in legal.items())
+        hint = f"; use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        raise click.BadParameter(
+            f"{algorithm} has no parameter {name!r}{hint}. Its parameters and defaults: "
+            f"{text or 'none'}.",
+            param_hint="--param",
+        )
+
+
+def new_learner(
+    algorithm: str, params: dict[str, Any], *, dtype: str | None = None, block_size: int | None = None
+) -> Any:
+    """A learner that has seen nothing yet; illegal parameters are wrong usage.
+
+    Parameters
+    ----------
+    algorithm : key of `ALGORITHMS`
+    params : dict
+        Constructor arguments given by ``--param``.
+    dtype, block_size : values of the options of that name
+    """
+    check_names(algorithm, params)
+    cls = learner_class(algorithm)
+    own = {name: value for name, value in (("dtype", dtype), ("block_size", block_size)) if value}
+    if "block_size" in own and "block_size" not in inspect.signature(cls).parameters:
+        raise click.BadParameter(f"{algorithm} does not learn in blocks", param_hint="--block-size")
+    learner = cls(**params, **own)
+    try:
+        learner._check_parameters()
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="--param") from error
+    return learner
+
+
+def check_same_learner(
+    learner: Any, algorithm: str | None, params: dict[str, Any], block_size: int | None
+) -> None:
+    """Refuse to go on with a model as if it had been made with another algorithm or parameters."""
+    name = type(learner).__name__
+    if algorithm is not None and ALGORITHMS[algorithm] != name:
+        raise click.UsageError(
+            f"--resume: expected a model of {ALGORITHMS[algorithm]}, got one of {name}"
+        )
+    check_names(name.lower(), params)
+    known = learner.get_params(deep=False)
+    given = params if block_size is None else params | {"block_size": block_size}
+    for key, value in given.items():
+        if known.get(key) != value:
+            raise click.UsageError(
+                f"--resume: the model goes on with the parameters it was made with, expected "
+                f"{key}={known.get(key)!r}, got {key}={value!r}"
+            )
+
+
+def untrained(name: str, n_features: int, dtype: Any) -> Any:
+    """A baseline, ready to score items of so many features."""
+    import numpy as np
+
+    nothing = np.zeros(n_features)
+    # One round of nothing: a baseline learns nothing, but it wants to be told the dimension.
+    return learner_class(name)(dtype=str(np.dtype(dtype))).learn_one(nothing, nothing, nothing)

@@ -1,0 +1,88 @@
+"""What the exit codes mean, and which error leads to which: the only place that knows."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from enum import IntEnum
+from typing import Any
+
+import click
+
+#: Key of ``click.Context.meta``: whether to show tracebacks.
+DEBUG = "simstream.debug"
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    DATA = 1
+    USAGE = 2
+    MODEL = 3
+    DIVERGED = 4
+    BUG = 70
+    INTERRUPTED = 128 + signal.SIGINT
+    TERMINATED = 128 + signal.SIGTERM
+
+
+_MEANING = {
+    ExitCode.OK: "done",
+    ExitCode.DATA: "something is wrong with the data: a bad file, NaN, a wrong dimension",
+    ExitCode.USAGE: "wrong usage: an unknown option, an illegal value, options that contradict",
+    ExitCode.MODEL: "not a model file, a damaged one, or one of a newer version",
+    ExitCode.DIVERGED: "learning diverged: take a smaller step or scale the items",
+    ExitCode.BUG: "a bug in simstream",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; train has saved a checkpoint",
+    ExitCode.TERMINATED: "stopped by SIGTERM; train has saved a checkpoint",
+}
+
+
+def exit_code_help() -> str:
+    """The table of exit codes, for ``--help``."""
+    return "\b\nExit codes:\n" + "\n".join(
+        f"  {int(code):>3}  {text}" for code, text in _MEANING.items()
+    )
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code that an error of the library leads to."""
+    from ..engine import DivergedError
+    from ..persistence import ModelFileError
+
+    # The first match wins: ModelFileError is a ValueError too.
+    table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], ExitCode], ...] = (
+        (ModelFileError, ExitCode.MODEL),
+        (DivergedError, ExitCode.DIVERGED),
+        ((ValueError, TypeError, OSError, MemoryError), ExitCode.DATA),
+        (KeyboardInterrupt, ExitCode.INTERRUPTED),
+    )
+    return next((code for kind, code in table if isinstance(error, kind)), ExitCode.BUG)
+
+
+class ReportingGroup(click.Group):
+    """A group whose commands end every error with one line on stderr and a code that means something."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn what the library raises into a message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click reports these itself
+        except (Exception, KeyboardInterrupt) as error:
+            code = exit_code_of(error)
+            if ctx.meta.get(DEBUG):
+                click.echo(traceback.format_exc(), err=True)
+            click.echo(f"simstream: {_one_line(error, code)}", err=True)
+            ctx.exit(code)
+
+
+def _one_line(error: BaseException, code: ExitCode) -> str:
+    text = " ".join(str(error).split())
+    match code:
+        case ExitCode.INTERRUPTED:
+            return "interrupted; nothing was saved"
+        case ExitCode.BUG:
+            return f"bug: {type(error).__name__}: {text} (please report it with the output of --debug)"
+        case _:
+            return f"error: {text or type(error).__name__}"

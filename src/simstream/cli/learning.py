@@ -1,0 +1,150 @@
+"""The loop that learns piece by piece, keeps people informed, and saves checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..formats import FormatError
+from .sources import Source
+
+#: Work between two moments at which a request to stop is heard.
+_SECONDS_PER_PIECE = 0.2
+_FIRST_PIECE = 32
+_LARGEST_PIECE = 1_000_000
+
+#: Reading the matrix to count its zeros may take this share of the time, at most this often, and not
+#: from a matrix that would take gigabytes to read.
+_SHARE_OF_READING = 0.05
+_SECONDS_BETWEEN_READINGS = 2.0
+_LARGEST_READING = 250_000_000
+
+
+class Snapshot(NamedTuple):
+    """How far learning has come."""
+
+    #: Triplets learnt in this run.
+    n_learnt: int
+    #: Triplets per second in this run, waiting for input not counted.
+    rate: float
+    average_loss: float
+    mistake_rate: float
+    #: Share of zeros of the matrix when it was last read, or None.
+    sparsity: float | None
+    n_bad: int
+
+
+class Outcome(NamedTuple):
+    """What a run has done."""
+
+    n_learnt: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Triplets per second of learning."""
+        return self.n_learnt / self.seconds if self.seconds else 0.0
+
+
+class Pace:
+    """How many triplets make a piece of about `_SECONDS_PER_PIECE`, and how fast learning is."""
+
+    def __init__(self) -> None:
+        self.n_learnt = 0
+        self.seconds = 0.0
+        self._target = _FIRST_PIECE
+
+    def wish(self) -> int:
+        """Length of the next piece."""
+        return self._target
+
+    def note(self, n: int, seconds: float) -> None:
+        """Take notice of a piece that was learnt. The first one may have been compiling."""
+        self.n_learnt += n
+        self.seconds += seconds
+        fitting = int(_SECONDS_PER_PIECE * n / max(seconds, 1e-9))
+        # Slowly up, since a short piece says little; down at once.
+        self._target = max(1, min(fitting, 4 * self._target, _LARGEST_PIECE))
+
+    def outcome(self) -> Outcome:
+        """What was learnt so far."""
+        return Outcome(self.n_learnt, self.seconds)
+
+
+class SparsityGauge:
+    """Reads the sparsity now and then: often enough to watch, seldom enough not to cost."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.value: float | None = None
+        self._is_affordable = shape[0] * shape[1] <= _LARGEST_READING
+        self._next = 0.0
+
+    def read(self, model: Any) -> float | None:
+        """The sparsity, or what it was a while ago."""
+        now = time.perf_counter()
+        if self._is_affordable and now >= self._next:
+            self.value = model.sparsity_
+            cost = time.perf_counter() - now
+            self._next = now + max(_SECONDS_BETWEEN_READINGS, cost / _SHARE_OF_READING)
+        return self.value
+
+
+def learn(
+    model: Any,
+    source: Source,
+    *,
+    report: Callable[[Snapshot], None] | None,
+    save: Callable[[], None],
+    checkpoint_every: int | None = None,
+) -> Outcome:
+    """Learn all pieces of a source.
+
+    Parameters
+    ----------
+    model : learner with its items
+    source : Source
+    report : function of a Snapshot, or None
+        Called after every piece.
+    save : function without arguments
+        Writes a checkpoint: called every `checkpoint_every` triplets, and before an error of the input
+        is passed on, so that what was learnt until then is not lost.
+    checkpoint_every : int, optional
+
+    Returns
+    -------
+    Outcome
+    """
+    pace = Pace()
+    gauge = SparsityGauge(model._fitted().shape)
+    n_unsaved = 0
+
+    def wish() -> int:
+        left = checkpoint_every - n_unsaved if checkpoint_every else _LARGEST_PIECE
+        return max(1, min(pace.wish(), left))
+
+    try:
+        for triplets in source.pieces(wish):
+            started = time.perf_counter()
+            model.partial_fit(triplets)
+            pace.note(len(triplets), time.perf_counter() - started)
+            n_unsaved += len(triplets)
+            if checkpoint_every and n_unsaved >= checkpoint_every:
+                save()
+                n_unsaved = 0
+            if report is not None:
+                report(
+                    Snapshot(
+                        pace.n_learnt,
+                        pace.outcome().rate,
+                        model.average_loss_,
+                        model.mistake_rate_,
+                        gauge.read(model),
+                        source.n_bad,
+                    )
+                )
+    except FormatError:
+        if n_unsaved:
+            save()
+        raise
+    return pace.outcome()

@@ -1,0 +1,115 @@
+"""Writing for people and for machines: tables and JSON on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+logger = logging.getLogger("simstream.cli")
+
+#: Width of tables in files and pipes, where nothing has to fit a window.
+_WIDTH_WITHOUT_TERMINAL = 200
+
+
+class _EchoHandler(logging.Handler):
+    """Log records as plain lines on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        prefix = "warning: " if record.levelno == logging.WARNING else ""
+        click.echo(f"simstream: {prefix}{record.getMessage()}", err=True)
+
+
+def configure_logging(quiet: bool) -> None:
+    """Send the command line's log to stderr, down to notes or errors only."""
+    logger.handlers = [_EchoHandler()]
+    logger.propagate = False
+    logger.setLevel(logging.ERROR if quiet else logging.INFO)
+
+
+def echo_json(document: Any) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def echo_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
+) -> None:
+    """Print a table, the first column left and the others right aligned."""
+    from rich.table import Table
+
+    table = _new_table(title)
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def echo_fields(fields: dict[str, str], *, title: str | None = None) -> None:
+    """Print names and values, one a line."""
+    table = _new_table(title)
+    table.show_header = False
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, text in fields.items():
+        table.add_row(name, text)
+    _console().print(table)
+
+
+def _new_table(title: str | None) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    return Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False
+    )
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
+    # Names of files may hold brackets and colons: no markup.
+    return Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+def as_count(n: int) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> as_count(1234567)
+    '1,234,567'
+    """
+    return f"{n:,}"
+
+
+def as_percent(share: float) -> str:
+    """A share of one.
+
+    Examples
+    --------
+    >>> as_percent(0.0567)
+    '5.67 %'
+    """
+    return f"{100 * share:.2f} %"
+
+
+def as_rate(per_second: float) -> str:
+    """Triplets per second, to three digits.
+
+    Examples
+    --------
+    >>> as_rate(192_345.6), as_rate(0.1234)
+    ('192,000/s', '0.12/s')
+    """
+    if per_second >= 1000:
+        digits = len(f"{per_second:.0f}") - 3
+        return f"{round(per_second, -digits):,.0f}/s"
+    return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.2f}/s"

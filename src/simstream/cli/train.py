@@ -1,0 +1,129 @@
+"""``simstream train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .algorithms import ALGORITHMS, DEFAULT_ALGORITHM
+from .options import (
+    FILE,
+    Assignment,
+    debug_option,
+    json_option,
+    labels_options,
+    on_error_option,
+    quiet_option,
+)
+
+
+@click.command()
+@click.argument("items", type=FILE)
+@labels_options
+@click.option(
+    "--triplets", type=FILE, help="Triplets of row numbers: a file, or - for standard input."
+)
+@click.option(
+    "--queries", type=FILE, help="Items of the anchors, where these are not rows of ITEMS."
+)
+@click.option(
+    "--algorithm",
+    "-a",
+    type=click.Choice(list(ALGORITHMS), case_sensitive=False),
+    help=f"What learns (default: {DEFAULT_ALGORITHM}, or that of --resume).",
+)
+@click.option(
+    "--param",
+    "-p",
+    "params",
+    type=Assignment(),
+    multiple=True,
+    help="A parameter of the algorithm, such as C=0.1; may be repeated.",
+)
+@click.option(
+    "--n-triplets",
+    "-n",
+    type=click.IntRange(min=1),
+    help="Triplets to draw from labels, counting those before --resume (default: 100,000).",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Seed of the triplets drawn from labels (default: 0)."
+)
+@click.option(
+    "--output", "-o", type=FILE, help="Model file to write (default: the one of --resume)."
+)
+@click.option("--resume", type=FILE, help="Model file to go on from, where it stopped.")
+@click.option(
+    "--checkpoint-every",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Save a checkpoint to --output every N triplets.",
+)
+@on_error_option
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    help="Precision (default: that of the items).",
+)
+@click.option(
+    "--block-size",
+    type=click.IntRange(min=1),
+    help="Dense triplets learnt together (default: chosen by dimension).",
+)
+@click.option(
+    "--unit-norm/--no-unit-norm",
+    default=None,
+    help="Scale rows to length one; evaluate and query will do the same.",
+)
+@json_option
+@quiet_option
+@debug_option
+def train(
+    params: tuple[tuple[str, Any], ...],
+    output: Path | None,
+    resume: Path | None,
+    as_json: bool,
+    **others: Any,
+) -> None:
+    """Learn a similarity of the rows of ITEMS, from labels or from triplets.
+
+    \b
+    simstream train items.svm -a sors -p lam=1e-6 -p eta=0.1 -n 100000 -o model.safetensors
+    simstream train items.npy --triplets judgements.csv -o model.safetensors
+    tail -f events.jsonl | simstream train items.npz --triplets - \\
+        --resume model.safetensors --checkpoint-every 1000
+
+    Ctrl-C finishes the piece at hand and saves a checkpoint. The same command with --resume goes on
+    from there: labels with the same stream of triplets, the same file at the next record, another
+    file from its beginning, standard input with what comes.
+    """
+    from .output import configure_logging, echo_fields, echo_json, logger
+    from .training import TrainOptions, train_model
+
+    configure_logging(others["quiet"])
+    target = output or resume
+    if target is None:
+        raise click.UsageError("expected --output (or --resume), got neither")
+    trained = train_model(
+        TrainOptions(params=dict(params), output=target, resume=resume, **others)
+    )
+    if as_json:
+        echo_json(trained.facts)
+    elif not others["quiet"]:
+        from .output import as_count, as_rate
+        from .summary import summary_fields
+
+        seconds, rate = trained.outcome.seconds, as_rate(trained.outcome.rate)
+        run = f"{as_count(trained.outcome.n_learnt)} triplets in {seconds:.1f} s ({rate})"
+        if n_bad := trained.facts["n_bad_records"]:
+            run += f", {as_count(n_bad)} bad records skipped"
+        echo_fields({"learnt": run} | summary_fields(trained.facts, trained.record))
+    if trained.signal is not None:
+        logger.warning(
+            "interrupted; checkpoint saved to %s. To go on, repeat the command with --resume %s",
+            target,
+            target,
+        )
+        click.get_current_context().exit(128 + trained.signal)

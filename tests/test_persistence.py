@@ -1,0 +1,137 @@
+"""Model files: damaged, foreign and newer ones are refused, and writing is atomic."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from cases import items, triplets
+from safetensors.numpy import save_file
+from test_contract import same_model
+
+import simstream
+from simstream import OASIS, SORS, AdaSORS, FromLabels, ModelFileError
+
+X, T = items(), triplets()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "model.safetensors"
+    OASIS(preprocessor=X).fit(T).save(path)
+    return path
+
+
+def test_every_truncation_is_refused(saved):
+    content = saved.read_bytes()
+    for size in [0, 1, 7, 8, 9, 50, len(content) // 2, len(content) - 1]:
+        saved.write_bytes(content[:size])
+        with pytest.raises(ModelFileError, match=r"model\.safetensors: expected a simstream model"):
+            simstream.load(saved)
+
+
+def test_trailing_bytes_are_refused(saved):
+    saved.write_bytes(saved.read_bytes() + b"x")
+    with pytest.raises(ModelFileError):
+        simstream.load(saved)
+
+
+def test_foreign_files_are_refused(tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("not a model")
+    with pytest.raises(ModelFileError, match=r"notes\.txt: expected a simstream model"):
+        simstream.load(text)
+    other = tmp_path / "weights.safetensors"
+    save_file({"w": np.ones(3)}, other)
+    with pytest.raises(ModelFileError, match="not a simstream model"):
+        simstream.load(other)
+    with pytest.raises(FileNotFoundError, match="no such model file"):
+        simstream.load(tmp_path / "absent")
+
+
+def rewritten(path, change):
+    """The same file with a changed header."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as file:
+        header = json.loads(file.metadata()["simstream"])
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    change(header, arrays)
+    save_file(arrays, path, {"simstream": json.dumps(header)})
+    return path
+
+
+def test_newer_versions_are_refused(saved):
+    rewritten(saved, lambda h, a: h.update(format_version=99, simstream_version="9.9"))
+    with pytest.raises(ModelFileError, match=r"version 1 or older, got 99 .*9\.9.*upgrade"):
+        simstream.load(saved)
+
+
+@pytest.mark.parametrize("name", ["os.system", "load", "Unheard", "TripletSampler"])
+def test_a_file_can_only_name_learners(saved, name):
+    rewritten(saved, lambda h, a: h["model"].update({"class": name}))
+    with pytest.raises(ModelFileError, match="unknown model class"):
+        simstream.load(saved)
+
+
+def test_missing_parts_are_refused(saved):
+    rewritten(saved, lambda h, a: a.pop("state.u"))
+    with pytest.raises(ModelFileError, match="damaged"):
+        simstream.load(saved)
+
+
+def test_bad_parameters_in_a_file_are_refused(saved):
+    rewritten(saved, lambda h, a: h["model"]["params"].update(C=-1))
+    with pytest.raises(ModelFileError, match="C: expected"):
+        simstream.load(saved)
+
+
+def test_a_failing_write_leaves_the_old_file(saved, monkeypatch):
+    before = saved.read_bytes()
+    model = simstream.load(saved, preprocessor=X).partial_fit(T)
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        model.save(saved)
+    assert saved.read_bytes() == before
+    assert [p.name for p in saved.parent.iterdir()] == ["model.safetensors"]
+
+
+def test_matrix_start_and_parameters_survive(tmp_path):
+    start = np.random.default_rng(0).normal(size=(16, 16))
+    for init in (start, sp.csr_matrix(start)):
+        model = SORS(lam=0.5, off_diagonal=True, init=init, dtype=np.float32, preprocessor=X).fit(T)
+        model.save(tmp_path / "m")
+        again = simstream.load(tmp_path / "m")
+        assert again.lam == 0.5
+        assert again.off_diagonal is True
+        assert again.dtype == "float32"
+        assert again.preprocessor is None
+        np.testing.assert_array_equal(np.asarray(again.init), start)
+        same_model(model, again)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("labels", [np.arange(40) % 3, np.array(["x", "y"])[np.arange(40) % 2]])
+def test_from_labels_goes_on_with_the_same_stream(convert, labels, tmp_path):
+    items_ = convert(X)
+    never = FromLabels(AdaSORS(lam=1e-3), n_tuples=200, random_state=3).fit(items_, labels)
+    never.save(tmp_path / "m")
+    again = simstream.load(tmp_path / "m")
+    for model in (never, again):
+        model.partial_fit(items_[:30], labels[:30])
+    same_model(never.learner_, again.learner_)
+    np.testing.assert_array_equal(never.predict(items_), again.predict(items_))
+    np.testing.assert_array_equal(never.classes_, again.classes_)
+    assert again.learner_.n_rounds_ == 400
+
+
+def test_header_tells_what_the_file_is(saved):
+    header = simstream.read_header(saved)
+    assert header["model"]["class"] == "OASIS"
+    assert header["model"]["params"]["C"] == 0.1
+    assert header["simstream_version"] == simstream.__version__

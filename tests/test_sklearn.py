@@ -1,0 +1,94 @@
+"""scikit-learn's own checks on the `fit(X, y)` face of every learner, and the ways people use it."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from cases import BASELINES, CASES
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from simstream import OASIS, SORS, Dot, FromLabels, metrics
+
+ESTIMATORS = [FromLabels(case.make(), n_tuples=300) for case in [*CASES, *BASELINES]]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X, y = load_wine(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+def test_score_is_map_without_the_query(wine):
+    X, y = wine
+    model = FromLabels(OASIS(), n_tuples=500, random_state=0).fit(X, y)
+    scores = model.learner_.score_items(X, X)
+    np.fill_diagonal(scores, -np.inf)
+    expected = []
+    for q in range(len(X)):
+        order = np.argsort(-scores[q], kind="stable")[:-1]
+        relevant = y[order] == y[q]
+        precision = np.cumsum(relevant) / np.arange(1, len(order) + 1)
+        expected.append(precision[relevant].mean())
+    assert model.score(X, y) == pytest.approx(np.mean(expected))
+
+
+def test_predict_is_the_vote_of_the_nearest(wine):
+    X, y = wine
+    model = FromLabels(OASIS(), n_tuples=500, random_state=0, n_neighbors=1).fit(X[::2], y[::2])
+    nearest = model.learner_.score_items(X[1::2], X[::2]).argmax(axis=1)
+    np.testing.assert_array_equal(model.predict(X[1::2]), y[::2][nearest])
+    np.testing.assert_array_equal(model.search(X[1::2], k=1).indices[:, 0], nearest)
+
+
+def test_learning_beats_the_inner_product(wine):
+    X, y = wine
+    learnt = FromLabels(OASIS(), n_tuples=2000, random_state=0)
+    assert cross_val_score(learnt, X, y).mean() > cross_val_score(FromLabels(Dot()), X, y).mean()
+
+
+def test_grid_search_in_a_pipeline():
+    X, y = load_wine(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), FromLabels(OASIS(), n_tuples=300, random_state=0))
+    grid = GridSearchCV(pipeline, {"fromlabels__learner__C": [1e-4, 0.1]}, cv=2).fit(X, y)
+    assert grid.best_params_ == {"fromlabels__learner__C": 0.1}
+    assert grid.best_estimator_.score(X, y) == grid.score(X, y)
+
+
+def test_sparse_and_dense_agree(wine):
+    X, y = wine
+    X = np.where(np.abs(X) > 1, X, 0)
+    dense = FromLabels(SORS(), n_tuples=500, random_state=0).fit(X, y)
+    sparse = FromLabels(SORS(), n_tuples=500, random_state=0).fit(sp.csr_matrix(X), y)
+    assert sparse.score(sp.csr_matrix(X), y) == pytest.approx(dense.score(X, y))
+    np.testing.assert_array_equal(sparse.predict(sp.csr_matrix(X)), dense.predict(X))
+
+
+def test_partial_fit_goes_on(wine):
+    X, y = wine
+    model = FromLabels(OASIS(), n_tuples=100, random_state=0)
+    for part in range(4):
+        model.partial_fit(X[part::4], y[part::4])
+    assert model.learner_.n_rounds_ == 400
+    assert model.search(X, k=1000).indices.shape == (len(X), len(X))  # all parts are references
+    assert clone(model).fit(X, y).learner_.n_rounds_ == 100
+
+
+def test_the_learner_given_is_left_alone(wine):
+    learner = OASIS()
+    FromLabels(learner, n_tuples=10).fit(*wine)
+    assert not learner.__sklearn_is_fitted__()
+
+
+def test_metrics_take_the_learner_directly(wine):
+    X, y = wine
+    model = FromLabels(OASIS(), n_tuples=300, random_state=0).fit(X, y)
+    assert metrics.mean_average_precision(model.learner_, X, y) == model.score(X, y)
