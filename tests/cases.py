@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import reference as ref
 import scipy.sparse as sp
 
+import reference as ref
 from simstream import AROMA, OASIS, OGD, SORS, AdaSORS, Dot, Euclidean
 
 
@@ -23,7 +23,9 @@ def _case(name, cls, params, reference, **flags):
 
 CASES = [
     _case("oasis-pa1", OASIS, {"C": 0.3}, lambda M, s: ref.oasis(M, s, 0.3), averages=True),
-    _case("oasis-pa", OASIS, {"variant": "PA"}, lambda M, s: ref.oasis(M, s, 1, "PA"), averages=True),
+    _case(
+        "oasis-pa", OASIS, {"variant": "PA"}, lambda M, s: ref.oasis(M, s, 1, "PA"), averages=True
+    ),
     _case(
         "oasis-pa2",
         OASIS,

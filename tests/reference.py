@@ -68,14 +68,14 @@ def aroma_diagonal(M, stream, r, drop=False):
 
 
 def aroma_factored(M, stream, r):
-    L, O, path = np.eye(len(M)), np.eye(M.shape[1]), [M]
+    L, R, path = np.eye(len(M)), np.eye(M.shape[1]), [M]
     for x, z in stream:
-        m, qx, qz = x @ M @ z, x @ L @ x, z @ O @ z
+        m, qx, qz = x @ M @ z, x @ L @ x, z @ R @ z
         if 1 - m > 0 and qx * qz > 0:
-            M = M + (1 - m) / (qx * qz + r) * np.outer(L @ x, O @ z)
-            L, O = (
+            M = M + (1 - m) / (qx * qz + r) * np.outer(L @ x, R @ z)
+            L, R = (
                 np.linalg.inv(np.linalg.inv(L) + qz / (r * len(z)) * np.outer(x, x)),
-                np.linalg.inv(np.linalg.inv(O) + qx / (r * len(x)) * np.outer(z, z)),
+                np.linalg.inv(np.linalg.inv(R) + qx / (r * len(x)) * np.outer(z, z)),
             )
         path.append(M)
     return path

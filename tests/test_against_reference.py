@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import reference as ref
 import scipy.sparse as sp
-from cases import CASES, LAYOUTS, dense, items, stream, triplets
 
+import reference as ref
+from cases import CASES, LAYOUTS, dense, items, stream, triplets
 from simstream import OASIS, OGD, SORS, AdaSORS
 
 TOLERANCE = {np.float64: 1e-12, np.float32: 2e-5}
@@ -28,7 +28,9 @@ def test_equals_eager(case, layout, dtype):
     assert model.n_rounds_ == len(T)
     assert model.n_updates_ == sum(m < 1 for m in margins)
     assert model.mistake_rate_ == pytest.approx(np.mean(np.array(margins) <= 0))
-    assert model.average_loss_ == pytest.approx(np.mean(np.maximum(0, 1 - np.array(margins))), rel=1e-4)
+    assert model.average_loss_ == pytest.approx(
+        np.mean(np.maximum(0, 1 - np.array(margins))), rel=1e-4
+    )
     assert model.sparsity_ == pytest.approx(np.mean(np.abs(dense(got)) <= 1e-12))
 
 
@@ -38,7 +40,11 @@ def test_equals_eager_on_zeros_and_matrix_start(case, layout):
     convert, extra = LAYOUTS[layout]
     X, T = items(), triplets(n=100)
     start = np.random.default_rng(5).normal(size=(16, 16)) * 0.3
-    for init, first in (("zeros", np.zeros((16, 16))), (start, start), (sp.csr_matrix(start), start)):
+    for init, first in (
+        ("zeros", np.zeros((16, 16))),
+        (start, start),
+        (sp.csr_matrix(start), start),
+    ):
         model = case.make(preprocessor=convert(X), init=init, **extra).fit(T)
         expected = case.reference(first, stream(X, T))[-1]
         np.testing.assert_allclose(dense(model.get_bilinear_matrix()), expected, rtol=0, atol=1e-11)
@@ -55,7 +61,9 @@ def test_two_item_spaces(case, layout):
     np.testing.assert_allclose(dense(model.get_bilinear_matrix()), expected, rtol=0, atol=1e-11)
     assert model.transform_query(convert(Q)).shape == (20, 17)
     scores = model.pair_score([[3, 4], [19, 29]])
-    np.testing.assert_allclose(scores, [Q[3] @ expected @ X[4], Q[19] @ expected @ X[29]], atol=1e-10)
+    np.testing.assert_allclose(
+        scores, [Q[3] @ expected @ X[4], Q[19] @ expected @ X[29]], atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("start", [1, 7, 250])
@@ -143,7 +151,9 @@ def test_clipped_step_moves_the_margin_by_c_times_k():
         x, z = X[T[0]], X[T[1]] - X[T[2]]
         K = (x @ x) * (z @ z)
         if before < 1 and (1 - before) / K > 1e-4:
-            assert model.decision_function(T[None])[0] == pytest.approx(before + 1e-4 * K, abs=1e-10)
+            assert model.decision_function(T[None])[0] == pytest.approx(
+                before + 1e-4 * K, abs=1e-10
+            )
 
 
 def test_one_feature_sors2_is_ogd():

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 import reference as ref
 from cases import dense, items, stream, triplets
-
 from simstream import AROMA, OASIS, OGD, SORS, AdaSORS
 
 D = 8
@@ -70,7 +70,9 @@ def test_regret_with_decreasing_step(seed, lam):
         gradients.append((x @ x) * (z @ z) * (loss > 0))
     for U in comparators(seed):
         regret = (etas * (np.array(own) - ref.hinge(U, S) - r(U))).sum()
-        bound = ((path[0] - U) ** 2).sum() / 2 + (etas**2 * gradients).sum() / 2 + etas[0] * r(path[0])
+        bound = (
+            ((path[0] - U) ** 2).sum() / 2 + (etas**2 * gradients).sum() / 2 + etas[0] * r(path[0])
+        )
         assert regret <= bound + 1e-9
 
 
@@ -114,7 +116,7 @@ def test_mistakes_of_oasis(seed, C):
 def test_mistakes_of_full_aroma():
     """The AROW theorem, for the reference that the diagonal and factored forms are derived from."""
     for seed in range(3):
-        X, T, S = data(seed)
+        _, _, S = data(seed)
         small = [(x[:4], z[:4]) for x, z in S]
         r, path = 1.0, ref.aroma_full(np.zeros((4, 4)), small, 1.0)
         A, bonus, slack, mistakes = np.zeros((16, 16)), 0, 0.0, 0

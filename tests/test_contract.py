@@ -5,11 +5,11 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cases import BASELINES, CASES, LAYOUTS, dense, items, triplets
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import simstream
+from cases import BASELINES, CASES, LAYOUTS, dense, items, triplets
 
 EVERY = [*CASES, *BASELINES]
 every_learner = pytest.mark.parametrize("case", EVERY, ids=lambda c: c.name)
@@ -180,7 +180,9 @@ def test_methods_agree_with_each_other(case):
     assert metric(X[3], X[5]) == pytest.approx(scores[3, 5], abs=1e-9)
     found = model.search(X, X, k=7)
     np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1)[:, :7], atol=1e-9)
-    np.testing.assert_allclose(np.take_along_axis(scores, found.indices, 1), found.scores, atol=1e-9)
+    np.testing.assert_allclose(
+        np.take_along_axis(scores, found.indices, 1), found.scores, atol=1e-9
+    )
     if hasattr(model, "transform_query"):
         np.testing.assert_allclose(model.transform_query(X) @ X.T, scores, atol=1e-9)
         np.testing.assert_allclose(X @ model.get_bilinear_matrix() @ X.T, scores, atol=1e-9)

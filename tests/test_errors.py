@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-import reference as ref
 import scipy.sparse as sp
-from cases import CASES, items, stream, triplets
-from test_contract import same_model
 
+import reference as ref
+from cases import CASES, items, stream, triplets
 from simstream import AROMA, OASIS, OGD, SORS, AdaSORS, DivergedError, Dot, Euclidean, FromLabels
+from test_contract import same_model
 
 X, T = items(), triplets(n=30)
 
@@ -35,9 +35,17 @@ BAD_ITEMS = {
 }
 
 BAD_TRIPLETS = {
-    "too-large": ([[0, 1, 40]], ValueError, "negative of tuple 0 must be a row number from 0 to 39, got 40"),
-    "negative": ([[0, 1, 2], [-1, 1, 2]], ValueError, "anchor of tuple 1 .* got -1"),
-    "same": ([[0, 1, 2], [3, 4, 4]], ValueError, "positive and negative of triplet 1 are the same item"),
+    "too-large": (
+        [[0, 1, 40]],
+        ValueError,
+        "negative of tuple 0 must be a row number from 0 to 39, got 40",
+    ),
+    "negative": ([[0, 1, 2], [-1, 1, 2]], ValueError, r"anchor of tuple 1 .* got -1"),
+    "same": (
+        [[0, 1, 2], [3, 4, 4]],
+        ValueError,
+        "positive and negative of triplet 1 are the same item",
+    ),
     "floats": ([[0.0, 1.0, 2.0]], TypeError, "expected integers, got dtype float64"),
     "pairs": ([[0, 1]], ValueError, r"expected shape \(n, 3\), got \(1, 2\)"),
     "none": (np.empty((0, 3), int), ValueError, "expected at least one, got none"),
@@ -78,7 +86,7 @@ def test_bad_triplets(case, bad):
 def test_items_of_another_dimension():
     model = OASIS(preprocessor=X).fit(T)
     for method in (model.set_params(preprocessor=X[:, :9]).partial_fit, model.score):
-        with pytest.raises(ValueError, match="expected 16 features on the left .* got 9 and 9"):
+        with pytest.raises(ValueError, match=r"expected 16 features on the left .* got 9 and 9"):
             method(T)
     with pytest.raises(ValueError, match="queries: expected 16 features, got 9"):
         model.transform_query(X[:, :9])
@@ -205,7 +213,9 @@ def test_what_is_stored_cannot_change_its_meaning_in_the_middle_of_a_stream(mode
 def test_steps_and_thresholds_may_change_on_the_way():
     model = SORS(lam=1e-3, eta=0.1, preprocessor=sp.csr_matrix(X)).fit(T)
     model.set_params(lam=1e-2, eta=0.05).partial_fit(T)
-    expected = ref.sors(ref.sors(np.eye(16), stream(X, T), 1e-3, 0.1)[-1], stream(X, T), 1e-2, 0.05)[-1]
+    expected = ref.sors(
+        ref.sors(np.eye(16), stream(X, T), 1e-3, 0.1)[-1], stream(X, T), 1e-2, 0.05
+    )[-1]
     np.testing.assert_allclose(model.get_bilinear_matrix().toarray(), expected, rtol=0, atol=1e-12)
 
 

@@ -6,12 +6,12 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cases import items, triplets
 from safetensors.numpy import save_file
-from test_contract import same_model
 
 import simstream
+from cases import items, triplets
 from simstream import OASIS, SORS, AdaSORS, FromLabels, ModelFileError
+from test_contract import same_model
 
 X, T = items(), triplets()
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cases import BASELINES, CASES
 from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -11,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from cases import BASELINES, CASES
 from simstream import OASIS, SORS, Dot, FromLabels, metrics
 
 ESTIMATORS = [FromLabels(case.make(), n_tuples=300) for case in [*CASES, *BASELINES]]

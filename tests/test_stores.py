@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-import reference as ref
 import scipy.sparse as sp
-from cases import CASES, dense, items, stream, triplets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference as ref
+from cases import CASES, dense, items, stream, triplets
 from simstream import OASIS, SORS, AdaSORS, stores
 from simstream.kernels import steps
 
@@ -53,7 +53,9 @@ def test_adagrad_scales_survive_the_death_of_an_entry(tiny_arena):
     options = {"lam": 0.3, "eta": 0.1, "delta": 0.5}
     got = AdaSORS(**options, preprocessor=X, **HASHED).fit(T).get_bilinear_matrix()
     expected = ref.adasors(np.eye(60), stream(X.toarray(), T), **options)[-1]
-    assert np.count_nonzero(np.abs(expected) > 1e-12) < expected.size / 5  # most have died, many came back
+    assert (
+        np.count_nonzero(np.abs(expected) > 1e-12) < expected.size / 5
+    )  # most have died, many came back
     np.testing.assert_allclose(dense(got), expected, rtol=0, atol=1e-11)
 
 
@@ -112,7 +114,11 @@ def test_a_large_dimension_takes_memory_only_for_what_it_touches():
     model = OASIS(preprocessor=X, head_bytes=2**20).fit(triplets(n=200, n_items=50))
     M = model.get_bilinear_matrix()
     assert M.shape == (d, d)
-    touched = {(i, j) for a, p, n in triplets(n=200, n_items=50) for i in X[a].indices
-               for j in np.union1d(X[p].indices, X[n].indices)}
+    touched = {
+        (i, j)
+        for a, p, n in triplets(n=200, n_items=50)
+        for i in X[a].indices
+        for j in np.union1d(X[p].indices, X[n].indices)
+    }
     assert M.nnz <= d + len(touched)
     assert model._engine.store.nbytes < 200 * 2**20

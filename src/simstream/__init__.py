@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .baselines import Dot, Euclidean
     from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
     from .constraints import TripletSampler
-    from .engine import DivergedError
+    from .engines import DivergedError
     from .from_labels import FromLabels
     from .persistence import ModelFileError, load, read_header
     from .similarity import SearchResult
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _HOME = {
     "AROMA": "bilinear",
     "AdaSORS": "bilinear",
-    "DivergedError": "engine",
+    "DivergedError": "engines",
     "Dot": "baselines",
     "Euclidean": "baselines",
     "FromLabels": "from_labels",

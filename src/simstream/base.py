@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from .engine import DenseEngine, Engine, SparseEngine, default_block_size
+from .engines import DenseEngine, Engine, SparseEngine, default_block_size
 from .persistence import Savable
 from .similarity import BilinearModel, ScoreFunction, SearchResult, chunks, top_k
 from .stores import DEFAULT_HEAD_BYTES
@@ -33,7 +33,7 @@ class TripletLearner(Savable, BaseEstimator):
 
     preprocessor: Any
     dtype: Any
-    _engine: Engine | None = None
+    _engine: Any = None
     _items_cache: tuple[Any, Any, Items, Items] | None = None
     _read_cache: tuple[Any, Any] | None = None
 
@@ -117,7 +117,7 @@ class TripletLearner(Savable, BaseEstimator):
     # -- reading input ------------------------------------------------------------------------
 
     def _target_dtype(self) -> Any:
-        return self._engine.dtype if self._engine is not None else self.dtype  # type: ignore[attr-defined]
+        return self._engine.dtype if self._engine is not None else self.dtype
 
     def _preprocessed(self) -> tuple[Items, Items]:
         """The items behind row numbers: (left, right), the same object in one item space."""
@@ -145,7 +145,9 @@ class TripletLearner(Savable, BaseEstimator):
         """Items and checked row numbers of tuples given as row numbers or as vectors."""
         what = "triplets" if size == 3 else "pairs"
         if sp.issparse(tuples):
-            raise TypeError(f"{what}: expected an array, got a sparse matrix; pass it as preprocessor")
+            raise TypeError(
+                f"{what}: expected an array, got a sparse matrix; pass it as preprocessor"
+            )
         array = np.asarray(tuples)
         if array.ndim == 3:
             if array.shape[1] != size:
@@ -345,7 +347,7 @@ class TripletLearner(Savable, BaseEstimator):
         return header, engine.state()
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        from .engine import ENGINES
+        from .engines import ENGINES
 
         self._check_parameters()
         self._forget(self._restored_engine(ENGINES[header["engine"]], arrays))
@@ -488,9 +490,7 @@ class BilinearLearner(BilinearModel, TripletLearner):
         engine = self._fitted()
         left = check_items(queries, "queries", dtype=engine.dtype)
         if left.shape[1] != engine.shape[0]:
-            raise ValueError(
-                f"queries: expected {engine.shape[0]} features, got {left.shape[1]}"
-            )
+            raise ValueError(f"queries: expected {engine.shape[0]} features, got {left.shape[1]}")
         return self._transform(left.values)
 
     @property

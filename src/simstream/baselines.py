@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .base import BilinearLearner, TripletLearner
-from .engine import Engine, IdentityEngine
+from .engines import Engine, IdentityEngine
 from .similarity import EuclideanModel
 from .validation import Items
 

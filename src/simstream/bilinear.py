@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .base import BilinearLearner
-from .engine import Engine, FactoredEngine, default_block_size
+from .engines import Engine, FactoredEngine, default_block_size
 from .validation import Items, check_choice, check_number
 
 _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
@@ -88,12 +88,12 @@ class OASIS(BilinearLearner):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.datasets import load_digits
     >>> from simstream import OASIS, TripletSampler
-    >>> X, y = load_iris(return_X_y=True)
-    >>> triplets = TripletSampler(y, random_state=0).draw(2000)
-    >>> model = OASIS(C=0.1, preprocessor=X).fit(triplets)
-    >>> model.score(TripletSampler(y, random_state=1).draw(1000)) > 0.8
+    >>> X, y = load_digits(return_X_y=True)
+    >>> triplets = TripletSampler(y, random_state=0).draw(5000)
+    >>> model = OASIS(C=0.1, preprocessor=X / 64).fit(triplets)
+    >>> model.score(TripletSampler(y, random_state=1).draw(1000)) > 0.9
     True
     """
 
@@ -264,7 +264,7 @@ class SORS(BilinearLearner):
     >>> from simstream import SORS, TripletSampler
     >>> X = scipy.sparse.random(60, 500, density=0.02, format="csr", random_state=0)
     >>> y = [0, 1, 2] * 20
-    >>> model = SORS(lam=1e-4, eta=0.5, preprocessor=X).fit(TripletSampler(y, 0).draw(500))
+    >>> model = SORS(lam=1e-2, eta=0.5, preprocessor=X).fit(TripletSampler(y, 0).draw(500))
     >>> model.get_bilinear_matrix().format, model.sparsity_ > 0.9
     ('csr', True)
     """

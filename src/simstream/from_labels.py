@@ -56,6 +56,11 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
     True
     """
 
+    learner_: Any
+    _rng: np.random.Generator
+    _labels: np.ndarray
+    _references: Any
+
     def __init__(
         self,
         learner: Any,

@@ -76,7 +76,9 @@ def load(path: str | Path, *, preprocessor: Any = None) -> Any:
     except ModelFileError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ModelFileError(f"{path}: damaged model file ({type(error).__name__}: {error})") from error
+        raise ModelFileError(
+            f"{path}: damaged model file ({type(error).__name__}: {error})"
+        ) from error
     if preprocessor is not None:
         model.set_params(preprocessor=preprocessor)
     return model
@@ -87,7 +89,9 @@ def read_header(path: str | Path) -> dict[str, Any]:
     return _read(path, with_arrays=False)[0]
 
 
-def _read(path: str | Path, with_arrays: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _read(
+    path: str | Path, with_arrays: bool = True
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -172,5 +176,7 @@ def _class_named(name: str) -> Any:
 
     found = getattr(simstream, name, None) if name in simstream.__all__ else None
     if not (isinstance(found, type) and issubclass(found, Savable)):
-        raise ModelFileError(f"unknown model class {name!r}; was the file written by a newer simstream?")
+        raise ModelFileError(
+            f"unknown model class {name!r}; was the file written by a newer simstream?"
+        )
     return found

@@ -11,6 +11,9 @@ import scipy.sparse as sp
 #: Bytes of scores (or transformed rows) kept at a time.
 _CHUNK_BYTES = 64 * 2**20
 
+#: Up to this many neighbours, inserting into a short list beats sorting everything.
+_FEW = 128
+
 
 class SearchResult(NamedTuple):
     """Best items of each query: row numbers and scores, best first, shape (n_queries, k)."""
@@ -42,22 +45,13 @@ def all_products(a: Any, b: Any) -> np.ndarray:
 
 def top_k(scores: np.ndarray, k: int) -> SearchResult:
     """Best k columns of each row, best first, ties by the lower index."""
-    n = scores.shape[1]
-    if k < n:
-        # Everything above the k-th score is in; of those equal to it, the lowest indices.
-        kth = np.partition(scores, n - k, axis=1)[:, n - k, None]
-        above = scores > kth
-        tied = scores == kth
-        spare = k - above.sum(axis=1, keepdims=True)
-        chosen = above | (tied & (np.cumsum(tied, axis=1) <= spare))
-        columns = np.nonzero(chosen)[1].reshape(len(scores), k)
+    from .kernels.ranking import nearest
+
+    if k <= _FEW:
+        indices = nearest(scores, np.full(len(scores), -1), k)
     else:
-        columns = np.broadcast_to(np.arange(n), scores.shape)
-    values = np.take_along_axis(scores, columns, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    return SearchResult(
-        np.take_along_axis(columns, order, axis=1), np.take_along_axis(values, order, axis=1)
-    )
+        indices = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return SearchResult(indices, np.take_along_axis(scores, indices, axis=1))
 
 
 class BilinearModel:

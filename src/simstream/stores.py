@@ -29,7 +29,7 @@ class Entries(NamedTuple):
 class SparseStore:
     """Entries in a dense block of the frequent features and in hash tables of the others.
 
-    Rows and columns are numbered from most to least frequent feature; `simstream.engine` translates.
+    Rows and columns are numbered from most to least frequent feature; `simstream.engines` translates.
 
     Parameters
     ----------
@@ -42,7 +42,12 @@ class SparseStore:
     """
 
     def __init__(
-        self, entries: Entries, *, has_aux: bool, has_acc: bool, head_bytes: int = DEFAULT_HEAD_BYTES
+        self,
+        entries: Entries,
+        *,
+        has_aux: bool,
+        has_acc: bool,
+        head_bytes: int = DEFAULT_HEAD_BYTES,
     ) -> None:
         from .kernels.head_tail import HeadTail, fill_entries
 
@@ -90,6 +95,7 @@ class SparseStore:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Precision of the stored numbers."""
         return self.arrays.head.dtype
 
     @property
@@ -101,15 +107,14 @@ class SparseStore:
         """Compact the arena if that frees a quarter of it, else make it half as large again."""
         from .kernels.head_tail import compact
 
-        a = self.arrays
-        if 4 * int(a.room.sum()) > 3 * int(a.arena_top[0]):
-            size = len(a.key) + len(a.key) // 2
-            for name in ("key", "tail"):  # one at a time, to bound the peak
-                old = getattr(self.arrays, name)
-                new = np.zeros((size, *old.shape[1:]), old.dtype)
-                new[: len(old)] = old
-                self.arrays = self.arrays._replace(**{name: new})
+        room, top = int(self.arrays.room.sum()), int(self.arrays.arena_top[0])
+        if 4 * room > 3 * top:
+            size = len(self.arrays.key) * 3 // 2
+            # One after the other, to bound the peak.
+            self.arrays = self.arrays._replace(key=_enlarged(self.arrays.key, size))
+            self.arrays = self.arrays._replace(tail=_enlarged(self.arrays.tail, size))
             return
+        a = self.arrays
         order = np.flatnonzero(a.room)
         order = order[np.argsort(a.start[order])]
         longest = int(a.room.max(initial=0))
@@ -136,3 +141,9 @@ class SparseStore:
             indices, numbers = np.empty(total, np.int32), np.empty((total, width), self.dtype)
             copy_entries(rule, self.arrays, shift, indptr[1:].copy(), indices, numbers)
         return Entries(self.shape, indptr, indices, numbers)
+
+
+def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
+    larger = np.zeros((size, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger

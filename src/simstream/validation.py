@@ -15,7 +15,7 @@ class Items:
 
     def __init__(self, values: Any) -> None:
         self.values = values
-        self._renumbered: tuple[np.ndarray, Any] | None = None
+        self._renumbered: tuple[Any, Any] | None = None
 
     @property
     def is_sparse(self) -> bool:
@@ -100,7 +100,9 @@ def check_finite(data: np.ndarray, name: str) -> None:
     bad = ~np.isfinite(data)
     if bad.any():
         place = tuple(int(i) for i in np.argwhere(bad)[0])
-        where = f"at row {place[0]}, column {place[1]}" if len(place) == 2 else f"(value {place[0]})"
+        where = (
+            f"at row {place[0]}, column {place[1]}" if len(place) == 2 else f"(value {place[0]})"
+        )
         raise ValueError(
             f"{name}: expected finite numbers, got {data[place]} {where} "
             f"({int(bad.sum())} NaN or infinity in all)"

@@ -54,7 +54,11 @@ def check_names(algorithm: str, params: dict[str, Any]) -> None:
 
 
 def new_learner(
-    algorithm: str, params: dict[str, Any], *, dtype: str | None = None, block_size: int | None = None
+    algorithm: str,
+    params: dict[str, Any],
+    *,
+    dtype: str | None = None,
+    block_size: int | None = None,
 ) -> Any:
     """A learner that has seen nothing yet; illegal parameters are wrong usage.
 

@@ -8,6 +8,13 @@ from ..persistence import ModelFileError
 
 _KEY = "train"
 
+#: What the state of each kind of input must hold.
+_FIELDS: dict[str, dict[str, type]] = {
+    "labels": {"items": str, "seed": int, "n_total": int, "n_drawn": int, "sampler": dict},
+    "file": {"path": str, "position": int, "n_bad": int},
+    "stream": {"path": str, "position": int, "n_bad": int},
+}
+
 
 class TrainingRecord(NamedTuple):
     """The part of a model's ``extra`` that belongs to the command line."""
@@ -20,11 +27,20 @@ class TrainingRecord(NamedTuple):
     @classmethod
     def from_extra(cls, extra: dict[str, Any]) -> TrainingRecord:
         """Read it back; models saved in Python have none."""
-        found = extra.get(_KEY, {})
-        state = found.get("input") if isinstance(found, dict) else found
-        if not (state is None or (isinstance(state, dict) and "kind" in state)):
-            raise ModelFileError(f"damaged training record: expected the state of an input, got {found!r}")
-        return cls(bool(found.get("unit_norm", False)), state)
+        found = extra.get(_KEY)
+        if found is None:
+            return cls()
+        try:
+            state = found["input"]
+            fields = _FIELDS[state["kind"]]
+            if all(isinstance(state[key], kind) for key, kind in fields.items()):
+                return cls(bool(found["unit_norm"]), state)
+        except (KeyError, TypeError):
+            pass
+        raise ModelFileError(
+            "damaged record of the training: expected unit_norm and the state of an input, "
+            f"got {found!r}"
+        )
 
     def as_extra(self) -> dict[str, Any]:
         """The dictionary to save with the model."""
@@ -39,16 +55,12 @@ class TrainingRecord(NamedTuple):
     def describe(self) -> str:
         """The position in the input, in words."""
         state = self.input
-        match state and state["kind"]:
-            case None:
-                return "not trained by the command line"
-            case "labels":
-                assert state is not None
-                return (
-                    f"{state['n_drawn']:,} of {state['n_total']:,} triplets drawn from the labels of "
-                    f"{state['items']} (seed {state['seed']})"
-                )
-            case _:
-                assert state is not None
-                bad = f", {state['n_bad']:,} of them bad" if state["n_bad"] else ""
-                return f"{state['position']:,} records of {state['path']} read{bad}"
+        if state is None:
+            return "not trained by the command line"
+        if state["kind"] == "labels":
+            return (
+                f"{state['n_drawn']:,} of {state['n_total']:,} triplets drawn from the labels of "
+                f"{state['labels'] or state['items']} (seed {state['seed']})"
+            )
+        bad = f", {state['n_bad']:,} of them bad" if state["n_bad"] else ""
+        return f"{state['position']:,} records of {state['path']} read{bad}"

@@ -63,6 +63,10 @@ def exit_code_of(error: BaseException) -> ExitCode:
 class ReportingGroup(click.Group):
     """A group whose commands end every error with one line on stderr and a code that means something."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Commands in the order of a day's work, not of the alphabet."""
+        return list(self.commands)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn what the library raises into a message and an exit code."""
         try:
@@ -83,6 +87,8 @@ def _one_line(error: BaseException, code: ExitCode) -> str:
         case ExitCode.INTERRUPTED:
             return "interrupted; nothing was saved"
         case ExitCode.BUG:
-            return f"bug: {type(error).__name__}: {text} (please report it with the output of --debug)"
+            return (
+                f"bug: {type(error).__name__}: {text} (please report it with the output of --debug)"
+            )
         case _:
             return f"error: {text or type(error).__name__}"

@@ -35,7 +35,10 @@ def debug_option(command: Command) -> Command:
 def json_option(command: Command) -> Command:
     """Add ``--json``."""
     return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else, on stdout."
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document, and nothing else, on stdout.",
     )(command)
 
 

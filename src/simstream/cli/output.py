@@ -41,7 +41,6 @@ def echo_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
 ) -> None:
     """Print a table, the first column left and the others right aligned."""
-    from rich.table import Table
 
     table = _new_table(title)
     for place, column in enumerate(columns):

@@ -44,7 +44,13 @@ def progress(quiet: bool, total: int | None, done: int) -> Iterator[Report | Non
 @contextmanager
 def _bar(total: int | None, done: int) -> Iterator[Report]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
     clock = TimeElapsedColumn() if total is None else TimeRemainingColumn()

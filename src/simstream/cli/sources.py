@@ -32,12 +32,16 @@ Wish = Callable[[], int]
 class Source(Protocol):
     """What the training loop asks of a source."""
 
-    #: Triplets in all where that is known, counting those of earlier runs.
-    total: int | None
     #: Records left out because they were bad.
     n_bad: int
-    #: Whether everything there is has been handed out; of a stream nobody knows.
-    finished: bool
+
+    @property
+    def total(self) -> int | None:
+        """Triplets in all where that is known, counting those of earlier runs."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything there is has been handed out; of a stream nobody knows."""
 
     def pieces(self, wish: Wish) -> Iterator[np.ndarray]:
         """Yield triplets until there are no more, or until asked to stop."""
@@ -98,12 +102,12 @@ class LabelSource:
             self._sampler = TripletSampler(labels, self._seed)
             self._n_drawn = 0
             return
+        self._seed, self._n_drawn = earlier["seed"], earlier["n_drawn"]
+        self.total = n_triplets or earlier["n_total"]
+        self._sampler = TripletSampler(labels, self._seed)
         try:
-            self._seed, self._n_drawn = int(earlier["seed"]), int(earlier["n_drawn"])
-            self.total = n_triplets or int(earlier["n_total"])
-            self._sampler = TripletSampler(labels, self._seed)
             self._sampler.state = earlier["sampler"]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"damaged state of the sampler ({error})") from error
         if seed is not None and seed != self._seed:
             raise click.UsageError(

@@ -50,9 +50,11 @@ def _plain_parameters(learner: Any) -> dict[str, Any]:
 
 def summary_fields(facts: dict[str, Any], record: TrainingRecord) -> dict[str, str]:
     """The same facts as names and texts."""
-    parameters = ", ".join(f"{name}={value}" for name, value in facts["parameters"].items() if value)
+    parameters = ", ".join(
+        f"{name}={value}" for name, value in facts["parameters"].items() if value
+    )
     rows, columns = facts["shape"]
-    fields = {
+    return {
         "model": f"{facts['model']} ({_as_bytes(facts['file_bytes'])})",
         "class": f"{facts['class']}({parameters})",
         "matrix": f"{rows:,} x {columns:,}, {facts['dtype']}, {as_percent(facts['sparsity'])} zeros",
@@ -63,7 +65,6 @@ def summary_fields(facts: dict[str, Any], record: TrainingRecord) -> dict[str, s
         "rows": "scaled to length one" if facts["unit_norm"] else "used as they are",
         "position": record.describe(),
     }
-    return fields
 
 
 def _as_bytes(n: int) -> str:

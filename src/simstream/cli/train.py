@@ -19,7 +19,7 @@ from .options import (
 )
 
 
-@click.command()
+@click.command(short_help="Learn from labels, triplets or a stream.")
 @click.argument("items", type=FILE)
 @labels_options
 @click.option(
@@ -49,7 +49,9 @@ from .options import (
     help="Triplets to draw from labels, counting those before --resume (default: 100,000).",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), help="Seed of the triplets drawn from labels (default: 0)."
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Seed of the triplets drawn from labels (default: 0).",
 )
 @click.option(
     "--output", "-o", type=FILE, help="Model file to write (default: the one of --resume)."
@@ -106,9 +108,7 @@ def train(
     target = output or resume
     if target is None:
         raise click.UsageError("expected --output (or --resume), got neither")
-    trained = train_model(
-        TrainOptions(params=dict(params), output=target, resume=resume, **others)
-    )
+    trained = train_model(TrainOptions(params=dict(params), output=target, resume=resume, **others))
     if as_json:
         echo_json(trained.facts)
     elif not others["quiet"]:

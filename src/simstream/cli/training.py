@@ -103,28 +103,23 @@ def train_model(options: TrainOptions) -> Trained:
                 )
         except FormatError as error:
             if options.output.exists() and learner.n_rounds_:
-                raise FormatError(f"{error} (what was learnt before it is in {options.output})") from error
+                raise FormatError(
+                    f"{error} (what was learnt before it is in {options.output})"
+                ) from error
             raise
         if learner.n_rounds_ == 0 and not interruption.requested():
             raise FormatError(f"{options.triplets}: no triplets; expected at least one, got none")
         save()
-    facts = summarise(options.output, learner, current())
-    return Trained(
-        facts | _run_facts(outcome, source),
-        current(),
-        outcome,
-        None if source.finished else interruption.signal,
-    )
-
-
-def _run_facts(outcome: Outcome, source: Source) -> dict[str, Any]:
-    return {
+    # A signal that arrived with the last piece has interrupted nothing.
+    signal = None if source.finished else interruption.signal
+    facts = summarise(options.output, learner, current()) | {
         "n_learnt": outcome.n_learnt,
         "n_bad_records": source.n_bad,
         "seconds": outcome.seconds,
         "triplets_per_second": outcome.rate,
-        "interrupted": not source.finished,
+        "interrupted": signal is not None,
     }
+    return Trained(facts, current(), outcome, signal)
 
 
 def _check_options(options: TrainOptions) -> None:

@@ -88,7 +88,9 @@ def learn_block(ops, step, m, acc, x, z, clock):
     """
     margin = row_dots(ops.product(x, m), z)
     coefficient, weighted = np.zeros(len(x)), np.zeros(len(x))
-    learnt = _rank_one_recursion(step, margin, ops.gram(x), ops.gram(z), clock, coefficient, weighted)
+    learnt = _rank_one_recursion(
+        step, margin, ops.gram(x), ops.gram(z), clock, coefficient, weighted
+    )
     active = np.flatnonzero(coefficient)
     if len(active):
         xa, za = (x, z) if len(active) == len(x) else (x[active], z[active])

@@ -82,7 +82,19 @@ def learn_factored_singly(step, m, acc, covariance_x, covariance_z, x, z, clock)
 
 @driver
 def _confidence_recursion(
-    step, margin, gram_x, gram_z, width_x, width_z, clock, alpha, weighted, beta_x, beta_z, mix_x, mix_z
+    step,
+    margin,
+    gram_x,
+    gram_z,
+    width_x,
+    width_z,
+    clock,
+    alpha,
+    weighted,
+    beta_x,
+    beta_z,
+    mix_x,
+    mix_z,
 ):
     """The same for factored AROMA; gram_x = X Lambda X', gram_z = Z Omega Z' are used up.
 
@@ -140,5 +152,7 @@ def _unmix(mix: np.ndarray, active: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Rows a_t of the active triplets from the rows Lambda_0 x_t (inactive ones never mix in)."""
     triangle = mix[np.ix_(active, active)].astype(rows.dtype)
     np.fill_diagonal(triangle, 1)
-    solved = solve_triangular(triangle, rows[active], trans="T", unit_diagonal=True, check_finite=False)
+    solved = solve_triangular(
+        triangle, rows[active], trans="T", unit_diagonal=True, check_finite=False
+    )
     return np.ascontiguousarray(solved)

@@ -28,7 +28,7 @@ def by_component(implementations: dict[type, Callable[..., Any]]) -> Callable[..
         return implementations[type(args[0])](*args)
 
     def choose(component: Any, *args: Any) -> Any:
-        if isinstance(component, types.BaseNamedTuple):
+        if isinstance(component, (types.NamedTuple, types.NamedUniTuple)):
             return implementations.get(component.instance_class)
         return None
 

@@ -125,9 +125,7 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     slots = np.empty(n_slots + z_tail + nx - x_head, np.int64)
     for k in range(z_tail):
         t = store.n_rows + z_index[z_head + k]
-        slots[n_slots + k] = _find_slots(
-            key, start[t], room[t], x_index[:x_head], slots, k, z_tail
-        )
+        slots[n_slots + k] = _find_slots(key, start[t], room[t], x_index[:x_head], slots, k, z_tail)
     for p in range(x_head, nx):
         t = x_index[p]
         slots[n_slots + z_tail + p - x_head] = _find_slots(

@@ -1,0 +1,39 @@
+"""``simstream convert``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .options import FILE, debug_option, json_option, on_error_option
+
+KINDS = ("items", "triplets", "model")
+
+
+@click.command(short_help="Convert items, triplets, or a model to its matrix.")
+@click.argument("source", type=FILE, metavar="IN")
+@click.argument("target", type=FILE, metavar="OUT")
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="What IN holds (default: found out by looking at it)."
+)
+@on_error_option
+@json_option
+@debug_option
+def convert(source: Path, target: Path, kind: str | None, on_error: str, as_json: bool) -> None:
+    """Convert items to another format of items, triplets to one of triplets, a model to its matrix.
+
+    \b
+    simstream convert items.svm.gz items.npz
+    simstream convert judgements.csv judgements.jsonl.gz
+    simstream convert model.safetensors matrix.npy     (dense; .npz is CSR)
+    """
+    from .conversion import convert_file
+    from .output import configure_logging, echo_json
+
+    configure_logging(quiet=False)
+    written = convert_file(source, target, kind, on_error)
+    if as_json:
+        echo_json(written)
+    else:
+        click.echo(f"{target}: {written['description']}")

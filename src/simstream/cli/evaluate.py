@@ -1,0 +1,92 @@
+"""``simstream evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .algorithms import BASELINES
+from .options import (
+    FILE,
+    CommaSeparated,
+    debug_option,
+    json_option,
+    labels_options,
+    on_error_option,
+)
+
+
+@click.command(short_help="Measure a model beside the baselines.")
+@click.argument("model", type=FILE)
+@click.argument("items", type=FILE)
+@labels_options
+@click.option("--queries", type=FILE, help="Rank ITEMS for these queries, not for each other.")
+@click.option("--query-labels", type=FILE, help="Labels of --queries (default: those in the file).")
+@click.option("--triplets", type=FILE, help="Triplets of row numbers to decide.")
+@click.option(
+    "-k",
+    type=CommaSeparated(click.IntRange(min=1), "k,k,..."),
+    default="1,5,10",
+    show_default=True,
+    help="Lengths of the list for P@k, mAP@k, recall@k and nDCG@k.",
+)
+@click.option(
+    "--baseline",
+    type=CommaSeparated(click.Choice([*BASELINES, "none"]), "name,name"),
+    default=",".join(BASELINES),
+    show_default=True,
+    help="Similarities without training to compare with, or none.",
+)
+@on_error_option
+@json_option
+@click.option("--plot", type=FILE, help="Draw the table as bars into this file (.png, .svg, .pdf).")
+@debug_option
+def evaluate(baseline: tuple[str, ...], as_json: bool, plot: Path | None, **others: Any) -> None:
+    """Measure MODEL on ITEMS beside the baselines.
+
+    With labels, every item ranks all others (or --queries rank ITEMS), and items of its class are the
+    relevant ones: mAP, MRR, nDCG, P@k, mAP@k, recall@k. With --triplets, the share decided rightly.
+
+    \b
+    simstream evaluate model.safetensors test.svm -k 1,10 --plot report.png
+    simstream evaluate model.safetensors items.npy --triplets held-out.csv --json
+    """
+    from .evaluation import EvaluateOptions, evaluate_model
+    from .output import configure_logging, echo_json, echo_table, logger
+
+    configure_logging(quiet=False)
+    if plot is not None:
+        from ..plots import check_available
+
+        check_available()
+    named = tuple(name for name in baseline if name != "none")
+    evaluation = evaluate_model(EvaluateOptions(baseline=named, **others))
+    results, facts = evaluation
+    if as_json:
+        echo_json(facts | {"results": results})
+    else:
+        learnt = next(iter(results.values()))
+        rows = [
+            [measure, *(f"{measures[measure]:.4f}" for measures in results.values())]
+            for measure in learnt
+        ]
+        echo_table(["measure", *results], rows, title=_title(facts))
+    if plot is not None:
+        from ..plots import measures_figure, save_figure
+
+        save_figure(measures_figure(results, title=_title(facts)), plot)
+        logger.info("picture written to %s", plot)
+
+
+def _title(facts: dict[str, Any]) -> str:
+    parts = [Path(facts["model"]).name]
+    if "n_queries" in facts:
+        left_out = (
+            f" ({facts['n_left_out']:,} without a relevant item)" if facts["n_left_out"] else ""
+        )
+        parts.append(f"{facts['n_queries']:,} queries{left_out}")
+    if "n_triplets" in facts:
+        parts.append(f"{facts['n_triplets']:,} triplets")
+    return ", ".join(parts)

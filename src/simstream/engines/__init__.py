@@ -1,0 +1,28 @@
+"""Engines: a learnt matrix together with the clock of its stream, and the loop around the kernels.
+
+An engine is what a learner keeps between calls. All engines have the same shape: `learn` advances the
+stream, `matrix` reads the current (or averaged) matrix, `state` and `from_state` save and restore the raw
+numbers. What is learnt lives here; what it is called and how it is checked lives in the estimators.
+"""
+
+from .base import DivergedError, Engine
+from .dense import DenseEngine, default_block_size
+from .factored import FactoredEngine
+from .identity import IdentityEngine
+from .sparse import SparseEngine
+
+#: Name in model files -> engine.
+ENGINES: dict[str, type[Engine]] = {
+    engine.kind: engine for engine in (DenseEngine, SparseEngine, FactoredEngine, IdentityEngine)
+}
+
+__all__ = [
+    "ENGINES",
+    "DenseEngine",
+    "DivergedError",
+    "Engine",
+    "FactoredEngine",
+    "IdentityEngine",
+    "SparseEngine",
+    "default_block_size",
+]

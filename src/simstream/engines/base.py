@@ -1,0 +1,116 @@
+"""The shape of an engine, and what all of them share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..validation import Items
+
+#: Work (entries of M visited) between two moments at which Ctrl-C is noticed: about half a second.
+ENTRIES_PER_CALL = 5e7
+
+
+class DivergedError(ArithmeticError):
+    """A margin stopped being a finite number; the matrix is as it was before that triplet."""
+
+
+class Engine:
+    """What all engines share: the clock, the average, and raw arrays by name."""
+
+    kind: str
+    average_from: int | None = None
+
+    def __init__(self, rule: Any, clock: np.ndarray) -> None:
+        self.rule = rule
+        self.clock = clock
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Features on the left and on the right."""
+        raise AttributeError("provided by the engine")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision of the stored numbers."""
+        raise AttributeError("provided by the engine")
+
+    def learn(
+        self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
+    ) -> None:
+        """Advance the stream by checked triplets of row numbers."""
+        raise AttributeError("provided by the engine")
+
+    def matrix(self, step: Any) -> Any:
+        """The current matrix, or the average."""
+        raise AttributeError("provided by the engine")
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Raw arrays by name, enough for `from_state` to go on bit for bit."""
+        raise AttributeError("provided by the engine")
+
+    def _average_weight(self, step: Any) -> float:
+        """Number of averaged iterates, 0 while there is nothing to average."""
+        from ..kernels.steps import ROUNDS
+
+        if step.average_from == 0:
+            return 0.0
+        return max(0.0, self.clock[ROUNDS] - step.average_from + 1)
+
+    def _decode(self, u: Any, aux: Any, acc: Any, on_diagonal: Any, step: Any) -> np.ndarray:
+        """Values of entries from their raw numbers (see `kernels.rules`)."""
+        from ..kernels.rules import AdaptiveThreshold, Confidence, Plain
+        from ..kernels.steps import SHIFT
+
+        weight = self._average_weight(step)
+        if isinstance(self.rule, (Plain, Confidence)):
+            return u - acc / u.dtype.type(weight) if weight else u
+        shift = u.dtype.type(self.clock[SHIFT])
+        value = np.copysign(np.maximum(np.abs(u) - shift, 0), u)
+        if self.rule.off_diagonal:
+            value[on_diagonal] = u[on_diagonal]
+        if isinstance(self.rule, AdaptiveThreshold):
+            value /= u.dtype.type(self.rule.delta) + aux
+        return value
+
+    def _drive(self, learn: Any, n: int, chunk: int, make_space: Any, rebase: Any) -> None:
+        """Call ``learn(begin, end) -> (status, next)`` until all n triplets are learnt."""
+        from ..kernels import entrywise
+        from ..kernels.steps import ROUNDS, SHIFT
+
+        begin = 0
+        while begin < n:
+            status, begin = learn(begin, min(n, begin + chunk))
+            if status == entrywise.NEEDS_SPACE:
+                make_space(self.rule, self.clock[SHIFT])
+            elif status == entrywise.NEEDS_REBASE:
+                rebase(self.rule, self.clock[SHIFT])
+                self.clock[SHIFT] = 0.0
+            elif status == entrywise.DIVERGED:
+                raise DivergedError(
+                    f"margin of round {int(self.clock[ROUNDS]) + 1} is not finite: expected bounded "
+                    "scores, got an overflow; use a smaller step or scale the items"
+                )
+
+
+def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Any:
+    from ..kernels.rows import Scratch
+
+    return Scratch(
+        x_index=np.empty(longest_x, np.int32),
+        x=np.empty(longest_x, dtype),
+        z_index=np.empty(longest_z, np.int32),
+        z=np.empty(longest_z, dtype),
+        u=np.empty(longest_z, dtype),
+        aux=np.empty(longest_z, dtype),
+        acc=np.empty(longest_z, dtype),
+    )
+
+
+def anchors_and_differences(
+    left: Items, right: Items, triplets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    x = left.dense_rows(triplets[:, 0])
+    z = right.dense_rows(triplets[:, 1]) - right.dense_rows(triplets[:, 2])
+    return x, z

@@ -1,0 +1,68 @@
+"""AROMA with a factored covariance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..validation import Items
+from .base import Engine, anchors_and_differences
+
+
+class FactoredEngine(Engine):
+    """AROMA with covariance Lambda (x) Omega: full arrays, exact blocks (of one for sparse items)."""
+
+    kind = "factored"
+
+    def __init__(self, rule: Any, start: np.ndarray, has_acc: bool) -> None:
+        from ..kernels.steps import CLOCK_SIZE
+
+        super().__init__(rule, np.zeros(CLOCK_SIZE))
+        self.u = np.array(start, order="C")
+        self.acc = np.zeros((len(start), start.shape[1] if has_acc else 0), start.dtype)
+        self.covariance_x = np.eye(start.shape[0], dtype=start.dtype)
+        self.covariance_z = np.eye(start.shape[1], dtype=start.dtype)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.u.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.u.dtype
+
+    def learn(
+        self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
+    ) -> None:
+        from ..kernels.blocked import Blas
+        from ..kernels.confidence import learn_factored_block, learn_factored_singly
+        from ..kernels.entrywise import DIVERGED, DONE
+
+        singly = block_size == 1 or left.is_sparse or right.is_sparse
+        ops = Blas(self.dtype)
+        arrays = self.u, self.acc, self.covariance_x, self.covariance_z
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            x, z = anchors_and_differences(left, right, triplets[begin:end])
+            if singly:
+                learnt = learn_factored_singly(step, *arrays, x, z, self.clock)
+            else:
+                learnt = learn_factored_block(ops, step, *arrays, x, z, self.clock)
+            return (DONE if learnt == len(x) else DIVERGED), begin + learnt
+
+        self._drive(learn, len(triplets), 256 if singly else block_size, None, None)
+
+    def matrix(self, step: Any) -> np.ndarray:
+        return self._decode(self.u, None, self.acc, None, step)
+
+    def state(self) -> dict[str, np.ndarray]:
+        names = ("clock", "u", "acc", "covariance_x", "covariance_z")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_state(cls, rule: Any, arrays: dict[str, np.ndarray], **_: Any) -> FactoredEngine:
+        self = cls.__new__(cls)
+        self.rule = rule
+        self.__dict__.update(arrays)
+        return self

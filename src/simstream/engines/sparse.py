@@ -1,0 +1,178 @@
+"""Only the entries that were touched, for sparse items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..stores import Entries, SparseStore
+from ..validation import Items
+from .base import ENTRIES_PER_CALL, Engine, new_scratch
+
+
+class SparseEngine(Engine):
+    """Only the entries that were touched, for sparse items; always one triplet at a time.
+
+    Parameters
+    ----------
+    rule : an entry rule of `kernels.rules`
+    start : CSR matrix of shape (d, d'), the first matrix
+    has_aux, has_acc : bool
+        Which of the two extra numbers the rule and the average need.
+    head_bytes : int
+        Memory of the dense block of frequent features (see `stores.SparseStore`).
+    row_counts, column_counts : int arrays
+        How often each feature occurs; only used where the matrix is too large for one dense block.
+        The same array for both where rows and columns are the same features.
+    """
+
+    kind = "sparse"
+
+    def __init__(
+        self,
+        rule: Any,
+        start: Any,
+        has_aux: bool,
+        has_acc: bool,
+        head_bytes: int,
+        row_counts: np.ndarray,
+        column_counts: np.ndarray,
+    ) -> None:
+        from ..kernels.rules import AdaptiveThreshold
+        from ..kernels.steps import CLOCK_SIZE
+
+        super().__init__(rule, np.zeros(CLOCK_SIZE))
+        self.row_rank: Any = None
+        self.column_rank: Any = None
+        if start.shape[0] * start.shape[1] * start.dtype.itemsize > head_bytes:
+            self.row_rank = _rank_by_count(row_counts)
+            self.column_rank = (
+                self.row_rank if column_counts is row_counts else _rank_by_count(column_counts)
+            )
+            start = _renumber(start, self.row_rank, self.column_rank)
+        numbers = np.zeros((start.nnz, 1 + has_aux + has_acc), start.dtype)
+        numbers[:, 0] = start.data
+        if isinstance(rule, AdaptiveThreshold):
+            numbers[:, 0] *= rule.delta
+        indptr, indices = start.indptr.astype(np.int64), start.indices.astype(np.int32)
+        self.head_bytes = head_bytes
+        self.store = SparseStore(
+            Entries(start.shape, indptr, indices, numbers),
+            has_aux=has_aux,
+            has_acc=has_acc,
+            head_bytes=head_bytes,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.store.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.store.dtype
+
+    def learn(
+        self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
+    ) -> None:
+        from ..kernels.entrywise import learn_one_at_a_time
+        from ..kernels.rows import SparseRows
+
+        rows_left = left.csr_renumbered(self.row_rank)
+        rows_right = rows_left if right is left else right.csr_renumbered(self.column_rank)
+        readers = [SparseRows(m.indptr, m.indices, m.data) for m in (rows_left, rows_right)]
+        longest_x = int(np.diff(rows_left.indptr).max())
+        longest_z = min(self.shape[1], 2 * int(np.diff(rows_right.indptr).max()))
+        scratch = new_scratch(longest_x, longest_z, self.dtype)
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            return learn_one_at_a_time(
+                self.rule,
+                self.store.arrays,
+                step,
+                *readers,
+                triplets[:end],
+                begin,
+                scratch,
+                self.clock,
+            )
+
+        mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
+        chunk = max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
+        self._drive(learn, len(triplets), chunk, self.store.make_space, self.store.rebase)
+
+    def matrix(self, step: Any) -> sp.csr_matrix:
+        """The current matrix, or the average, as CSR in the original numbering of features."""
+        from ..kernels.steps import SHIFT
+
+        entries = self.store.entries(self.rule, self.clock[SHIFT])
+        numbers = entries.numbers
+        on_diagonal = None
+        if self.rule.off_diagonal:
+            rows = np.repeat(np.arange(self.shape[0]), np.diff(entries.indptr))
+            on_diagonal = rows == entries.indices
+        value = self._decode(
+            numbers[:, 0].copy(), numbers[:, -1], numbers[:, -1], on_diagonal, step
+        )
+        matrix = sp.csr_matrix((value, entries.indices, entries.indptr), shape=self.shape)
+        if self.row_rank is not None:
+            matrix = _renumber(matrix, np.argsort(self.row_rank), np.argsort(self.column_rank))
+        matrix.eliminate_zeros()
+        matrix.sort_indices()
+        return matrix
+
+    def state(self) -> dict[str, np.ndarray]:
+        from ..kernels.steps import SHIFT
+
+        entries = self.store.entries(self.rule, self.clock[SHIFT])
+        arrays = {
+            "clock": self.clock,
+            "shape": np.array(self.shape),
+            "indptr": entries.indptr,
+            "indices": entries.indices,
+            "numbers": entries.numbers,
+        }
+        if self.row_rank is not None:
+            arrays["row_rank"] = self.row_rank
+            arrays["column_rank"] = self.column_rank
+        return arrays
+
+    @classmethod
+    def from_state(
+        cls,
+        rule: Any,
+        arrays: dict[str, np.ndarray],
+        *,
+        has_aux: bool,
+        has_acc: bool,
+        head_bytes: int,
+        **_: Any,
+    ) -> SparseEngine:
+        self = cls.__new__(cls)
+        Engine.__init__(self, rule, arrays["clock"])
+        self.row_rank = arrays.get("row_rank")
+        self.column_rank = arrays.get("column_rank")
+        self.head_bytes = head_bytes
+        n_rows, n_columns = (int(n) for n in arrays["shape"])
+        self.store = SparseStore(
+            Entries((n_rows, n_columns), arrays["indptr"], arrays["indices"], arrays["numbers"]),
+            has_aux=has_aux,
+            has_acc=has_acc,
+            head_bytes=head_bytes,
+        )
+        return self
+
+
+def _rank_by_count(counts: np.ndarray) -> np.ndarray:
+    """Number of each feature when counted from the most to the least frequent."""
+    return np.argsort(np.argsort(-counts, kind="stable"))
+
+
+def _renumber(
+    matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarray
+) -> sp.csr_matrix:
+    """Move entry (i, j) to (row_rank[i], column_rank[j])."""
+    moved = matrix[np.argsort(row_rank)]
+    columns = column_rank[moved.indices].astype(np.int32)
+    return sp.csr_matrix((moved.data, columns, moved.indptr), moved.shape)

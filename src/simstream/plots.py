@@ -1,0 +1,221 @@
+"""Pictures of results: functions that take data and return a matplotlib figure.
+
+Colours are those of Okabe and Ito, which people with any kind of colour blindness can tell apart; every
+method keeps its colour in every picture. Needs ``pip install 'simstream[plot]'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .formats import FormatError, atomic_write
+
+#: Colour of each method; baselines are grey.
+_COLOURS = {
+    "euclidean": "#BBBBBB",
+    "dot": "#777777",
+    "cosine": "#777777",
+    "learnt": "#0072B2",
+    "oasis": "#0072B2",
+    "ogd": "#56B4E9",
+    "sors": "#009E73",
+    "adasors": "#E69F00",
+    "aroma": "#CC79A7",
+}
+_OTHER_COLOURS = ("#F0E442", "#000000", "#D55E00")
+#: Vermilion, for what is wrong; no method has it.
+_WRONG = "#D55E00"
+_FAINT = "#666666"
+
+
+class PlottingUnavailableError(ImportError):
+    """matplotlib is not installed."""
+
+
+class Ranking(NamedTuple):
+    """The first items one similarity found for a query."""
+
+    name: str
+    #: Images, shape (n, height, width).
+    images: np.ndarray
+    #: Whether each is of the query's class.
+    is_right: np.ndarray
+    average_precision: float
+
+
+class Example(NamedTuple):
+    """A query and what several similarities found for it."""
+
+    title: str
+    image: np.ndarray
+    rankings: tuple[Ranking, ...]
+
+
+def check_available() -> None:
+    """Raise if there is nothing to draw with.
+
+    Raises
+    ------
+    PlottingUnavailableError
+    """
+    if find_spec("matplotlib") is None:
+        raise PlottingUnavailableError(
+            "matplotlib is not installed; get it with: pip install 'simstream[plot]'"
+        )
+
+
+def save_figure(figure: Any, path: str | Path) -> None:
+    """Write a figure to a file whose name says the format, whole or not at all."""
+    path = Path(path)
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix.lower().lstrip(".") not in known:
+        raise FormatError(
+            f"{path}: unknown extension; expected one of {', '.join(sorted(known))}, "
+            f"got {path.suffix!r}"
+        )
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=160)
+
+
+def colour_of(method: str) -> str:
+    """The colour of a method, always the same: ``"SORS-I"`` has that of ``"sors"``.
+
+    Examples
+    --------
+    >>> colour_of("SORS-I") == colour_of("sors")
+    True
+    """
+    name = method.lower().split("-")[0].split(" ")[0]
+    other = _OTHER_COLOURS[sum(map(ord, name)) % len(_OTHER_COLOURS)]
+    return _COLOURS.get(name, other)
+
+
+def measures_figure(results: Mapping[str, Mapping[str, float]], *, title: str = "") -> Any:
+    """Bars of every measure, one colour per model.
+
+    Parameters
+    ----------
+    results : mapping of model name to mapping of measure to value
+        Values from 0 to 1. All models have the measures of the first one.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    names = list(results)
+    measures = list(results[names[0]])
+    figure = _new_figure(max(5.0, 1.5 + 0.22 * len(measures) * (len(names) + 1)), 4.2)
+    axes = figure.add_subplot()
+    width = 0.8 / len(names)
+    for place, name in enumerate(names):
+        values = [results[name][measure] for measure in measures]
+        offsets = np.arange(len(measures)) + (place - (len(names) - 1) / 2) * width
+        axes.bar(offsets, values, width * 0.92, color=colour_of(name), label=name)
+    axes.set_xticks(range(len(measures)), measures, rotation=40, ha="right")
+    axes.set_ylim(0, 1)
+    axes.set_ylabel("value (higher is better)")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.legend(frameon=False, ncols=len(names), loc="lower left", bbox_to_anchor=(0, 1.06))
+    _tidy(axes, grid="y")
+    return figure
+
+
+def retrieval_figure(
+    scores: Mapping[str, float],
+    examples: Sequence[Example],
+    *,
+    measure: str,
+    title: str = "",
+    subtitle: str = "",
+) -> Any:
+    """Scores of methods as bars, and beside them what some queries find.
+
+    Parameters
+    ----------
+    scores : mapping of method to value, from 0 to 1
+    examples : sequence of Example
+        All with the same number of rankings, and of images in each.
+    measure : str
+        What the scores are, for the axis.
+    title, subtitle : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    figure = _new_figure(13.5, 0.9 + 1.32 * len(examples))
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.75])
+    _draw_bars(left.add_subplot(), scores, measure)
+    _draw_examples(right, examples)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=15, fontweight="bold")
+    figure.text(0.988, 0.985, subtitle, ha="right", va="top", fontsize=9, color=_FAINT)
+    return figure
+
+
+def _draw_bars(axes: Any, scores: Mapping[str, float], measure: str) -> None:
+    names, values = list(scores), list(scores.values())
+    places = np.arange(len(names))[::-1]
+    axes.barh(places, values, 0.72, color=[colour_of(name) for name in names])
+    for place, value in zip(places, values, strict=True):
+        axes.text(value - 0.012, place, f"{value:.3f}", ha="right", va="center", color="white",
+                  fontweight="bold")  # fmt: skip
+    axes.set_yticks(places, names, fontsize=11)
+    axes.set_xlim(0, 1)
+    axes.set_xlabel(measure)
+    _tidy(axes, grid="x")
+    axes.tick_params(axis="y", length=0)
+
+
+def _draw_examples(figure: Any, examples: Sequence[Example]) -> None:
+    """One block per example: the query large on the left, one row of images per similarity."""
+    n_rows = len(examples[0].rankings)
+    n_images = len(examples[0].rankings[0].images)
+    heights = [value for _ in examples for value in [1.0] * n_rows + [0.34]]
+    grid = figure.add_gridspec(
+        len(heights),
+        n_images + 3,
+        height_ratios=heights,
+        width_ratios=[1.7, 0.15, 2.0] + [1.0] * n_images,
+    )
+    for number, example in enumerate(examples):
+        top = number * (n_rows + 1)
+        axes = figure.add_subplot(grid[top : top + n_rows, 0])
+        _draw_image(axes, example.image)
+        axes.set_title(example.title, fontsize=8.5, loc="left", pad=3)
+        for row, ranking in enumerate(example.rankings):
+            name = figure.add_subplot(grid[top + row, 2])
+            name.axis("off")
+            text = f"{ranking.name}\nAP {ranking.average_precision:.2f}"
+            name.text(0.96, 0.5, text, ha="right", va="center", fontsize=9)
+            for place in range(n_images):
+                axes = figure.add_subplot(grid[top + row, 3 + place])
+                _draw_image(axes, ranking.images[place], is_wrong=not ranking.is_right[place])
+
+
+def _draw_image(axes: Any, image: np.ndarray, *, is_wrong: bool = False) -> None:
+    axes.imshow(image, cmap="gray_r", interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_color(_WRONG if is_wrong else "#DDDDDD")
+        spine.set_linewidth(3.0 if is_wrong else 0.6)
+
+
+def _new_figure(width: float, height: float) -> Any:
+    check_available()
+    # Not pyplot: it keeps figures in a global list and may want a display.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _tidy(axes: Any, *, grid: str) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, color="#E5E5E5", linewidth=0.8)
+    axes.set_axisbelow(True)
