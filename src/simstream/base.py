@@ -10,10 +10,9 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from .engines import DenseEngine, Engine, SparseEngine, default_block_size
+from .engines import Engine
 from .persistence import Savable
-from .similarity import BilinearModel, ScoreFunction, SearchResult, chunks, top_k
-from .stores import DEFAULT_HEAD_BYTES
+from .similarity import ScoreFunction, SearchResult, chunks, top_k
 from .validation import (
     Items,
     check_choice,
@@ -354,151 +353,6 @@ class TripletLearner(Savable, BaseEstimator):
 
     def _restored_engine(self, kind: Any, arrays: dict[str, np.ndarray]) -> Engine:
         return kind.from_state(None, arrays)
-
-
-class BilinearLearner(BilinearModel, TripletLearner):
-    """Base of the learners of s(q, x) = q' M x that change M entry by entry.
-
-    Subclasses provide `_rule` (an entry rule of `kernels.rules`) and `_step`.
-    """
-
-    init: Any
-    block_size: Any
-    head_bytes: Any
-    average_from: Any = None
-    _has_aux = False
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity", "zeros"))
-        if self.block_size is not None:
-            check_integer("block_size", self.block_size)
-        if self.head_bytes is not None:
-            check_integer("head_bytes", self.head_bytes)
-        if self.average_from is not None:
-            check_integer("average_from", self.average_from)
-
-    def _rule(self) -> Any:
-        """The entry rule of the kernels."""
-        raise NotFittedError("provided by the learner")
-
-    def _needs_diagonal(self) -> str | None:
-        """The parameter that only makes sense for a square matrix, if one is set."""
-        return "init='identity'" if isinstance(self.init, str) and self.init == "identity" else None
-
-    def _start(self, left: Items, right: Items) -> Any:
-        """The first matrix: CSR for sparse items, else an array."""
-        shape, dtype = (left.shape[1], right.shape[1]), left.dtype
-        needs_diagonal = self._needs_diagonal()
-        if needs_diagonal and shape[0] != shape[1]:
-            raise ValueError(
-                f"{needs_diagonal}: expected one feature space, got {shape[0]} features on the left and "
-                f"{shape[1]} on the right; there is no diagonal (start from init='zeros' or a matrix)"
-            )
-        if isinstance(self.init, str):
-            matrix = sp.csr_matrix(shape, dtype=dtype)
-            if self.init == "identity":
-                matrix = sp.identity(shape[0], dtype, "csr")
-        else:
-            matrix = check_items(self.init, "init", dtype=dtype).values
-            if matrix.shape != shape:
-                raise ValueError(f"init: expected a matrix of shape {shape}, got {matrix.shape}")
-        if left.is_sparse or right.is_sparse:
-            return sp.csr_matrix(matrix)
-        return matrix.toarray() if sp.issparse(matrix) else matrix
-
-    def _new_engine(self, left: Items, right: Items) -> Engine:
-        start = self._start(left, right)
-        averaging = self.average_from is not None
-        if not sp.issparse(start):
-            return DenseEngine(self._rule(), start, self._has_aux, averaging)
-        row_counts = left.feature_counts()
-        column_counts = row_counts if left is right else right.feature_counts()
-        if left.shape[1] == right.shape[1]:  # one feature space: one numbering
-            row_counts = column_counts = row_counts + column_counts
-        head_bytes = self.head_bytes or DEFAULT_HEAD_BYTES
-        return SparseEngine(
-            self._rule(), start, self._has_aux, averaging, head_bytes, row_counts, column_counts
-        )
-
-    def _restored_engine(self, kind: Any, arrays: dict[str, np.ndarray]) -> Engine:
-        return kind.from_state(
-            self._rule(),
-            arrays,
-            has_aux=self._has_aux,
-            has_acc=self.average_from is not None,
-            head_bytes=self.head_bytes or DEFAULT_HEAD_BYTES,
-        )
-
-    def _advance(self, engine: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
-        rule = self._rule()
-        same_rule = type(rule) is type(engine.rule) and rule == engine.rule
-        if not same_rule or engine.average_from != self.average_from:
-            raise ValueError(
-                "parameters: those that say how M is stored (average_from, off_diagonal, delta, r, "
-                "covariance, and whether lam is zero) cannot change in the middle of a stream; expected "
-                f"{engine.rule} and average_from={engine.average_from}, got {rule} and "
-                f"average_from={self.average_from}"
-            )
-        super()._advance(engine, left, right, triplets)
-
-    def _forget(self, engine: Engine) -> None:
-        super()._forget(engine)
-        engine.average_from = self.average_from
-
-    def _block_size(self, engine: Any, left: Items, right: Items) -> int:
-        from .kernels.rules import Plain
-
-        if not isinstance(engine.rule, Plain):
-            return 1
-        return self.block_size or default_block_size(max(engine.shape))
-
-    # -- reading the matrix -------------------------------------------------------------------
-
-    def _matrix(self) -> Any:
-        engine = self._fitted()
-        key = (self.n_rounds_, *self._reading())
-        if self._read_cache is None or self._read_cache[0] != key:
-            self._read_cache = (key, self._finish(engine.matrix(self._step())))
-        return self._read_cache[1]
-
-    def _reading(self) -> tuple[Any, ...]:
-        """Parameters that change what is read without changing what is learnt."""
-        return (self.average_from,)
-
-    def _finish(self, matrix: Any) -> Any:
-        return matrix
-
-    def _frozen_score(self) -> Any:
-        matrix = self.get_bilinear_matrix()
-        return lambda a, b: np.asarray((a @ matrix) @ b.T).ravel()
-
-    def get_bilinear_matrix(self) -> Any:
-        """Copy of M in s(q, x) = q' M x: CSR if it was learnt from sparse items, else an array."""
-        return self._matrix().copy()
-
-    def transform_query(self, queries: Any) -> Any:
-        """Map queries q to M'q, so that plain inner products with items are the learnt similarity.
-
-        An index of the items never has to be rebuilt when M changes: only queries are transformed.
-
-        Returns
-        -------
-        array (n_queries, d'), or CSR if both the queries and M are sparse
-        """
-        engine = self._fitted()
-        left = check_items(queries, "queries", dtype=engine.dtype)
-        if left.shape[1] != engine.shape[0]:
-            raise ValueError(f"queries: expected {engine.shape[0]} features, got {left.shape[1]}")
-        return self._transform(left.values)
-
-    @property
-    def sparsity_(self) -> float:
-        """Share of the entries of M that are zero."""
-        from .metrics import sparsity
-
-        return sparsity(self._matrix())
 
 
 def _one_row(vector: Any) -> Any:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import BilinearLearner, TripletLearner
+from .base import TripletLearner
+from .bilinear_base import BilinearLearner
 from .engines import Engine, IdentityEngine
 from .similarity import EuclideanModel
 from .validation import Items

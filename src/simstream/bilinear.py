@@ -2,7 +2,7 @@
 
 Each class stores its parameters and names its two components: the entry rule (what a stored number of M
 means, `kernels.rules`) and the step (how far a violated triplet moves M, `kernels.steps`). Everything
-else is in `base`.
+else is in `bilinear_base` and `base`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .base import BilinearLearner
+from .bilinear_base import BilinearLearner
 from .engines import Engine, FactoredEngine, default_block_size
 from .validation import Items, check_choice, check_number
 

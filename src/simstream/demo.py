@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .baselines import Dot, Euclidean
-from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
-from .constraints import TripletSampler
+from . import AROMA, OASIS, OGD, SORS, AdaSORS, Dot, Euclidean, TripletSampler
 from .formats import write_items, write_triplets
 from .metrics import ranking_report, triplet_accuracy
 
@@ -232,9 +230,9 @@ def figure(outcome: Outcome) -> Any:
         {result.name: result.measures["mAP"] for result in outcome.results},
         _examples(outcome),
         measure=f"mAP on {len(split.test_labels)} held-out digits (higher is better)",
-        title="Similarity of handwritten digits: baselines and learnt",
-        subtitle=f"{_N_NEIGHBOURS} nearest held-out digits, wrong ones framed; "
-        f"queries chosen by the change of their average precision (AP)",
+        title="Learnt similarities against baselines",
+        subtitle=f"The {_N_NEIGHBOURS} held-out digits most similar to a query, wrong ones framed;\n"
+        "queries chosen by how much their average precision (AP) changes",
     )
 
 
@@ -258,7 +256,7 @@ def _examples(outcome: Outcome) -> list[Any]:
     typical = int(by_gain[len(by_gain) // 2])
     chosen = {
         "gains most": most,
-        "of another digit": second,
+        "most of other digits": second,
         "median change": typical,
         "loses most": int(by_gain[0]),
     }
@@ -273,7 +271,7 @@ def _examples(outcome: Outcome) -> list[Any]:
             )
             for result, order, precision in zip(contestants, orders, precisions, strict=True)
         )
-        examples.append(Example(title, images[query], rankings))
+        examples.append(Example(f"a {labels[query]}: {title}", images[query], rankings))
     return examples
 
 

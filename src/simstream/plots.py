@@ -153,8 +153,8 @@ def retrieval_figure(
     left, right = figure.subfigures(1, 2, width_ratios=[1, 1.75])
     _draw_bars(left.add_subplot(), scores, measure)
     _draw_examples(right, examples)
-    figure.suptitle(title, x=0.012, ha="left", fontsize=15, fontweight="bold")
-    figure.text(0.988, 0.985, subtitle, ha="right", va="top", fontsize=9, color=_FAINT)
+    left.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold")
+    right.suptitle(subtitle, x=0.02, ha="left", fontsize=10, color=_FAINT)
     return figure
 
 
@@ -163,8 +163,7 @@ def _draw_bars(axes: Any, scores: Mapping[str, float], measure: str) -> None:
     places = np.arange(len(names))[::-1]
     axes.barh(places, values, 0.72, color=[colour_of(name) for name in names])
     for place, value in zip(places, values, strict=True):
-        axes.text(value - 0.012, place, f"{value:.3f}", ha="right", va="center", color="white",
-                  fontweight="bold")  # fmt: skip
+        axes.text(value + 0.012, place, f"{value:.3f}", ha="left", va="center")
     axes.set_yticks(places, names, fontsize=11)
     axes.set_xlim(0, 1)
     axes.set_xlabel(measure)
@@ -176,12 +175,11 @@ def _draw_examples(figure: Any, examples: Sequence[Example]) -> None:
     """One block per example: the query large on the left, one row of images per similarity."""
     n_rows = len(examples[0].rankings)
     n_images = len(examples[0].rankings[0].images)
-    heights = [value for _ in examples for value in [1.0] * n_rows + [0.34]]
+    gap = 0.34  # between examples, for the title
+    heights = [height for _ in examples for height in [*[1.0] * n_rows, gap]]
+    widths = [1.9, 1.3, *[1.0] * n_images]  # query, names, what was found
     grid = figure.add_gridspec(
-        len(heights),
-        n_images + 3,
-        height_ratios=heights,
-        width_ratios=[1.7, 0.15, 2.0] + [1.0] * n_images,
+        len(heights), len(widths), height_ratios=heights, width_ratios=widths
     )
     for number, example in enumerate(examples):
         top = number * (n_rows + 1)
@@ -189,12 +187,12 @@ def _draw_examples(figure: Any, examples: Sequence[Example]) -> None:
         _draw_image(axes, example.image)
         axes.set_title(example.title, fontsize=8.5, loc="left", pad=3)
         for row, ranking in enumerate(example.rankings):
-            name = figure.add_subplot(grid[top + row, 2])
+            name = figure.add_subplot(grid[top + row, 1])
             name.axis("off")
             text = f"{ranking.name}\nAP {ranking.average_precision:.2f}"
             name.text(0.96, 0.5, text, ha="right", va="center", fontsize=9)
             for place in range(n_images):
-                axes = figure.add_subplot(grid[top + row, 3 + place])
+                axes = figure.add_subplot(grid[top + row, 2 + place])
                 _draw_image(axes, ranking.images[place], is_wrong=not ranking.is_right[place])
 
 

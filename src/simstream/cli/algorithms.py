@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from .output import logger
+
 #: Learners of the package that the command line offers; a new one only needs its name here.
 _LEARNERS = ("OASIS", "OGD", "SORS", "AdaSORS", "AROMA", "Euclidean", "Dot")
 
@@ -75,17 +77,17 @@ def new_learner(
     if "block_size" in own and "block_size" not in inspect.signature(cls).parameters:
         raise click.BadParameter(f"{algorithm} does not learn in blocks", param_hint="--block-size")
     learner = cls(**params, **own)
-    try:
-        learner._check_parameters()
-    except (TypeError, ValueError) as error:
-        raise click.BadParameter(str(error), param_hint="--param") from error
+    _check_values(learner)
     return learner
 
 
-def check_same_learner(
+def resume_learner(
     learner: Any, algorithm: str | None, params: dict[str, Any], block_size: int | None
 ) -> None:
-    """Refuse to go on with a model as if it had been made with another algorithm or parameters."""
+    """Refuse a learner of another algorithm; let its parameters change where that makes sense.
+
+    A step may be made smaller in the middle of a stream. What cannot change is refused by the library.
+    """
     name = type(learner).__name__
     if algorithm is not None and ALGORITHMS[algorithm] != name:
         raise click.UsageError(
@@ -94,12 +96,20 @@ def check_same_learner(
     check_names(name.lower(), params)
     known = learner.get_params(deep=False)
     given = params if block_size is None else params | {"block_size": block_size}
-    for key, value in given.items():
-        if known.get(key) != value:
-            raise click.UsageError(
-                f"--resume: the model goes on with the parameters it was made with, expected "
-                f"{key}={known.get(key)!r}, got {key}={value!r}"
-            )
+    changed = {key: value for key, value in given.items() if known.get(key) != value}
+    if "init" in changed:
+        raise click.UsageError("--resume: init is the first matrix, and learning has begun already")
+    for key, value in changed.items():
+        logger.info("from here on %s=%s instead of %s", key, value, known.get(key))
+    learner.set_params(**changed)
+    _check_values(learner)
+
+
+def _check_values(learner: Any) -> None:
+    try:
+        learner._check_parameters()
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="--param") from error
 
 
 def untrained(name: str, n_features: int, dtype: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..persistence import ModelFileError
+from .. import ModelFileError
 
 _KEY = "train"
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .. import ModelFileError
 from ..formats import FormatError, read_items, read_triplets, write_items, write_triplets
 from ..formats.files import load_arrays, open_input, text_lines
 from ..formats.lines import NAMES
-from ..persistence import ModelFileError
 from .inputs import open_model
 from .output import as_count, as_percent, logger
 
@@ -76,10 +76,14 @@ def _is_csv_triplet(line: str) -> bool:
     return is_header or (len(cells) == 3 and all(cell.isdecimal() for cell in cells))
 
 
+def _holds_zeros(target: Path) -> bool:
+    return any(suffix.lower() in _DENSE_FORMATS for suffix in target.suffixes)
+
+
 def _convert_items(source: Path, target: Path) -> dict[str, Any]:
     items, labels, ids = read_items(source)
-    if sp.issparse(items) and target.suffix.lower() == ".npy":
-        logger.info("%s holds no sparse rows: zeros are written too", target.suffix)
+    if sp.issparse(items) and _holds_zeros(target):
+        logger.info("%s holds no sparse rows: zeros are written too", target)
         items = items.toarray()
     write_items(target, items, labels, ids)
     extras = [name for name, value in (("labels", labels), ("ids", ids)) if value is not None]
@@ -115,7 +119,7 @@ def _convert_model(source: Path, target: Path) -> dict[str, Any]:
             f"{source}: expected a bilinear model, got {type(learner).__name__}, which has no matrix"
         )
     matrix = learner.get_bilinear_matrix()
-    dense = target.suffix.lower() in _DENSE_FORMATS
+    dense = _holds_zeros(target)
     if dense and sp.issparse(matrix):
         matrix = matrix.toarray()
     elif not dense:

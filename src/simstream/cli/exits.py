@@ -47,8 +47,7 @@ def exit_code_help() -> str:
 
 def exit_code_of(error: BaseException) -> ExitCode:
     """The exit code that an error of the library leads to."""
-    from ..engine import DivergedError
-    from ..persistence import ModelFileError
+    from .. import DivergedError, ModelFileError
 
     # The first match wins: ModelFileError is a ValueError too.
     table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], ExitCode], ...] = (

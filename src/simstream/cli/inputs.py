@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
+from .. import ModelFileError, load, read_header
 from ..formats import FormatError, ItemsFile, read_items, read_labels
-from ..persistence import ModelFileError, load, read_header
 from .checkpoint import TrainingRecord
 
 

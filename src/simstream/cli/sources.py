@@ -14,9 +14,8 @@ from typing import Any, Protocol
 import click
 import numpy as np
 
-from ..constraints import TripletSampler
+from .. import ModelFileError, TripletSampler
 from ..formats import Batch, FormatError
-from ..persistence import ModelFileError
 
 #: Triplets drawn from labels unless told otherwise.
 DEFAULT_N_TRIPLETS = 100_000

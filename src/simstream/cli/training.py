@@ -150,9 +150,7 @@ def _open_checkpoint(options: TrainOptions) -> OpenedModel:
         raise click.UsageError(
             f"--resume: expected a learner, got a {type(model.saved).__name__}; go on in Python"
         )
-    algorithms.check_same_learner(
-        model.learner, options.algorithm, options.params, options.block_size
-    )
+    algorithms.resume_learner(model.learner, options.algorithm, options.params, options.block_size)
     for option, asked, known in (
         ("--dtype", options.dtype, model.dtype),
         ("--unit-norm", options.unit_norm, model.record.unit_norm),

@@ -95,6 +95,7 @@ class Engine:
 
 
 def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Any:
+    """Work space for rows of at most these lengths."""
     from ..kernels.rows import Scratch
 
     return Scratch(
@@ -111,6 +112,7 @@ def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Any:
 def anchors_and_differences(
     left: Items, right: Items, triplets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Dense rows x and z = positive - negative of the triplets."""
     x = left.dense_rows(triplets[:, 0])
     z = right.dense_rows(triplets[:, 1]) - right.dense_rows(triplets[:, 2])
     return x, z

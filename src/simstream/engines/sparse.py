@@ -81,7 +81,8 @@ class SparseEngine(Engine):
 
         rows_left = left.csr_renumbered(self.row_rank)
         rows_right = rows_left if right is left else right.csr_renumbered(self.column_rank)
-        readers = [SparseRows(m.indptr, m.indices, m.data) for m in (rows_left, rows_right)]
+        reader_left = SparseRows(rows_left.indptr, rows_left.indices, rows_left.data)
+        reader_right = SparseRows(rows_right.indptr, rows_right.indices, rows_right.data)
         longest_x = int(np.diff(rows_left.indptr).max())
         longest_z = min(self.shape[1], 2 * int(np.diff(rows_right.indptr).max()))
         scratch = new_scratch(longest_x, longest_z, self.dtype)
@@ -91,7 +92,8 @@ class SparseEngine(Engine):
                 self.rule,
                 self.store.arrays,
                 step,
-                *readers,
+                reader_left,
+                reader_right,
                 triplets[:end],
                 begin,
                 scratch,
