@@ -131,7 +131,7 @@ class OASIS(BilinearLearner):
     def _rule(self) -> Any:
         from .kernels.rules import Plain
 
-        return Plain(False)
+        return Plain()
 
     def _step(self) -> Any:
         from .kernels import steps
@@ -215,7 +215,7 @@ class OGD(BilinearLearner):
     def _rule(self) -> Any:
         from .kernels.rules import Plain
 
-        return Plain(False)
+        return Plain()
 
     def _step(self) -> Any:
         from .kernels.steps import CONSTANT, Step
@@ -302,7 +302,7 @@ class SORS(BilinearLearner):
         from .kernels.rules import Plain, SoftThreshold
 
         # Without a threshold this is OGD, and may be blocked like it.
-        return SoftThreshold(bool(self.off_diagonal)) if self.lam > 0 else Plain(False)
+        return SoftThreshold(bool(self.off_diagonal)) if self.lam > 0 else Plain()
 
     def _step(self) -> Any:
         from .kernels.steps import CONSTANT, Step
@@ -473,7 +473,7 @@ class AROMA(BilinearLearner):
     def _rule(self) -> Any:
         from .kernels.rules import Confidence
 
-        return Confidence(False, float(self.r), self.covariance == "diagonal-drop")
+        return Confidence(False, 1.0 / float(self.r), self.covariance == "diagonal-drop")
 
     def _step(self) -> Any:
         from .kernels.steps import CONFIDENCE, Step

@@ -69,15 +69,27 @@ def check_available() -> None:
         )
 
 
-def save_figure(figure: Any, path: str | Path) -> None:
-    """Write a figure to a file whose name says the format, whole or not at all."""
-    path = Path(path)
-    known = figure.canvas.get_supported_filetypes()
-    if path.suffix.lower().lstrip(".") not in known:
+def check_extension(path: str | Path) -> None:
+    """Raise if no picture can be written to a file of that name.
+
+    Raises
+    ------
+    PlottingUnavailableError
+    FormatError
+        If the extension is not that of a format matplotlib writes.
+    """
+    known = _new_figure(1, 1).canvas.get_supported_filetypes()
+    extension = Path(path).suffix
+    if extension.lower().lstrip(".") not in known:
         raise FormatError(
             f"{path}: unknown extension; expected one of {', '.join(sorted(known))}, "
-            f"got {path.suffix!r}"
+            f"got {extension!r}"
         )
+
+
+def save_figure(figure: Any, path: str | Path) -> None:
+    """Write a figure to a file whose name says the format, whole or not at all."""
+    check_extension(path)
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=160)
 

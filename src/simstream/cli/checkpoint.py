@@ -25,8 +25,8 @@ class TrainingRecord(NamedTuple):
     input: dict[str, Any] | None = None
 
     @classmethod
-    def from_extra(cls, extra: dict[str, Any]) -> TrainingRecord:
-        """Read it back; models saved in Python have none."""
+    def from_extra(cls, extra: dict[str, Any], path: object) -> TrainingRecord:
+        """Read it back; models saved in Python have none. The path is for the error."""
         found = extra.get(_KEY)
         if found is None:
             return cls()
@@ -38,7 +38,7 @@ class TrainingRecord(NamedTuple):
         except (KeyError, TypeError):
             pass
         raise ModelFileError(
-            "damaged record of the training: expected unit_norm and the state of an input, "
+            f"{path}: damaged record of the training; expected unit_norm and the state of an input, "
             f"got {found!r}"
         )
 

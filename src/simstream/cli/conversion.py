@@ -20,13 +20,20 @@ from .output import as_count, as_percent, logger
 _DENSE_FORMATS = (".npy", ".csv")
 
 
-def convert_file(source: Path, target: Path, kind: str | None, on_error: str) -> dict[str, Any]:
+def convert_file(
+    source: Path,
+    target: Path,
+    kind: str | None = None,
+    label_column: str | int | None = None,
+    on_error: str = "fail",
+) -> dict[str, Any]:
     """Convert one file; return what was written, as JSON values."""
-    kind = kind or kind_of(source)
+    # Only items have a column of labels.
+    kind = kind or ("items" if label_column is not None else kind_of(source))
     facts: dict[str, Any]
     match kind:
         case "items":
-            facts = _convert_items(source, target)
+            facts = _convert_items(source, target, label_column)
         case "triplets":
             facts = _convert_triplets(source, target, on_error)
         case _:
@@ -80,8 +87,8 @@ def _holds_zeros(target: Path) -> bool:
     return any(suffix.lower() in _DENSE_FORMATS for suffix in target.suffixes)
 
 
-def _convert_items(source: Path, target: Path) -> dict[str, Any]:
-    items, labels, ids = read_items(source)
+def _convert_items(source: Path, target: Path, label_column: str | int | None) -> dict[str, Any]:
+    items, labels, ids = read_items(source, label_column=label_column)
     if sp.issparse(items) and _holds_zeros(target):
         logger.info("%s holds no sparse rows: zeros are written too", target)
         items = items.toarray()

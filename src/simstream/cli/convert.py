@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import FILE, debug_option, json_option, on_error_option
+from .options import FILE, debug_option, json_option, label_column_option, on_error_option
 
 KINDS = ("items", "triplets", "model")
 
@@ -17,10 +17,18 @@ KINDS = ("items", "triplets", "model")
 @click.option(
     "--kind", type=click.Choice(KINDS), help="What IN holds (default: found out by looking at it)."
 )
+@label_column_option
 @on_error_option
 @json_option
 @debug_option
-def convert(source: Path, target: Path, kind: str | None, on_error: str, as_json: bool) -> None:
+def convert(
+    source: Path,
+    target: Path,
+    kind: str | None,
+    label_column: str | int | None,
+    on_error: str,
+    as_json: bool,
+) -> None:
     """Convert items to another format of items, triplets to one of triplets, a model to its matrix.
 
     \b
@@ -32,7 +40,7 @@ def convert(source: Path, target: Path, kind: str | None, on_error: str, as_json
     from .output import configure_logging, echo_json
 
     configure_logging(quiet=False)
-    written = convert_file(source, target, kind, on_error)
+    written = convert_file(source, target, kind, label_column, on_error)
     if as_json:
         echo_json(written)
     else:

@@ -58,9 +58,7 @@ def evaluate(baseline: tuple[str, ...], as_json: bool, plot: Path | None, **othe
 
     configure_logging(quiet=False)
     if plot is not None:
-        from ..plots import check_available
-
-        check_available()
+        _check_picture(plot)
     named = tuple(name for name in baseline if name != "none")
     evaluation = evaluate_model(EvaluateOptions(baseline=named, **others))
     results, facts = evaluation
@@ -78,6 +76,16 @@ def evaluate(baseline: tuple[str, ...], as_json: bool, plot: Path | None, **othe
 
         save_figure(measures_figure(results, title=_title(facts)), plot)
         logger.info("picture written to %s", plot)
+
+
+def _check_picture(path: Path) -> None:
+    """Find out before measuring whether a picture can be drawn."""
+    from ..plots import PlottingUnavailableError, check_extension
+
+    try:
+        check_extension(path)
+    except PlottingUnavailableError as error:
+        raise click.BadParameter(str(error), param_hint="--plot") from error
 
 
 def _title(facts: dict[str, Any]) -> str:

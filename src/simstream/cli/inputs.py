@@ -22,6 +22,8 @@ class OpenedModel(NamedTuple):
     #: The learner itself.
     learner: Any
     header: dict[str, Any]
+    #: How it was trained, as far as the command line trained it.
+    record: TrainingRecord
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -33,11 +35,6 @@ class OpenedModel(NamedTuple):
         """Precision of the learnt matrix."""
         return str(self.learner._fitted().dtype)
 
-    @property
-    def record(self) -> TrainingRecord:
-        """How it was trained, as far as the command line trained it."""
-        return TrainingRecord.from_extra(self.header["extra"])
-
 
 def open_model(path: Path) -> OpenedModel:
     """Load a model; whatever is wrong is a `ModelFileError`."""
@@ -47,7 +44,8 @@ def open_model(path: Path) -> OpenedModel:
     except OSError as error:
         text = str(error) if isinstance(error, FileNotFoundError) else f"{path}: {error}"
         raise ModelFileError(text) from error
-    return OpenedModel(path, saved, getattr(saved, "learner_", saved), header)
+    record = TrainingRecord.from_extra(header.get("extra", {}), path)
+    return OpenedModel(path, saved, getattr(saved, "learner_", saved), header, record)
 
 
 def read_rows(
@@ -65,6 +63,11 @@ def read_rows(
     from sklearn.preprocessing import normalize
 
     return found._replace(items=normalize(found.items))
+
+
+def column_for(queries: Path, label_column: str | int | None) -> str | int | None:
+    """The items' column of labels, if the queries are in a format that has columns too."""
+    return label_column if ".csv" in [suffix.lower() for suffix in queries.suffixes] else None
 
 
 def labels_of(path: Path, found: ItemsFile, labels_file: Path | None) -> np.ndarray | None:
@@ -117,6 +120,6 @@ def read_for_model(
             unit_norm=unit_norm,
             dtype=dtype,
             n_features=model.shape[0],
-            label_column=label_column if queries.suffix == items.suffix else None,
+            label_column=column_for(queries, label_column),
         ),
     )

@@ -58,13 +58,18 @@ def on_error_option(command: Command) -> Command:
     )(command)
 
 
-def labels_options(command: Command) -> Command:
-    """Add ``--labels`` and ``--label-column``."""
-    command = click.option(
+def label_column_option(command: Command) -> Command:
+    """Add ``--label-column``."""
+    return click.option(
         "--label-column",
         type=_Column(),
         help="Column of labels in a CSV file: its name, or its number (-1 is the last).",
     )(command)
+
+
+def labels_options(command: Command) -> Command:
+    """Add ``--labels`` and ``--label-column``."""
+    command = label_column_option(command)
     return click.option(
         "--labels",
         "labels_file",

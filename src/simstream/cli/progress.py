@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .learning import Snapshot
-from .output import as_count, as_percent, as_rate, logger
+from .output import as_count, as_rate, logger
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -43,24 +43,27 @@ def progress(quiet: bool, total: int | None, done: int) -> Iterator[Report | Non
 
 @contextmanager
 def _bar(total: int | None, done: int) -> Iterator[Report]:
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    clock = TimeElapsedColumn() if total is None else TimeRemainingColumn()
-    text = TextColumn("{task.description}", markup=False)
-    with Progress(BarColumn(bar_width=20), text, clock, console=console) as bar:
+    text = rich_progress.TextColumn("{task.description}", markup=False)
+    # All of it fits into 80 columns.
+    columns: tuple[rich_progress.ProgressColumn, ...] = (
+        rich_progress.BarColumn(bar_width=10),
+        text,
+        rich_progress.TimeRemainingColumn(compact=True),
+    )
+    if total is None:
+        columns = rich_progress.SpinnerColumn(), text
+    with rich_progress.Progress(*columns, console=console) as bar:
         task = bar.add_task("waiting for triplets", total=total, completed=done)
 
         def report(snapshot: Snapshot) -> None:
-            completed = done + snapshot.n_learnt
-            bar.update(task, completed=completed, description=_describe(snapshot, total, done))
+            n = done + snapshot.n_learnt
+            so_far = f"{as_count(n)} triplets" if total is None else f"{n / total:.0%}"
+            description = "  ".join([so_far, *_measurements(snapshot)])
+            bar.update(task, completed=n, description=description)
 
         yield report
 
@@ -73,21 +76,21 @@ def _lines(total: int | None, done: int) -> Report:
         nonlocal last
         if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            logger.info("%s", _describe(snapshot, total, done))
+            n = as_count(done + snapshot.n_learnt)
+            so_far = f"{n} triplets" if total is None else f"{n} of {as_count(total)} triplets"
+            logger.info("%s", ", ".join([so_far, *_measurements(snapshot)]))
 
     return report
 
 
-def _describe(snapshot: Snapshot, total: int | None, done: int) -> str:
-    n = as_count(done + snapshot.n_learnt)
+def _measurements(snapshot: Snapshot) -> list[str]:
     parts = [
-        f"{n} triplets" if total is None else f"{n} of {as_count(total)} triplets",
         as_rate(snapshot.rate),
         f"loss {snapshot.average_loss:.4f}",
-        f"mistakes {as_percent(snapshot.mistake_rate)}",
+        f"mistakes {100 * snapshot.mistake_rate:.1f} %",
     ]
     if snapshot.sparsity is not None:
-        parts.append(f"sparsity {as_percent(snapshot.sparsity)}")
+        parts.append(f"sparsity {100 * snapshot.sparsity:.1f} %")
     if snapshot.n_bad:
         parts.append(f"{as_count(snapshot.n_bad)} bad records")
-    return ", ".join(parts)
+    return parts

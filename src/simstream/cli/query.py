@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from .options import FILE, debug_option, json_option
+from .options import FILE, debug_option, json_option, label_column_option
 
 
 class _Answer(NamedTuple):
@@ -49,6 +49,7 @@ _COLUMNS = ("query", "rank", "item", "score")
     multiple=True,
     help="Row of --queries, or of ITEMS (then the item itself is not an answer); may be repeated.",
 )
+@label_column_option
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Items wanted.")
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print query,rank,item,score as CSV.")
@@ -58,6 +59,7 @@ def query(
     items: Path,
     queries: Path | None,
     rows: tuple[int, ...],
+    label_column: str | int | None,
     k: int,
     as_json: bool,
     as_csv: bool,
@@ -77,7 +79,7 @@ def query(
         raise click.UsageError("expected --json or --csv, got both")
     if queries is None and not rows:
         raise click.UsageError("expected --queries or --row, got neither")
-    answers = _search(model, items, queries, rows, k)
+    answers = _search(model, items, queries, rows, k, label_column)
     if as_json:
         echo_json([answer.as_json() for answer in answers])
         return
@@ -91,12 +93,17 @@ def query(
 
 
 def _search(
-    path: Path, items: Path, queries: Path | None, rows: tuple[int, ...], k: int
+    path: Path,
+    items: Path,
+    queries: Path | None,
+    rows: tuple[int, ...],
+    k: int,
+    label_column: str | int | None,
 ) -> list[_Answer]:
     from .inputs import open_model, read_for_model
 
     model = open_model(path)
-    data = read_for_model(model, items, queries)
+    data = read_for_model(model, items, queries, label_column)
     asked = data.items if data.queries is None else data.queries
     n_asked = asked.items.shape[0]
     for row in rows:

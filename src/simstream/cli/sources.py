@@ -102,7 +102,7 @@ class LabelSource:
             self._n_drawn = 0
             return
         self._seed, self._n_drawn = earlier["seed"], earlier["n_drawn"]
-        self.total = n_triplets or earlier["n_total"]
+        self.total = max(n_triplets or earlier["n_total"], self._n_drawn)
         self._sampler = TripletSampler(labels, self._seed)
         try:
             self._sampler.state = earlier["sampler"]

@@ -15,7 +15,7 @@ import numpy as np
 from ..formats import Batch, FormatError, read_triplets
 from . import algorithms
 from .checkpoint import TrainingRecord
-from .inputs import OpenedModel, labels_of, open_model, read_rows
+from .inputs import OpenedModel, column_for, labels_of, open_model, read_rows
 from .interruption import Interruption
 from .learning import Outcome, learn
 from .output import as_count, logger
@@ -73,6 +73,22 @@ class _Rows(NamedTuple):
         return self.right if self.left is self.right else (self.left, self.right)
 
 
+class _Keeper:
+    """Saves the learner together with the position in its input."""
+
+    def __init__(self, learner: Any, source: Source, unit_norm: bool, output: Path) -> None:
+        self._learner, self._source = learner, source
+        self._unit_norm, self._output = unit_norm, output
+        self.has_saved = False
+
+    def record(self) -> TrainingRecord:
+        return TrainingRecord(self._unit_norm, self._source.state())
+
+    def save(self) -> None:
+        self._learner.save(self._output, extra=self.record().as_extra())
+        self.has_saved = True
+
+
 def train_model(options: TrainOptions) -> Trained:
     """Train as the options say and save the model."""
     _check_options(options)
@@ -84,13 +100,7 @@ def train_model(options: TrainOptions) -> Trained:
     block = _prepare(learner)
     with Interruption() as interruption:
         source = _open_source(options, rows, record, block, interruption)
-
-        def current() -> TrainingRecord:
-            return TrainingRecord(record.unit_norm, source.state())
-
-        def save() -> None:
-            learner.save(options.output, extra=current().as_extra())
-
+        keeper = _Keeper(learner, source, record.unit_norm, options.output)
         done = source.state().get("n_drawn", 0)
         try:
             with progress(options.quiet, source.total, done) as report:
@@ -98,35 +108,34 @@ def train_model(options: TrainOptions) -> Trained:
                     learner,
                     source,
                     report=report,
-                    save=save,
+                    save=keeper.save,
                     checkpoint_every=options.checkpoint_every,
                 )
         except FormatError as error:
-            if options.output.exists() and learner.n_rounds_:
-                raise FormatError(
-                    f"{error} (what was learnt before it is in {options.output})"
-                ) from error
-            raise
+            kept = (
+                f" (what was learnt before it is in {options.output})" if keeper.has_saved else ""
+            )
+            raise FormatError(f"{error}{kept}") from error
         if learner.n_rounds_ == 0 and not interruption.requested():
             raise FormatError(f"{options.triplets}: no triplets; expected at least one, got none")
-        save()
+        keeper.save()
     # A signal that arrived with the last piece has interrupted nothing.
     signal = None if source.finished else interruption.signal
-    facts = summarise(options.output, learner, current()) | {
+    facts = summarise(options.output, learner, keeper.record()) | {
         "n_learnt": outcome.n_learnt,
         "n_bad_records": source.n_bad,
         "seconds": outcome.seconds,
         "triplets_per_second": outcome.rate,
         "interrupted": signal is not None,
     }
-    return Trained(facts, current(), outcome, signal)
+    return Trained(facts, keeper.record(), outcome, signal)
 
 
 def _check_options(options: TrainOptions) -> None:
     """Refuse options that contradict each other before anything is read."""
     from_labels = options.triplets is None
     if not from_labels:
-        for name in ("labels_file", "label_column", "n_triplets", "seed"):
+        for name in ("labels_file", "n_triplets", "seed"):
             if getattr(options, name) is not None:
                 option = "--labels" if name == "labels_file" else f"--{name.replace('_', '-')}"
                 raise click.UsageError(f"{option} draws triplets from labels: not with --triplets")
@@ -175,7 +184,13 @@ def _read_items(options: TrainOptions, model: OpenedModel | None, unit_norm: boo
             raise click.UsageError(f"--resume: expected --queries of {width[0]} features, got none")
         labels = labels_of(options.items, found, options.labels_file)
         return _Rows(found.items, found.items, labels)
-    queries = read_rows(options.queries, unit_norm=unit_norm, dtype=dtype, n_features=width[0])
+    queries = read_rows(
+        options.queries,
+        unit_norm=unit_norm,
+        dtype=dtype,
+        n_features=width[0],
+        label_column=column_for(options.queries, options.label_column),
+    )
     return _Rows(queries.items, found.items, None)
 
 

@@ -71,7 +71,7 @@ class Engine:
         if self.rule.off_diagonal:
             value[on_diagonal] = u[on_diagonal]
         if isinstance(self.rule, AdaptiveThreshold):
-            value /= u.dtype.type(self.rule.delta) + aux
+            value /= u.dtype.type(self.rule.parameter) + aux
         return value
 
     def _drive(self, learn: Any, n: int, chunk: int, make_space: Any, rebase: Any) -> None:
@@ -103,9 +103,7 @@ def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Any:
         x=np.empty(longest_x, dtype),
         z_index=np.empty(longest_z, np.int32),
         z=np.empty(longest_z, dtype),
-        u=np.empty(longest_z, dtype),
-        aux=np.empty(longest_z, dtype),
-        acc=np.empty(longest_z, dtype),
+        numbers=np.empty((3, longest_z), dtype),
     )
 
 

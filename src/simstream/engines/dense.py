@@ -31,7 +31,7 @@ class DenseEngine(Engine):
         super().__init__(rule, np.zeros(CLOCK_SIZE))
         u = np.array(start, order="C")
         if isinstance(rule, AdaptiveThreshold):
-            u *= rule.delta
+            u *= rule.parameter
         self.arrays = Dense(
             u=u,
             aux=np.zeros((len(u), u.shape[1] if has_aux else 0), u.dtype),

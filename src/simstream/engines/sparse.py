@@ -55,7 +55,7 @@ class SparseEngine(Engine):
         numbers = np.zeros((start.nnz, 1 + has_aux + has_acc), start.dtype)
         numbers[:, 0] = start.data
         if isinstance(rule, AdaptiveThreshold):
-            numbers[:, 0] *= rule.delta
+            numbers[:, 0] *= rule.parameter
         indptr, indices = start.indptr.astype(np.int64), start.indices.astype(np.int32)
         self.head_bytes = head_bytes
         self.store = SparseStore(

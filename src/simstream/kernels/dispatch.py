@@ -40,7 +40,7 @@ def by_component(implementations: dict[type, Callable[..., Any]]) -> Callable[..
 _FASTMATH = {"reassoc", "contract"}
 
 #: Decorator of the functions Python calls: compiled once per machine, cached on disk.
-driver = njit(cache=True, nogil=True, fastmath=_FASTMATH)
+driver = njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
 
 #: Decorator of the functions that drivers call.
-helper = njit(nogil=True, fastmath=_FASTMATH)
+helper = njit(nogil=True, fastmath=_FASTMATH, error_model="numpy")

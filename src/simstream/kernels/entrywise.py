@@ -16,7 +16,7 @@ import numpy as np
 from .dispatch import by_component, driver, helper
 from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
 from .rows import read_anchor, read_difference
-from .rules import row_margin, row_update
+from .rules import row_margin, row_update, row_variance
 from .steps import CONFIDENCE, SHIFT, average_weight, count_round, current_eta, step_length
 
 # What the driver found when it returned.
@@ -33,25 +33,26 @@ class Dense(NamedTuple):
 
 def _margin_in_dense(store, rule, scratch, nx, nz, shift):
     u, aux = store.u, store.aux
-    z = scratch.z[:nz]
+    x_index, x, z = scratch.x_index, scratch.x, scratch.z[:nz]
     margin = 0.0
     variance = 0.0
     for p in range(nx):
-        i = scratch.x_index[p]
-        x = float(scratch.x[p])
-        s, v = row_margin(rule, u[i], aux[i], z, i if rule.off_diagonal else -1, shift)
-        margin += x * float(s)
-        variance += x * x * float(v)
-    return margin, variance, scratch.x_index
+        i = x_index[p]
+        x_i = float(x[p])
+        d = i if rule.off_diagonal else -1
+        margin += x_i * float(row_margin(rule, u, i, aux, i, z, d, shift))
+        variance += x_i * x_i * row_variance(rule, aux, i, z)
+    return margin, variance, x_index
 
 
 def _update_in_dense(store, rule, scratch, slots, nx, nz, tau, shift, weight):
     u, aux, acc = store.u, store.aux, store.acc
-    z = scratch.z[:nz]
+    averaging = acc.shape[1] > 0
+    x_index, x, z = scratch.x_index, scratch.x, scratch.z[:nz]
     for p in range(nx):
-        i = scratch.x_index[p]
+        i = x_index[p]
         d = i if rule.off_diagonal else -1
-        row_update(rule, u[i], aux[i], acc[i], z, scratch.x[p], d, tau, shift, weight)
+        row_update(rule, u, i, aux, i, acc, i, averaging, z, x[p], d, tau, shift, weight)
     return True
 
 
@@ -69,7 +70,7 @@ def learn_one_at_a_time(rule, store, step, left, right, triplets, begin, scratch
     Nothing of a triplet is applied when the driver stops at it, so that Python can make space and call
     again. The result does not depend on where the stream is cut.
     """
-    eps = np.finfo(scratch.u.dtype).eps
+    eps = np.finfo(scratch.x.dtype).eps
     for t in range(begin, len(triplets)):
         shift = clock[SHIFT]
         nx = read_anchor(left, triplets[t, 0], scratch)
@@ -83,7 +84,7 @@ def learn_one_at_a_time(rule, store, step, left, right, triplets, begin, scratch
         if violated:
             tau = step_length(step, 1.0 - margin, squared_norm, variance, eta)
             if step.rule == CONFIDENCE:
-                shift = 1.0 / (variance + step.r)  # no threshold here; see _update_confidence
+                shift = 1.0 / (variance + step.r)  # no threshold here; see _step_confidence
             weight = average_weight(step, clock)
             if not _update(store, rule, scratch, slots, nx, nz, tau, shift, weight):
                 return NEEDS_SPACE, t

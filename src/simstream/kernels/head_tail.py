@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .dispatch import driver, helper
-from .rules import is_dead, row_margin, row_update, shrink
+from .rules import is_dead, row_margin, row_update, row_variance, shrink
 
 
 class HeadTail(NamedTuple):
@@ -61,37 +61,41 @@ def _slot(key, first, room, column):
 
 
 @helper
-def _load(values, index, has_aux, has_acc, u, aux, acc):
-    """Copy the numbers at values[index] to contiguous arrays; a negative index is an absent entry."""
-    for k in range(len(index)):
-        u[k] = values[index[k], 0] if index[k] >= 0 else 0
-    if has_aux:
-        for k in range(len(index)):
-            aux[k] = values[index[k], 1] if index[k] >= 0 else 0
-    if has_acc:
-        last = values.shape[1] - 1
-        for k in range(len(index)):
-            acc[k] = values[index[k], last] if index[k] >= 0 else 0
+def _load_head(head, i, z_index, n, numbers):
+    """Copy row i at the first n columns of z to the scratch."""
+    for q in range(head.shape[2]):
+        for k in range(n):
+            numbers[q, k] = head[i, z_index[k], q]
 
 
 @helper
-def _save(values, index, has_aux, has_acc, u, aux, acc):
-    for k in range(len(index)):
-        values[index[k], 0] = u[k]
-    if has_aux:
-        for k in range(len(index)):
-            values[index[k], 1] = aux[k]
-    if has_acc:
-        last = values.shape[1] - 1
-        for k in range(len(index)):
-            values[index[k], last] = acc[k]
+def _save_head(head, i, z_index, n, numbers):
+    for q in range(head.shape[2]):
+        for k in range(n):
+            head[i, z_index[k], q] = numbers[q, k]
 
 
 @helper
-def _find_slots(key, first, room, labels, slots, begin, stride):
-    """Look every label up; return how many are missing."""
+def _load_tail(tail, slots, begin, n, numbers, place):
+    """Copy the entries in n slots to the scratch, from `place` on; a negative slot is an absent one."""
+    for q in range(tail.shape[1]):
+        for k in range(n):
+            slot = slots[begin + k]
+            numbers[q, place + k] = tail[slot, q] if slot >= 0 else 0
+
+
+@helper
+def _save_tail(tail, slots, begin, n, numbers, place):
+    for q in range(tail.shape[1]):
+        for k in range(n):
+            tail[slots[begin + k], q] = numbers[q, place + k]
+
+
+@helper
+def _find_slots(key, first, room, labels, n, slots, begin, stride):
+    """Look the first n labels up; return how many are missing."""
     missing = 0
-    for k in range(len(labels)):
+    for k in range(n):
         slot = _slot(key, first, room, labels[k])
         slots[begin + k * stride] = slot
         missing += slot < 0
@@ -99,112 +103,122 @@ def _find_slots(key, first, room, labels, slots, begin, stride):
 
 
 @helper
-def _diagonal_place(z_index, i):
-    """Place of column i in the sorted columns of z, or -1."""
-    low, high = 0, len(z_index)
+def _place_of(labels, n, i):
+    """Number of the first n labels, which are sorted, that are below i."""
+    low, high = 0, n
     while low < high:
         middle = (low + high) // 2
-        if z_index[middle] < i:
+        if labels[middle] < i:
             low = middle + 1
         else:
             high = middle
-    return low if low < len(z_index) and z_index[low] == i else -1
-
-
-def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
-    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
-    has_aux = store.has_aux
-    x_index, z_index, z = scratch.x_index[:nx], scratch.z_index[:nz], scratch.z[:nz]
-    x_head = np.searchsorted(x_index, head.shape[0])
-    z_head = np.searchsorted(z_index, head.shape[1])
-    z_tail = nz - z_head
-
-    # Slots of all entries outside the head: z_tail for each frequent row, then nz for each rare row;
-    # at the end, how many each table lacks.
-    n_slots = x_head * z_tail + (nx - x_head) * nz
-    slots = np.empty(n_slots + z_tail + nx - x_head, np.int64)
-    for k in range(z_tail):
-        t = store.n_rows + z_index[z_head + k]
-        slots[n_slots + k] = _find_slots(key, start[t], room[t], x_index[:x_head], slots, k, z_tail)
-    for p in range(x_head, nx):
-        t = x_index[p]
-        slots[n_slots + z_tail + p - x_head] = _find_slots(
-            key, start[t], room[t], z_index, slots, x_head * z_tail + (p - x_head) * nz, 1
-        )
-
-    u, aux, acc = scratch.u[:nz], scratch.aux[: nz if has_aux else 0], scratch.acc[:0]
-    margin = 0.0
-    variance = 0.0
-    for p in range(nx):
-        i = x_index[p]
-        split, begin = _split_row(p, x_head, z_head, nz)
-        if split > 0:
-            _load(head[i], z_index[:split], has_aux, False, u, aux, acc)
-        if split < nz:
-            own = slots[begin : begin + nz - split]
-            _load(tail, own, has_aux, False, u[split:], aux[split:], acc)
-        d = _diagonal_place(z_index, i) if rule.off_diagonal else -1
-        s, v = row_margin(rule, u, aux, z, d, shift)
-        x = float(scratch.x[p])
-        margin += x * float(s)
-        variance += x * x * float(v)
-    return margin, variance, slots
+    return low
 
 
 @helper
-def _split_row(p, x_head, z_head, nz):
-    """How many columns of z the p-th row of x has in the head, and where its slots begin."""
+def _diagonal_place(rule, z_index, nz, i):
+    """Place of column i in z if the rule treats the diagonal apart, else -1."""
+    if not rule.off_diagonal:
+        return -1
+    place = _place_of(z_index, nz, i)
+    return place if place < nz and z_index[place] == i else -1
+
+
+@helper
+def _split(labels, n, size):
+    """How many of the first n sorted labels are in a head of this size, and how many are not."""
+    inside = _place_of(labels, n, size)
+    return inside, n - inside
+
+
+@helper
+def _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz):
+    """The q-th table a triplet opens: its number, how many labels it is asked for, their slots.
+
+    First those of the rare columns of z, asked for the frequent rows of x; then those of the rare rows
+    of x, asked for all columns of z. Slots are kept row by row: z_tail for each frequent row, then nz
+    for each rare row.
+    """
+    if q < z_tail:
+        return n_rows + z_index[z_head + q], x_head, q, z_tail
+    return np.int64(x_index[x_head + q - z_tail]), nz, x_head * z_tail + (q - z_tail) * nz, 1
+
+
+@helper
+def _row_slots(p, x_head, z_head, nz):
+    """How many columns of z the p-th row of x has in the head, and where its other slots begin."""
     z_tail = nz - z_head
     if p < x_head:
         return z_head, p * z_tail
     return 0, x_head * z_tail + (p - x_head) * nz
 
 
-def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, shift, weight):
-    """False if the arena has no room for the new entries: nothing has changed then."""
-    head, tail, has_aux, has_acc = store.head, store.tail, store.has_aux, store.has_acc
-    x_index, z_index, z = scratch.x_index[:nx], scratch.z_index[:nz], scratch.z[:nz]
-    x_head = np.searchsorted(x_index, head.shape[0])
-    z_head = np.searchsorted(z_index, head.shape[1])
-    z_tail = nz - z_head
+def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
+    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
+    numbers = scratch.numbers
+    x_head, x_tail = _split(x_index, nx, head.shape[0])
+    z_head, z_tail = _split(z_index, nz, head.shape[1])
 
-    missing = slots[x_head * z_tail + (nx - x_head) * nz :]
-    for k in range(z_tail):
-        t = store.n_rows + z_index[z_head + k]
-        if missing[k] > 0 and not _insert(
-            store, rule, t, missing[k], shift, x_index[:x_head], slots, k, z_tail
-        ):
-            return False
-    for p in range(x_head, nx):
-        lacks = missing[z_tail + p - x_head]
-        begin = x_head * z_tail + (p - x_head) * nz
-        if lacks > 0 and not _insert(
-            store, rule, x_index[p], lacks, shift, z_index, slots, begin, 1
-        ):
-            return False
+    # Where all entries outside the head are; behind that, how many each table lacks.
+    n_slots = x_head * z_tail + x_tail * nz
+    slots = np.empty(n_slots + z_tail + x_tail, np.int64)
+    for q in range(z_tail + x_tail):
+        t, n, begin, stride = _table(q, store.n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
+        labels = x_index if q < z_tail else z_index
+        slots[n_slots + q] = _find_slots(key, start[t], room[t], labels, n, slots, begin, stride)
 
-    u = scratch.u[:nz]
-    aux, acc = scratch.aux[: nz if has_aux else 0], scratch.acc[: nz if has_acc else 0]
+    margin = 0.0
+    variance = 0.0
     for p in range(nx):
         i = x_index[p]
-        split, begin = _split_row(p, x_head, z_head, nz)
-        own = slots[begin : begin + nz - split]
-        if split > 0:
-            _load(head[i], z_index[:split], has_aux, has_acc, u, aux, acc)
-        if split < nz:
-            _load(tail, own, has_aux, has_acc, u[split:], aux[split:], acc[split:])
-        d = _diagonal_place(z_index, i) if rule.off_diagonal else -1
-        row_update(rule, u, aux, acc, z, scratch.x[p], d, tau, shift, weight)
-        if split > 0:
-            _save(head[i], z_index[:split], has_aux, has_acc, u, aux, acc)
-        if split < nz:
-            _save(tail, own, has_aux, has_acc, u[split:], aux[split:], acc[split:])
+        split, begin = _row_slots(p, x_head, z_head, nz)
+        _load_head(head, i, z_index, split, numbers)
+        _load_tail(tail, slots, begin, nz - split, numbers, split)
+        d = _diagonal_place(rule, z_index, nz, i)
+        x_i = float(x[p])
+        margin += x_i * float(row_margin(rule, numbers, 0, numbers, 1, z, d, shift))
+        variance += x_i * x_i * row_variance(rule, numbers, 1, z)
+    return margin, variance, slots
+
+
+def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, shift, weight):
+    """False if the arena has no room for the new entries: nothing has changed then."""
+    head, tail, has_acc = store.head, store.tail, store.has_acc
+    x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
+    numbers = scratch.numbers
+    x_head, x_tail = _split(x_index, nx, head.shape[0])
+    z_head, z_tail = _split(z_index, nz, head.shape[1])
+
+    n_slots = x_head * z_tail + x_tail * nz
+    for q in range(z_tail + x_tail):
+        missing = slots[n_slots + q]
+        if missing > 0:
+            t, n, begin, stride = _table(
+                q, store.n_rows, x_index, x_head, z_index, z_head, z_tail, nz
+            )
+            labels = x_index if q < z_tail else z_index
+            if not _insert(store, rule, t, missing, shift, labels, n, slots, begin, stride):
+                return False
+
+    last = head.shape[2] - 1
+    for p in range(nx):
+        i = x_index[p]
+        split, begin = _row_slots(p, x_head, z_head, nz)
+        _load_head(head, i, z_index, split, numbers)
+        _load_tail(tail, slots, begin, nz - split, numbers, split)
+        d = _diagonal_place(rule, z_index, nz, i)
+        row_update(
+            rule, numbers, 0, numbers, 1, numbers, last, has_acc, z, x[p], d, tau, shift, weight
+        )
+        _save_head(head, i, z_index, split, numbers)
+        _save_tail(tail, slots, begin, nz - split, numbers, split)
     return True
 
 
 @helper
-def _insert(store, rule, t, missing, shift, labels, slots, begin, stride):
-    """Give every label a slot in table t, moving the table to the arena's end if it is too small."""
+def _insert(store, rule, t, missing, shift, labels, n, slots, begin, stride):
+    """Give the first n labels a slot in table t, moving the table to the arena's end if it is too small."""
     start, room, used, key, tail = store.start, store.room, store.used, store.key, store.tail
     if 4 * (used[t] + missing) > 3 * room[t]:
         own = t if rule.off_diagonal and t < store.n_rows else -1
@@ -213,13 +227,14 @@ def _insert(store, rule, t, missing, shift, labels, slots, begin, stride):
         for slot in range(old_start, old_end):
             alive += _survives(rule, own, key[slot], tail, slot, shift)
         # Dead entries are left behind, but this very triplet may want some of them.
-        wanted = min(missing + used[t] - alive, len(labels))
+        wanted = min(missing + used[t] - alive, n)
         new_room = 2 * (alive + wanted) + 2
         new_start = store.arena_top[0]
         if new_start + new_room > len(key):
             return False
         store.arena_top[0] = new_start + new_room
-        key[new_start : new_start + new_room] = -1
+        for slot in range(new_start, new_start + new_room):
+            key[slot] = -1
         for slot in range(old_start, old_end):
             if _survives(rule, own, key[slot], tail, slot, shift):
                 new = -1 - _slot(key, new_start, new_room, key[slot])
@@ -228,7 +243,7 @@ def _insert(store, rule, t, missing, shift, labels, slots, begin, stride):
         start[t] = new_start
         room[t] = new_room
         used[t] = alive
-    for k in range(len(labels)):
+    for k in range(n):
         slot = _slot(key, start[t], room[t], labels[k])
         if slot < 0:
             slot = -1 - slot
@@ -277,7 +292,8 @@ def compact(rule, store, order, spare_key, spare, shift):
                 _copy(tail, first + k, tail, top + k)
         else:
             size = min(size, 2 * alive)
-            key[top : top + size] = -1
+            for slot in range(top, top + size):
+                key[slot] = -1
             for k in range(alive):
                 slot = -1 - _slot(key, top, size, spare_key[k])
                 key[slot] = spare_key[k]

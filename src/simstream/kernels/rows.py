@@ -30,27 +30,27 @@ class Scratch(NamedTuple):
     x: np.ndarray
     z_index: np.ndarray
     z: np.ndarray
-    u: np.ndarray
-    aux: np.ndarray
-    acc: np.ndarray
+    numbers: np.ndarray  # of one row of M: u, then aux, then acc, as far as they are used
 
 
 def _read_anchor_dense(rows, i, scratch):
+    values, x_index, x = rows.values, scratch.x_index, scratch.x
     n = 0
-    for j in range(rows.values.shape[1]):
-        if rows.values[i, j] != 0:
-            scratch.x_index[n] = j
-            scratch.x[n] = rows.values[i, j]
+    for j in range(values.shape[1]):
+        if values[i, j] != 0:
+            x_index[n] = j
+            x[n] = values[i, j]
             n += 1
     return n
 
 
 def _read_anchor_sparse(rows, i, scratch):
+    indices, values, x_index, x = rows.indices, rows.values, scratch.x_index, scratch.x
     n = 0
     for k in range(rows.indptr[i], rows.indptr[i + 1]):
-        if rows.values[k] != 0:
-            scratch.x_index[n] = rows.indices[k]
-            scratch.x[n] = rows.values[k]
+        if values[k] != 0:
+            x_index[n] = indices[k]
+            x[n] = values[k]
             n += 1
     return n
 
@@ -59,29 +59,31 @@ read_anchor = by_component({DenseRows: _read_anchor_dense, SparseRows: _read_anc
 
 
 def _read_difference_dense(rows, p, n, scratch):
-    for j in range(rows.values.shape[1]):
-        scratch.z[j] = rows.values[p, j] - rows.values[n, j]
-    return rows.values.shape[1]
+    values, z = rows.values, scratch.z
+    for j in range(values.shape[1]):
+        z[j] = values[p, j] - values[n, j]
+    return values.shape[1]
 
 
 def _read_difference_sparse(rows, p, n, scratch):
+    indices, values, z_index, z = rows.indices, rows.values, scratch.z_index, scratch.z
     a, a_end = rows.indptr[p], rows.indptr[p + 1]
     b, b_end = rows.indptr[n], rows.indptr[n + 1]
     size = 0
     while a < a_end or b < b_end:
-        if b >= b_end or (a < a_end and rows.indices[a] < rows.indices[b]):
-            column, value = rows.indices[a], rows.values[a]
+        if b >= b_end or (a < a_end and indices[a] < indices[b]):
+            column, value = indices[a], values[a]
             a += 1
-        elif a >= a_end or rows.indices[b] < rows.indices[a]:
-            column, value = rows.indices[b], -rows.values[b]
+        elif a >= a_end or indices[b] < indices[a]:
+            column, value = indices[b], -values[b]
             b += 1
         else:
-            column, value = rows.indices[a], rows.values[a] - rows.values[b]
+            column, value = indices[a], values[a] - values[b]
             a += 1
             b += 1
         if value != 0:
-            scratch.z_index[size] = column
-            scratch.z[size] = value
+            z_index[size] = column
+            z[size] = value
             size += 1
     return size
 

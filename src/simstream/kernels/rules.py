@@ -10,7 +10,7 @@ any later time is ``sign(u) max(0, |u| - shift)``. AdaGrad's scaled threshold wo
 ``v * (delta + H)``. The threshold of the round that writes the entry is included: it is written with
 the shift *before* the round, and read with a later one.
 
-The functions work on a span of one row: contiguous arrays u, aux, acc at the columns of z.
+A rule is four small functions of one entry; the loops over a row are written once, below.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ from .dispatch import by_component, helper
 class Plain(NamedTuple):
     """The stored number is the value: OASIS, OGD."""
 
-    off_diagonal: bool  # unused; keeps the rules' fields alike
+    off_diagonal: bool = False  # of no consequence here; all rules have the same first two fields
+    parameter: float = 0.0
 
 
 class SoftThreshold(NamedTuple):
     """l1-regularised steps: SORS. With `off_diagonal` the diagonal is not thresholded."""
 
     off_diagonal: bool
+    parameter: float = 0.0
 
 
 class AdaptiveThreshold(NamedTuple):
     """AdaGrad steps and thresholds: AdaSORS. ``aux`` is H, the root of the summed squared gradients."""
 
     off_diagonal: bool
-    delta: float
+    parameter: float  # delta
 
 
 class Confidence(NamedTuple):
     """A variance per entry: AROMA with diagonal covariance. ``aux`` is the precision minus one."""
 
     off_diagonal: bool
-    r: float
+    parameter: float  # 1 / r
     drop: bool  # keep the diagonal of the full update instead of the exact diagonal minimiser
 
 
@@ -53,115 +55,77 @@ def shrink(u, cut):
     return math.copysign(max(abs(u) - cut, cut - cut), u)
 
 
-def _margin_plain(rule, u, aux, z, shift):
-    s = z.dtype.type(0)
-    for k in range(len(z)):
-        s += u[k] * z[k]
-    return s, z.dtype.type(0)
+@helper
+def _lengthened(w, cut):
+    """Encode the value w: the inverse of `shrink`, with zero for zero."""
+    return math.copysign(abs(w) + cut, w) if w != 0 else w
 
 
-def _margin_soft(rule, u, aux, z, shift):
-    cut = z.dtype.type(shift)
-    zero = z.dtype.type(0)
-    s = zero
-    for k in range(len(z)):
-        s += shrink(u[k], cut) * z[k]
-    return s, zero
+# -- value of an entry: (rule, u, aux, cut, parameter) -------------------------------------------
 
 
-def _margin_adaptive(rule, u, aux, z, shift):
-    cut = z.dtype.type(shift)
-    delta = z.dtype.type(rule.delta)
-    zero = z.dtype.type(0)
-    s = zero
-    for k in range(len(z)):
-        s += shrink(u[k], cut) / (delta + aux[k]) * z[k]
-    return s, zero
+def _value_plain(rule, u, aux, cut, parameter):
+    return u
 
 
-def _margin_confidence(rule, u, aux, z, shift):
-    one = z.dtype.type(1)
-    s = z.dtype.type(0)
-    v = z.dtype.type(0)
-    for k in range(len(z)):
-        s += u[k] * z[k]
-        v += z[k] * z[k] / (one + aux[k])
-    return s, v
+def _value_soft(rule, u, aux, cut, parameter):
+    return shrink(u, cut)
 
 
-#: (rule, u, aux, z, shift) -> (sum of value * z, sum of variance * z^2) over a span of one row
-span_margin = by_component(
+def _value_adaptive(rule, u, aux, cut, parameter):
+    return shrink(u, cut) / (parameter + aux)
+
+
+_value = by_component(
     {
-        Plain: _margin_plain,
-        SoftThreshold: _margin_soft,
-        AdaptiveThreshold: _margin_adaptive,
-        Confidence: _margin_confidence,
+        Plain: _value_plain,
+        SoftThreshold: _value_soft,
+        AdaptiveThreshold: _value_adaptive,
+        Confidence: _value_plain,
     }
 )
 
 
-def _update_plain(rule, u, aux, acc, z, x, tau, shift, weight):
-    c = z.dtype.type(tau) * x
-    for k in range(len(z)):
-        u[k] += c * z[k]
-    if len(acc) > 0:
-        c = z.dtype.type(tau * weight) * x
-        for k in range(len(z)):
-            acc[k] += c * z[k]
+# -- a step along g = x_i z_j: (rule, u, aux, g, tau, cut, parameter) -> (u, aux, change of value) --
 
 
-def _update_soft(rule, u, aux, acc, z, x, tau, shift, weight):
-    cut = z.dtype.type(shift)
-    zero = z.dtype.type(0)
-    c = z.dtype.type(tau) * x
-    for k in range(len(z)):
-        w = shrink(u[k], cut) + c * z[k]
-        u[k] = math.copysign(abs(w) + cut, w) if w != zero else zero
+def _step_plain(rule, u, aux, g, tau, cut, parameter):
+    return u + tau * g, aux, tau * g
 
 
-def _update_adaptive(rule, u, aux, acc, z, x, tau, shift, weight):
-    cut = z.dtype.type(shift)
-    eta = z.dtype.type(tau)
-    delta = z.dtype.type(rule.delta)
-    zero = z.dtype.type(0)
-    for k in range(len(z)):
-        g = x * z[k]
-        v = shrink(u[k], cut) / (delta + aux[k])
-        aux[k] = math.sqrt(aux[k] * aux[k] + g * g)
-        scale = delta + aux[k]
-        w = v * scale + eta * g
-        u[k] = math.copysign(abs(w) + cut, w) if w != zero else zero
+def _step_soft(rule, u, aux, g, tau, cut, parameter):
+    return _lengthened(shrink(u, cut) + tau * g, cut), aux, g
 
 
-def _update_confidence(rule, u, aux, acc, z, x, tau, shift, weight):
-    one = z.dtype.type(1)
-    alpha = z.dtype.type(tau)
-    inverse_r = z.dtype.type(1.0 / rule.r)
-    averaging = len(acc) > 0
-    for k in range(len(z)):
-        g = x * z[k]
-        precision = one + aux[k]
-        step = alpha * g / precision
-        u[k] += step
-        if averaging:
-            acc[k] += z.dtype.type(weight) * step
-        if rule.drop:
-            # Sigma -= beta (Sigma g)^2; here `shift`, unused by this rule, carries beta
-            beta = z.dtype.type(shift)
-            aux[k] = precision * precision / (precision - beta * g * g) - one
-        else:
-            aux[k] += g * g * inverse_r
+def _step_adaptive(rule, u, aux, g, tau, cut, parameter):
+    value = shrink(u, cut) / (parameter + aux)
+    aux = math.sqrt(aux * aux + g * g)
+    return _lengthened(value * (parameter + aux) + tau * g, cut), aux, g
 
 
-#: (rule, u, aux, acc, z, x, tau, shift, weight): change a span of one row in place
-span_update = by_component(
+def _step_confidence(rule, u, aux, g, tau, cut, parameter):
+    one = g * 0 + 1
+    precision = one + aux
+    change = tau * g / precision
+    if rule.drop:
+        # Sigma -= beta (Sigma g)^2; this rule has no threshold, and `cut` carries beta
+        aux = precision * precision / (precision - cut * g * g) - one
+    else:
+        aux += g * g * parameter
+    return u + change, aux, change
+
+
+_step = by_component(
     {
-        Plain: _update_plain,
-        SoftThreshold: _update_soft,
-        AdaptiveThreshold: _update_adaptive,
-        Confidence: _update_confidence,
+        Plain: _step_plain,
+        SoftThreshold: _step_soft,
+        AdaptiveThreshold: _step_adaptive,
+        Confidence: _step_confidence,
     }
 )
+
+
+# -- may an entry be forgotten without changing anything ever after: (rule, values, n, cut) ----------
 
 
 def _dead_plain(rule, values, n, cut):
@@ -180,7 +144,6 @@ def _dead_confidence(rule, values, n, cut):
     return values[n, 1] == 0 and values[n, 0] == 0
 
 
-#: (rule, values, n, cut) -> may the entry be forgotten without changing anything ever after?
 is_dead = by_component(
     {
         Plain: _dead_plain,
@@ -191,24 +154,97 @@ is_dead = by_component(
 )
 
 
-@helper
-def row_margin(rule, u, aux, z, d, shift):
-    """Sums over one row; place d is the diagonal where the rule treats it apart, else -1."""
-    if d < 0:
-        return span_margin(rule, u, aux, z, shift)
-    e = d + 1
-    s0, v0 = span_margin(rule, u[:d], aux[:d], z[:d], shift)
-    s1, v1 = span_margin(rule, u[d:e], aux[d:e], z[d:e], 0.0)
-    s2, v2 = span_margin(rule, u[e:], aux[e:], z[e:], shift)
-    return s0 + s1 + s2, v0 + v1 + v2
+# -- aux is an array without columns where a rule has no use for it ----------------------------------
+
+
+def _no_aux(rule, aux, i, k):
+    return aux.dtype.type(0)
+
+
+def _aux(rule, aux, i, k):
+    return aux[i, k]
+
+
+_read_aux = by_component(
+    {Plain: _no_aux, SoftThreshold: _no_aux, AdaptiveThreshold: _aux, Confidence: _aux}
+)
+
+
+def _drop_aux(rule, aux, i, k, value):
+    pass
+
+
+def _set_aux(rule, aux, i, k, value):
+    aux[i, k] = value
+
+
+_write_aux = by_component(
+    {Plain: _drop_aux, SoftThreshold: _drop_aux, AdaptiveThreshold: _set_aux, Confidence: _set_aux}
+)
+
+
+# -- one row of M against z: u[i, :n], aux[j, :n], acc[m, :n] --------------------------------------------
+# Whole arrays and row numbers instead of slices: a slice costs two atomic reference counts.
 
 
 @helper
-def row_update(rule, u, aux, acc, z, x, d, tau, shift, weight):
-    if d < 0:
-        span_update(rule, u, aux, acc, z, x, tau, shift, weight)
-    else:
-        e = d + 1
-        span_update(rule, u[:d], aux[:d], acc[:d], z[:d], x, tau, shift, weight)
-        span_update(rule, u[d:e], aux[d:e], acc[d:e], z[d:e], x, tau, 0.0, weight)
-        span_update(rule, u[e:], aux[e:], acc[e:], z[e:], x, tau, shift, weight)
+def row_margin(rule, u, i, aux, j, z, d, shift):
+    """Sum of value * z; place d is the diagonal where the rule treats it apart, else -1."""
+    cut = z.dtype.type(shift)
+    parameter = z.dtype.type(rule.parameter)
+    s = z.dtype.type(0)
+    for k in range(len(z)):
+        s += _value(rule, u[i, k], _read_aux(rule, aux, j, k), cut, parameter) * z[k]
+    if d >= 0:
+        a = _read_aux(rule, aux, j, d)
+        uncut = _value(rule, u[i, d], a, cut - cut, parameter)
+        s += (uncut - _value(rule, u[i, d], a, cut, parameter)) * z[d]
+    return s
+
+
+def _no_variance(rule, aux, j, z):
+    return 0.0
+
+
+def _variance(rule, aux, j, z):
+    v = z.dtype.type(0)
+    one = z.dtype.type(1)
+    for k in range(len(z)):
+        v += z[k] * z[k] / (one + aux[j, k])
+    return float(v)
+
+
+#: (rule, aux, j, z) -> sum of variance * z^2
+row_variance = by_component(
+    {
+        Plain: _no_variance,
+        SoftThreshold: _no_variance,
+        AdaptiveThreshold: _no_variance,
+        Confidence: _variance,
+    }
+)
+
+
+@helper
+def row_update(rule, u, i, aux, j, acc, m, averaging, z, x, d, tau, shift, weight):
+    """Step along x z' in one row; the average counts the change `weight` times."""
+    cut = z.dtype.type(shift)
+    parameter = z.dtype.type(rule.parameter)
+    length = z.dtype.type(tau)
+    place = max(d, 0)
+    u_d, aux_d = u[i, place], _read_aux(rule, aux, j, place)
+    if averaging:  # first, from the same numbers: the loop below stays a plain one
+        w = z.dtype.type(weight)
+        for k in range(len(z)):
+            old = _read_aux(rule, aux, j, k)
+            change = _step(rule, u[i, k], old, x * z[k], length, cut, parameter)[2]
+            acc[m, k] += w * change
+    for k in range(len(z)):
+        old = _read_aux(rule, aux, j, k)
+        new, a, change = _step(rule, u[i, k], old, x * z[k], length, cut, parameter)
+        u[i, k] = new
+        _write_aux(rule, aux, j, k, a)
+    if d >= 0:
+        new, a, change = _step(rule, u_d, aux_d, x * z[d], length, cut - cut, parameter)
+        u[i, d] = new
+        _write_aux(rule, aux, j, d, a)

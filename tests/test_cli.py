@@ -1,0 +1,848 @@
+"""The command line as its users meet it: what it prints, writes and returns."""
+
+import csv
+import importlib
+import inspect
+import io
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from safetensors.numpy import load_file
+from sklearn.preprocessing import normalize
+
+import simstream
+from simstream import OASIS, SORS, FromLabels, TripletSampler
+from simstream.base import TripletLearner
+from simstream.cli import main
+from simstream.cli.algorithms import ALGORITHMS, BASELINES
+from simstream.cli.streams import StoppableInput
+from simstream.formats import read_items, read_triplets, write_items, write_triplets
+from simstream.metrics import ranking_report
+
+N_ITEMS, N_FEATURES = 60, 6
+
+
+def run(*arguments, stdin=None):
+    """The command in this process."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+
+
+def succeed(*arguments, stdin=None):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def fail(code, *arguments, stdin=None):
+    """Run a command that must end with this code and one line of explanation; return the line."""
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == code, (result.exit_code, result.stderr)
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    return result.stderr.strip().splitlines()[-1]
+
+
+def start(*arguments, stdin=subprocess.DEVNULL):
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "simstream.cli", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, bufsize=0)
+
+
+def wait_until(condition, process, seconds=30):
+    """Poll; give up if the process ends or time runs out."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def same_state(first, second):
+    """Whether two model files hold the same numbers, bit for bit."""
+    a, b = load_file(first), load_file(second)
+    return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+def position_of(path):
+    return simstream.read_header(path)["extra"]["train"]["input"]
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(7)
+    labels = np.arange(N_ITEMS) % 3
+    items = rng.normal(size=(N_ITEMS, N_FEATURES)) + 2 * rng.normal(size=(3, N_FEATURES))[labels]
+    return items, labels
+
+
+@pytest.fixture
+def items_file(tmp_path, data):
+    path = tmp_path / "items.npz"
+    write_items(path, *data)
+    return path
+
+
+@pytest.fixture
+def triplets(data):
+    return TripletSampler(data[1], 11).draw(300)
+
+
+@pytest.fixture
+def triplets_file(tmp_path, triplets):
+    path = tmp_path / "triplets.csv"
+    write_triplets(path, triplets)
+    return path
+
+
+@pytest.fixture
+def model_file(tmp_path, items_file):
+    path = tmp_path / "model.safetensors"
+    succeed("train", items_file, "-n", 500, "-o", path, "-q")
+    return path
+
+
+# -- the whole ----------------------------------------------------------------------------------
+
+
+def test_help_is_quick_and_tells_the_exit_codes():
+    heavy = "{'numpy', 'scipy', 'sklearn', 'numba', 'rich', 'matplotlib'}"
+    code = f"import sys, simstream.cli; assert not {heavy} & set(sys.modules), sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    text = succeed("--help").stdout
+    listed = {int(number) for number in re.findall(r"^ +(\d+)  \w", text, re.MULTILINE)}
+    assert {0, 1, 2, 3, 4, 130, 143} <= listed
+
+
+def test_every_command_has_help_and_debug():
+    for name in main.commands:
+        assert "--debug" in succeed(name, "--help").stdout
+
+
+def test_every_public_learner_is_offered():
+    public = [getattr(simstream, name) for name in simstream.__all__]
+    learners = [
+        found.__name__
+        for found in public
+        if inspect.isclass(found) and issubclass(found, TripletLearner)
+    ]
+    assert sorted(ALGORITHMS.values()) == sorted(learners)
+
+
+# -- train: what is learnt ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_training_is_the_librarys(algorithm, tmp_path, data, items_file):
+    items, labels = data
+    path = tmp_path / "model.safetensors"
+    succeed("train", items_file, "-a", algorithm, "-n", 700, "--seed", 5, "-o", path)
+    expected = getattr(simstream, ALGORITHMS[algorithm])(preprocessor=items)
+    expected.fit(TripletSampler(labels, 5).draw(700))
+    if algorithm in BASELINES:  # count losses by NumPy's sums, whose rounding depends on the cut
+        found = simstream.load(path)
+        assert found.average_loss_ == pytest.approx(expected.average_loss_)
+        assert (found.n_rounds_, found.mistake_rate_) == (700, expected.mistake_rate_)
+        return
+    expected.save(tmp_path / "expected.safetensors")
+    assert same_state(path, tmp_path / "expected.safetensors")
+
+
+def test_blocks_are_cut_as_the_library_cuts_them(tmp_path):
+    rng = np.random.default_rng(0)
+    items, labels = rng.normal(size=(50, 120)) / 10, np.arange(50) % 5
+    write_items(tmp_path / "items.npz", items, labels)
+    succeed("train", tmp_path / "items.npz", "-n", 1000, "-o", tmp_path / "model.safetensors")
+    OASIS(preprocessor=items).fit(TripletSampler(labels, 0).draw(1000)).save(tmp_path / "expected")
+    assert same_state(tmp_path / "model.safetensors", tmp_path / "expected")
+
+
+def test_labels_from_their_own_file_or_from_a_column(tmp_path, data):
+    items, labels = data
+    names = np.array(["cat", "dog", "eel"])[labels]
+    write_items(tmp_path / "inside.jsonl", items, names)
+    write_items(tmp_path / "bare.npy", items)
+    (tmp_path / "labels.txt").write_text("\n".join(names))
+    rows = [
+        ",".join([name, *map(repr, row)]) for name, row in zip(names, items.tolist(), strict=True)
+    ]
+    header = ",".join(["kind", *(f"f{column}" for column in range(N_FEATURES))])
+    (tmp_path / "column.csv").write_text("\n".join([header, *rows]))
+    (tmp_path / "last.csv").write_text(
+        "\n".join(",".join([*row.split(",")[1:], row.split(",")[0]]) for row in rows)
+    )
+    sources = {
+        "inside": ["inside.jsonl"],
+        "own": ["bare.npy", "--labels", tmp_path / "labels.txt"],
+        "column": ["column.csv", "--label-column", "kind"],
+        "last": ["last.csv", "--label-column", "-1"],
+    }
+    for name, (items_name, *options) in sources.items():
+        succeed("train", tmp_path / items_name, *options, "-n", 300, "-o", tmp_path / name)
+    assert all(same_state(tmp_path / "inside", tmp_path / name) for name in sources)
+    # The other commands are told of the column in the same way.
+    table = tmp_path / "column.csv"
+    succeed("query", tmp_path / "own", table, "--label-column", "kind", "--row", 0)
+    succeed("convert", table, tmp_path / "back.npz", "--label-column", "kind")
+    assert read_items(tmp_path / "back.npz").labels.tolist() == names.tolist()
+
+
+def test_parameters_reach_the_learner(tmp_path, items_file):
+    path = tmp_path / "model.safetensors"
+    options = ["-p", "C=2", "-p", "variant=PA-II", "-p", "symmetric=true", "-p", "average_from=10"]
+    succeed("train", items_file, "-n", 50, "-o", path, *options, "--dtype", "float32")
+    params = simstream.load(path).get_params()
+    assert (params["C"], params["variant"], params["symmetric"]) == (2, "PA-II", True)
+    assert params["average_from"] == 10
+    assert simstream.load(path).get_bilinear_matrix().dtype == np.float32
+
+
+def test_unit_norm_is_remembered(tmp_path, data, items_file):
+    items, labels = data
+    path = tmp_path / "model.safetensors"
+    succeed("train", items_file, "-n", 400, "-o", path, "--unit-norm")
+    scaled = normalize(items)
+    expected = OASIS(preprocessor=scaled).fit(TripletSampler(labels, 0).draw(400))
+    np.testing.assert_array_equal(
+        simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
+    )
+    printed = json.loads(succeed("evaluate", path, items_file, "--json").stdout)
+    report = ranking_report(expected, scaled, labels)
+    assert printed["results"]["learnt"]["mAP"] == pytest.approx(report["mAP"], abs=1e-12)
+    answers = json.loads(succeed("query", path, items_file, "--row", 3, "--json").stdout)
+    first = answers[0]["neighbours"][0]
+    assert first["score"] == pytest.approx(
+        scaled[3] @ expected.get_bilinear_matrix() @ scaled[first["row"]]
+    )
+
+
+def test_two_item_spaces(tmp_path, data):
+    items, _ = data
+    rng = np.random.default_rng(2)
+    queries = rng.normal(size=(20, 4))
+    triplets = np.column_stack(
+        [rng.integers(0, 20, 200), rng.integers(0, 30, 200), rng.integers(30, 60, 200)]
+    )
+    write_items(tmp_path / "items.npy", items)
+    write_items(tmp_path / "queries.npy", queries)
+    write_triplets(tmp_path / "triplets.npy", triplets)
+    path = tmp_path / "model.safetensors"
+    files = [tmp_path / "items.npy", "--queries", tmp_path / "queries.npy"]
+    files += ["--triplets", tmp_path / "triplets.npy"]
+    succeed("train", *files, "-o", path)
+    expected = OASIS(init="zeros", preprocessor=(queries, items)).fit(triplets)
+    np.testing.assert_array_equal(
+        simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
+    )
+    printed = json.loads(succeed("evaluate", path, *files, "--json").stdout)
+    assert printed["results"] == {"learnt": {"triplet accuracy": expected.score(triplets)}}
+    succeed("query", path, *files[:3], "-k", 3)
+    assert "--queries" in fail(2, "query", path, tmp_path / "items.npy", "--row", 0)
+    assert "--queries" in fail(2, "evaluate", path, tmp_path / "items.npy", *files[3:])
+
+
+def test_sparse_items(tmp_path):
+    items = sp.random(40, 300, density=0.05, format="csr", random_state=0)
+    labels = np.arange(40) % 4
+    write_items(tmp_path / "items.svm.gz", items, labels)
+    path = tmp_path / "model.safetensors"
+    options = ["-a", "sors", "-p", "lam=1e-4", "-n", 500, "-o", path]
+    succeed("train", tmp_path / "items.svm.gz", *options)
+    read_back = read_items(tmp_path / "items.svm.gz").items
+    expected = SORS(lam=1e-4, preprocessor=read_back).fit(TripletSampler(labels, 0).draw(500))
+    difference = simstream.load(path).get_bilinear_matrix() - expected.get_bilinear_matrix()
+    assert difference.nnz == 0 or abs(difference).max() == 0
+    # A file in which the last features do not occur is widened to the model's dimension.
+    write_items(tmp_path / "narrow.svm", items[:, :50], labels)
+    succeed("evaluate", path, tmp_path / "narrow.svm")
+
+
+# -- train: files and streams of triplets ---------------------------------------------------------
+
+
+def test_triplets_of_a_file(tmp_path, data, items_file, triplets, triplets_file):
+    path = tmp_path / "model.safetensors"
+    succeed("train", items_file, "--triplets", triplets_file, "-o", path)
+    expected = OASIS(preprocessor=data[0]).fit(triplets)
+    np.testing.assert_array_equal(
+        simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
+    )
+    assert position_of(path)["position"] == len(triplets)
+
+
+def test_bad_records_are_skipped_and_counted(tmp_path, data, items_file, triplets):
+    lines = [",".join(map(str, triplet)) for triplet in triplets.tolist()]
+    lines[3:3] = ["0,1,1", "0,1", f"0,1,{N_ITEMS}"]
+    lines.append("gibberish")
+    (tmp_path / "triplets.csv").write_text("\n".join(lines))
+    path = tmp_path / "model.safetensors"
+    arguments = ["train", items_file, "--triplets", tmp_path / "triplets.csv", "-o", path]
+    facts = json.loads(succeed(*arguments, "--on-error", "skip", "--json").stdout)
+    assert (facts["n_bad_records"], facts["n_learnt"]) == (4, len(triplets))
+    expected = OASIS(preprocessor=data[0]).fit(triplets)
+    np.testing.assert_array_equal(
+        simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
+    )
+
+
+def test_a_bad_record_ends_the_run_but_what_was_learnt_is_kept(tmp_path, items_file, triplets):
+    lines = [",".join(map(str, triplet)) for triplet in triplets.tolist()]
+    source, path = tmp_path / "triplets.csv", tmp_path / "model.safetensors"
+    source.write_text("\n".join([*lines[:100], "oops", *lines[100:]]))
+    message = fail(1, "train", items_file, "--triplets", source, "-o", path)
+    assert "line 101" in message
+    assert str(path) in message
+    assert position_of(path)["position"] == 100
+    source.write_text("\n".join(lines))  # repaired
+    succeed("train", items_file, "--triplets", source, "--resume", path)
+    assert simstream.load(path).n_rounds_ == len(lines)
+
+
+def test_resume_reads_on_in_the_same_file_and_begins_another(tmp_path, data, items_file, triplets):
+    lines = [",".join(map(str, triplet)) + "\n" for triplet in triplets.tolist()]
+    log, path = tmp_path / "log.csv", tmp_path / "model.safetensors"
+    log.write_text("".join(lines[:120]))
+    succeed("train", items_file, "--triplets", log, "-o", path)
+    with log.open("a") as handle:
+        handle.write("".join(lines[120:200]))
+    facts = json.loads(
+        succeed("train", items_file, "--triplets", log, "--resume", path, "--json").stdout
+    )
+    assert facts["n_learnt"] == 80
+    # Nothing new in it: nothing learnt, no error.
+    result = succeed("train", items_file, "--triplets", log, "--resume", path, "--json")
+    assert json.loads(result.stdout)["n_learnt"] == 0
+    other = tmp_path / "other.csv"
+    other.write_text("".join(lines[200:]))
+    result = succeed("train", items_file, "--triplets", other, "--resume", path, "--json")
+    assert json.loads(result.stdout)["n_learnt"] == 100
+    assert "new input" in result.stderr
+    expected = OASIS(preprocessor=data[0]).fit(triplets)
+    np.testing.assert_array_equal(
+        simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
+    )
+
+
+def test_a_file_shorter_than_before_is_refused(tmp_path, items_file, triplets, triplets_file):
+    path = tmp_path / "model.safetensors"
+    succeed("train", items_file, "--triplets", triplets_file, "-o", path)
+    write_triplets(triplets_file, triplets[:10])
+    assert "too short" in fail(
+        1, "train", items_file, "--triplets", triplets_file, "--resume", path
+    )
+
+
+def test_a_stream_is_learnt_as_it_arrives(tmp_path, data, items_file, triplets):
+    path = tmp_path / "model.safetensors"
+    arguments = [
+        "train",
+        items_file,
+        "--triplets",
+        "-",
+        "-o",
+        path,
+        "--checkpoint-every",
+        1,
+        "--json",
+    ]
+    process = start(*arguments, stdin=subprocess.PIPE)
+
+    def n_learnt():
+        return position_of(path)["position"] if path.exists() else 0
+
+    roles = ("anchor", "positive", "negative")
+    lines = [
+        json.dumps(dict(zip(roles, triplet, strict=True))).encode() + b"\n"
+        for triplet in triplets.tolist()
+    ]
+    process.stdin.write(lines[0])
+    wait_until(lambda: n_learnt() == 1, process)
+    process.stdin.write(b"".join(lines[1:50]))
+    wait_until(lambda: n_learnt() == 50, process)
+    stdout, stderr = process.communicate(b"".join(lines[50:]))
+    assert process.returncode == 0, stderr
+    assert json.loads(stdout)["n_learnt"] == len(lines)
+    expected = OASIS(preprocessor=data[0]).fit(triplets)
+    np.testing.assert_array_equal(
+        simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
+    )
+
+
+def test_a_waiting_stream_hears_sigterm_and_learns_no_half_line(tmp_path, items_file):
+    path = tmp_path / "model.safetensors"
+    arguments = ["train", items_file, "--triplets", "-", "-o", path, "--checkpoint-every", 1]
+    process = start(*arguments, stdin=subprocess.PIPE)
+    process.stdin.write(b"0,3,1\n3,0,2\n6,9,1")  # the last might go on: 6,9,10
+    wait_until(lambda: path.exists() and position_of(path)["position"] == 2, process)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate()
+    assert process.returncode == 143, stderr
+    assert f"--resume {path}".encode() in stderr
+    assert simstream.load(path).n_rounds_ == 2
+    # What comes next is learnt from its beginning, since a stream is never read twice.
+    succeed("train", items_file, "--triplets", "-", "--resume", path, stdin="6,9,10\n")
+    assert simstream.load(path).n_rounds_ == 3
+    assert position_of(path)["position"] == 3
+
+
+def test_stoppable_input_passes_on_whole_lines_only():
+    reader, writer = os.pipe()
+    stop = []
+    stream = StoppableInput(reader, "pipe", lambda: bool(stop))
+    os.write(writer, b"0,1,2\n3,4")
+    assert stream.read1() == b"0,1,2\n"
+    os.write(writer, b",5\n6")
+    assert stream.read1() == b"3,4,5\n"
+    os.write(writer, b",7,8")
+    os.close(writer)
+    assert stream.read1() == b"6,7,8"
+    assert stream.read1() == b""
+    os.close(reader)
+
+
+# -- train: interruption and checkpoints ----------------------------------------------------------
+
+
+def _long_run(kind, folder):
+    """Arguments of a training of a second or more."""
+    rng = np.random.default_rng(3)
+    n_items, labels = 80, np.arange(80) % 4
+    if kind == "labels, sparse":
+        items = sp.random(n_items, 400, density=0.05, format="csr", random_state=1)
+        options = ["-a", "adasors", "-p", "lam=1e-5", "-n", 150_000]
+    elif kind == "labels, blocked":
+        items = rng.normal(size=(n_items, 130)) / 10
+        options = ["-a", "oasis", "-n", 150_000]
+    else:
+        items = rng.normal(size=(n_items, 130)) / 10
+        triplets = TripletSampler(labels, 1).draw(150_000)
+        write_triplets(folder / "triplets.csv", triplets)
+        lines = (folder / "triplets.csv").read_text().splitlines()
+        lines[500:80_000:700] = ["bad"] * len(lines[500:80_000:700])
+        (folder / "triplets.csv").write_text("\n".join(lines))
+        options = ["-a", "ogd", "--triplets", folder / "triplets.csv", "--on-error", "skip"]
+    write_items(folder / "items.npz", items, labels)
+    return ["train", folder / "items.npz", *options]
+
+
+@pytest.mark.parametrize("kind", ["labels, blocked", "labels, sparse", "file, blocked"])
+def test_interrupted_and_resumed_is_never_interrupted(kind, tmp_path):
+    arguments = _long_run(kind, tmp_path)
+    whole, path = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
+    facts = json.loads(succeed(*arguments, "-o", whole, "--json").stdout)
+    process = start(*arguments, "-o", path, "--checkpoint-every", 2000, "--json")
+    wait_until(path.exists, process)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 130, stderr
+    assert b"Traceback" not in stderr
+    assert f"--resume {path}".encode() in stderr
+    interrupted = json.loads(stdout)
+    assert interrupted["interrupted"]
+    assert 0 < interrupted["n_rounds"] < facts["n_rounds"]
+    assert interrupted["n_rounds"] == simstream.load(path).n_rounds_
+    resumed = json.loads(succeed(*arguments, "-o", path, "--resume", path, "--json").stdout)
+    assert resumed["n_rounds"] == facts["n_rounds"]
+    assert resumed["position"] == facts["position"]
+    assert same_state(whole, path)
+
+
+def test_resume_draws_what_is_left(tmp_path, items_file):
+    whole, path = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
+    succeed("train", items_file, "-n", 900, "-o", whole)
+    succeed("train", items_file, "-n", 400, "-o", path)
+    result = succeed("train", items_file, "--resume", path, "--json")
+    assert json.loads(result.stdout)["n_learnt"] == 0
+    assert "nothing left" in result.stderr
+    facts = json.loads(succeed("train", items_file, "-n", 900, "--resume", path, "--json").stdout)
+    assert facts["n_learnt"] == 500
+    assert same_state(whole, path)
+
+
+def test_checkpoint_every(tmp_path, items_file, monkeypatch):
+    saved = []
+    original = OASIS.save
+
+    def save(self, path, *, extra=None):
+        original(self, path, extra=extra)
+        saved.append((self.n_rounds_, extra["train"]["input"]["n_drawn"]))
+
+    monkeypatch.setattr(OASIS, "save", save)
+    options = ["-n", 1000, "--checkpoint-every", 300, "-o", tmp_path / "model.safetensors"]
+    succeed("train", items_file, *options)
+    assert saved == [(n, n) for n in (300, 600, 900, 1000)]
+
+
+def test_resume_refuses_what_does_not_fit(tmp_path, data, items_file, model_file):
+    def resume(*options):
+        return ["train", items_file, "--resume", model_file, "-n", 600, *options]
+
+    before = model_file.read_bytes()
+    assert "AROMA" in fail(2, *resume("-a", "aroma"))
+    assert "float64" in fail(2, *resume("--dtype", "float32"))
+    assert "seed" in fail(2, *resume("--seed", 3))
+    assert "unit-norm" in fail(2, *resume("--unit-norm"))
+    assert "init" in fail(2, *resume("-p", "init=zeros"))
+    assert "lam" in fail(2, *resume("-p", "lam=1"))
+    write_items(tmp_path / "wide.npz", np.ones((4, N_FEATURES + 1)), [0, 0, 1, 1])
+    message = fail(1, "train", tmp_path / "wide.npz", "--resume", model_file)
+    assert str(N_FEATURES) in message
+    assert str(N_FEATURES + 1) in message
+    assert model_file.read_bytes() == before
+    # A smaller step is a good reason to resume.
+    succeed(*resume("-p", "C=0.01"))
+    assert simstream.load(model_file).C == 0.01
+    assert simstream.load(model_file).n_rounds_ == 600
+
+
+def test_resume_refuses_a_classifier_and_a_damaged_record(tmp_path, data, items_file):
+    classifier = FromLabels(OASIS(), n_tuples=50, random_state=0).fit(*data)
+    classifier.save(tmp_path / "classifier")
+    assert "FromLabels" in fail(2, "train", items_file, "--resume", tmp_path / "classifier")
+    learner = OASIS().fit(data[0][None, :3])
+    for record in ("?", {"input": {"kind": "file"}}, {"unit_norm": False, "input": {"kind": "?"}}):
+        learner.save(tmp_path / "damaged", extra={"train": record})
+        assert "damaged" in fail(3, "train", items_file, "--resume", tmp_path / "damaged")
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+def test_wrong_usage_is_2(tmp_path, items_file, model_file):
+    path = tmp_path / "new.safetensors"
+    train = ["train", items_file, "-o", path]
+    write_items(tmp_path / "bare.npy", np.eye(3))
+    cases = {
+        "No such option": [*train, "--frobnicate"],
+        "No such command": ["frobnicate"],
+        "C=0.1": [*train, "-p", "lambda=1"],  # the legal names and their defaults
+        "name=value": [*train, "-p", "C"],
+        "expected a number": [*train, "-p", "C=-1"],
+        "--dtype": [*train, "-p", "dtype=float32"],
+        "blocks": [*train, "-a", "dot", "--block-size", 4],
+        "--output": ["train", items_file],
+        "not with --triplets": [*train, "--triplets", "x.csv", "-n", 5],
+        "got both": [*train, "--labels", "x.txt", "--label-column", "y"],
+        "need --triplets": [*train, "--queries", items_file],
+        "has no labels": ["train", tmp_path / "bare.npy", "-o", path],
+        "writable folder": ["train", items_file, "-o", tmp_path / "absent" / "model"],
+        "neither": ["query", model_file, items_file],
+        "--csv, got both": ["query", model_file, items_file, "--row", 0, "--csv", "--json"],
+    }
+    for text, arguments in cases.items():
+        assert text in fail(2, *arguments)
+    assert not path.exists()
+
+
+def test_wrong_data_is_1(tmp_path, data, items_file, model_file):
+    items, _ = data
+    path = tmp_path / "new.safetensors"
+    with_nan = items.copy()
+    with_nan[4, 2] = np.nan
+    np.savez(tmp_path / "nan.npz", items=with_nan, labels=np.arange(N_ITEMS) % 2)
+    (tmp_path / "empty.csv").write_text("")
+    np.savez(tmp_path / "one.npz", items=items, labels=np.zeros(N_ITEMS))
+    (tmp_path / "few.txt").write_text("a\nb\n")
+    np.savez(tmp_path / "narrow.npz", items=items[:, :2], labels=np.arange(N_ITEMS) % 2)
+    (tmp_path / "far.csv").write_text(f"0,1,{N_ITEMS}\n")
+    cases = {
+        "row 4, column 2": ["train", tmp_path / "nan.npz", "-o", path],
+        "empty.csv: empty file": ["train", tmp_path / "empty.csv", "-o", path],
+        "absent.npz": ["train", tmp_path / "absent.npz", "-o", path],
+        "unknown extension": ["train", tmp_path / "items.pickle", "-o", path],
+        "two classes": ["train", tmp_path / "one.npz", "-o", path],
+        "few.txt": ["train", items_file, "--labels", tmp_path / "few.txt", "-o", path],
+        f"expected {N_FEATURES}": ["evaluate", model_file, tmp_path / "narrow.npz"],
+        "wrong number of features": ["query", model_file, tmp_path / "narrow.npz", "--row", 0],
+        "--row": ["query", model_file, items_file, "--row", N_ITEMS],
+        "too large": ["train", items_file, "--triplets", tmp_path / "far.csv", "-o", path],
+        "empty.csv: empty": ["train", items_file, "--triplets", tmp_path / "empty.csv", "-o", path],
+        "one class": ["evaluate", model_file, tmp_path / "one.npz"],
+    }
+    for text, arguments in cases.items():
+        assert text in fail(1, *arguments)
+    assert "no triplets" in fail(1, "train", items_file, "--triplets", "-", "-o", path, stdin="")
+    assert not path.exists()
+
+
+def test_a_wrong_model_file_is_3(tmp_path, data, items_file, model_file):
+    (tmp_path / "foreign").write_bytes(b"not a model at all")
+    (tmp_path / "truncated").write_bytes(model_file.read_bytes()[:-50])
+    text = model_file.read_bytes()
+    newer = text.replace(b'\\"format_version\\": 1', b'\\"format_version\\": 9')
+    assert newer != text
+    (tmp_path / "newer").write_bytes(newer)
+    for name in ("foreign", "truncated", "newer", "absent"):
+        path = tmp_path / name
+        assert name in fail(3, "info", path)
+        assert name in fail(3, "evaluate", path, items_file)
+        assert name in fail(3, "query", path, items_file, "--row", 0)
+        assert name in fail(3, "train", items_file, "--resume", path)
+    assert "upgrade" in fail(3, "info", tmp_path / "newer")
+    simstream.Euclidean().learn_one(*data[0][:3]).save(tmp_path / "distance.safetensors")
+    assert "no matrix" in fail(3, "convert", tmp_path / "distance.safetensors", tmp_path / "m.npy")
+
+
+def test_divergence_is_4_and_keeps_the_last_checkpoint(tmp_path, data):
+    items, labels = data
+    write_items(tmp_path / "huge.npz", items * 1e160, labels)
+    path = tmp_path / "model.safetensors"
+    message = fail(4, "train", tmp_path / "huge.npz", "-a", "ogd", "-o", path)
+    assert "smaller step" in message
+    assert not path.exists()
+
+
+def test_debug_shows_the_traceback():
+    for arguments in (["--debug", "info", "absent"], ["info", "absent", "--debug"]):
+        result = run(*arguments)
+        assert result.exit_code == 3
+        assert "Traceback" in result.stderr
+
+
+def test_a_bug_is_reported_as_one(monkeypatch, model_file):
+    module = importlib.import_module("simstream.cli.summary")
+
+    def broken(*_):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(module, "summarise", broken)
+    assert "bug: ZeroDivisionError" in fail(70, "info", model_file)
+
+
+def test_a_closed_pipe_is_no_error(items_file, model_file):
+    process = start("query", model_file, items_file, "--queries", items_file, "-k", 50, "--csv")
+    process.stdout.close()
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+    process.wait()
+
+
+# -- what is printed ------------------------------------------------------------------------------
+
+
+def test_json_is_one_document(tmp_path, items_file, triplets_file, model_file):
+    commands = [
+        ["train", items_file, "-n", 100, "-o", tmp_path / "m"],
+        ["train", items_file, "-n", 600, "--resume", model_file],  # has a note on stderr
+        ["evaluate", model_file, items_file, "--triplets", triplets_file],
+        ["query", model_file, items_file, "--row", 1],
+        ["info", model_file],
+        ["convert", triplets_file, tmp_path / "t.jsonl"],
+    ]
+    for command in commands:
+        json.loads(succeed(*command, "--json").stdout)
+
+
+def test_quiet_is_quiet(tmp_path, items_file):
+    result = succeed("train", items_file, "-n", 100, "-o", tmp_path / "model.safetensors", "-q")
+    assert result.output == ""
+
+
+def test_progress_lines(monkeypatch, tmp_path, items_file):
+    progress = importlib.import_module("simstream.cli.progress")
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    options = ["-n", 2000, "-o", tmp_path / "model.safetensors"]
+    lines = succeed("train", items_file, *options).stderr.splitlines()
+    assert "2,000 of 2,000 triplets" in lines[-1]
+    assert all(word in lines[-1] for word in ("/s", "loss", "mistakes", "sparsity"))
+
+
+def test_progress_bar_on_a_terminal(tmp_path, items_file):
+    pty = pytest.importorskip("pty")
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "simstream.cli", "train", str(items_file)]
+    command += ["-n", "20000", "-o", str(tmp_path / "model.safetensors")]
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal, env=environment)
+    os.close(terminal)
+    shown = b""
+    try:
+        while piece := os.read(controller, 4096):
+            shown += piece
+    except OSError:  # how Linux says that the other end was closed
+        pass
+    os.close(controller)
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    last = [line for line in re.split(r"[\r\n]+", text) if "loss" in line][-1]
+    assert all(word in last for word in ("100%", "/s", "loss", "mistakes", "sparsity"))
+    assert "…" not in last
+    assert len(last.rstrip()) <= 80
+
+
+def test_info_says_what_the_model_says(model_file, items_file):
+    model = simstream.load(model_file)
+    facts = json.loads(succeed("info", model_file, "--json").stdout)
+    for name in ("n_rounds", "n_updates", "n_skipped", "average_loss", "mistake_rate", "sparsity"):
+        assert facts[name] == getattr(model, f"{name}_")
+    assert facts["class"] == "OASIS"
+    assert facts["parameters"]["C"] == model.C
+    assert facts["shape"] == [N_FEATURES, N_FEATURES]
+    assert facts["file_bytes"] == model_file.stat().st_size
+    assert facts["simstream_version"] == simstream.__version__
+    assert facts["position"]["n_drawn"] == facts["position"]["n_total"] == 500
+    text = succeed("info", model_file).stdout
+    assert "500 of 500" in text
+    assert "OASIS" in text
+
+
+def test_info_of_models_saved_in_python(tmp_path, data):
+    OASIS().fit(data[0][None, :3]).save(tmp_path / "learner")
+    assert "not trained by the command line" in succeed("info", tmp_path / "learner").stdout
+    FromLabels(SORS(), n_tuples=50, random_state=0).fit(*data).save(tmp_path / "classifier")
+    facts = json.loads(succeed("info", tmp_path / "classifier", "--json").stdout)
+    assert (facts["class"], facts["saved_as"]) == ("SORS", "FromLabels")
+    assert "FromLabels" in succeed("info", tmp_path / "classifier").stdout
+
+
+# -- evaluate -----------------------------------------------------------------------------------
+
+
+def test_evaluate_is_the_metrics_module(data, items_file, triplets_file, triplets, model_file):
+    items, labels = data
+    arguments = ["evaluate", model_file, items_file, "-k", "2,7", "--triplets", triplets_file]
+    printed = json.loads(succeed(*arguments, "--json").stdout)
+    model = simstream.load(model_file, preprocessor=items)
+    distances = {
+        "learnt": model,
+        "dot": lambda q, x: q @ x.T,
+        "euclidean": lambda q, x: -((q[:, None] - x) ** 2).sum(axis=2),
+    }
+    assert set(printed["results"]) == set(distances)
+    for name, similarity in distances.items():
+        report = ranking_report(similarity, items, labels, k=(2, 7))
+        for measure in ("mAP", "MRR", "nDCG", "P@2", "mAP@7", "recall@7", "nDCG@2"):
+            assert printed["results"][name][measure] == pytest.approx(report[measure], abs=1e-12)
+    assert printed["n_queries"] == N_ITEMS
+    anchor, positive, negative = (items[column] for column in triplets.T)
+    right = ((anchor - positive) ** 2).sum(axis=1) < ((anchor - negative) ** 2).sum(axis=1)
+    accuracy = printed["results"]["euclidean"]["triplet accuracy"]
+    assert accuracy == pytest.approx(right.mean())
+    table = succeed(*arguments).stdout
+    assert f"{printed['results']['learnt']['mAP']:.4f}" in table
+
+
+def test_evaluate_queries_against_items(tmp_path, data, items_file, model_file):
+    items, labels = data
+    write_items(tmp_path / "queries.npy", items[:10] + 0.1)
+    np.save(tmp_path / "labels.npy", labels[:10])
+    options = ["--queries", tmp_path / "queries.npy", "--query-labels", tmp_path / "labels.npy"]
+    options += ["--baseline", "none"]
+    printed = json.loads(succeed("evaluate", model_file, items_file, *options, "--json").stdout)
+    report = ranking_report(
+        simstream.load(model_file), items[:10] + 0.1, labels[:10], items, labels
+    )
+    assert list(printed["results"]) == ["learnt"]
+    assert printed["results"]["learnt"]["mAP"] == pytest.approx(report["mAP"], abs=1e-12)
+    assert "--query-labels" in fail(2, "evaluate", model_file, items_file, *options[:2])
+
+
+def test_evaluate_draws(tmp_path, items_file, model_file):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "report.png"
+    succeed("evaluate", model_file, items_file, "--plot", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "extension" in fail(1, "evaluate", model_file, items_file, "--plot", "x.exe")
+
+
+# -- query --------------------------------------------------------------------------------------
+
+
+def test_query_is_search(tmp_path, data, model_file):
+    items, labels = data
+    names = [f"item {row}" for row in range(N_ITEMS)]
+    write_items(tmp_path / "named.jsonl", items, labels, names)
+    scores = simstream.load(model_file).score_items(items, items)
+    arguments = ["query", model_file, tmp_path / "named.jsonl", "-k", 4]
+    answers = json.loads(succeed(*arguments, "--row", 5, "--row", 9, "--json").stdout)
+    assert [answer["query"] for answer in answers] == ["item 5", "item 9"]
+    for row, answer in zip((5, 9), answers, strict=True):
+        others = [other for other in np.argsort(-scores[row]).tolist() if other != row][:4]
+        assert [found["row"] for found in answer["neighbours"]] == others
+        assert [found["id"] for found in answer["neighbours"]] == [names[other] for other in others]
+        np.testing.assert_allclose(
+            [found["score"] for found in answer["neighbours"]], scores[row, others]
+        )
+    rows = list(csv.DictReader(io.StringIO(succeed(*arguments, "--row", 5, "--csv").stdout)))
+    assert [row["item"] for row in rows] == [found["id"] for found in answers[0]["neighbours"]]
+    assert [int(row["rank"]) for row in rows] == [1, 2, 3, 4]
+    assert "item 5" in succeed(*arguments, "--row", 5).stdout
+
+
+def test_query_with_queries_of_their_own(tmp_path, data, items_file, model_file):
+    items, _ = data
+    write_items(tmp_path / "queries.npy", items[:3])
+    arguments = ["query", model_file, items_file, "--queries", tmp_path / "queries.npy"]
+    answers = json.loads(succeed(*arguments, "-k", 1000, "--json").stdout)
+    assert [answer["query"] for answer in answers] == [0, 1, 2]
+    assert all(len(answer["neighbours"]) == N_ITEMS for answer in answers)
+    one = json.loads(succeed(*arguments, "--row", 1, "--json").stdout)
+    for found, expected in zip(one[0]["neighbours"], answers[1]["neighbours"][:10], strict=True):
+        assert found["row"] == expected["row"]
+        assert found["score"] == pytest.approx(expected["score"])
+
+
+# -- convert ------------------------------------------------------------------------------------
+
+
+def test_convert_items(tmp_path, data, items_file):
+    items, labels = data
+    chain = ["a.csv", "b.jsonl.gz", "c.svm", "d.npz"]
+    previous = items_file
+    for name in chain:
+        assert f"{N_ITEMS} " in succeed("convert", previous, tmp_path / name).stdout
+        previous = tmp_path / name
+    found = read_items(previous)
+    np.testing.assert_array_equal(found.items.toarray(), items)  # LIBSVM made them sparse
+    np.testing.assert_array_equal(found.labels, labels)
+    succeed("convert", tmp_path / "c.svm", tmp_path / "dense.csv")
+    np.testing.assert_array_equal(read_items(tmp_path / "dense.csv").items, items)
+
+
+def test_convert_triplets(tmp_path, triplets, triplets_file):
+    previous = triplets_file
+    for name in ("a.jsonl", "b.npy", "c.npz", "d.csv.gz"):
+        facts = json.loads(succeed("convert", previous, tmp_path / name, "--json").stdout)
+        assert facts["kind"] == "triplets"
+        assert facts["n_triplets"] == len(triplets)
+        previous = tmp_path / name
+    found = np.concatenate([batch.triplets for batch in read_triplets(previous)])
+    np.testing.assert_array_equal(found, triplets)
+    (tmp_path / "salmon.csv").write_text("head,winner,loser,when\n0,1,2,5\n0,1,1,6\n")
+    fail(1, "convert", tmp_path / "salmon.csv", tmp_path / "out.csv")
+    text = succeed(
+        "convert", tmp_path / "salmon.csv", tmp_path / "out.csv", "--on-error", "skip"
+    ).stdout
+    assert "1 bad record" in text
+    # Three integers look like a triplet, but may be meant as an item.
+    np.save(tmp_path / "ambiguous.npy", np.arange(12).reshape(4, 3))
+    command = ["convert", tmp_path / "ambiguous.npy", tmp_path / "out.npz", "--json"]
+    assert json.loads(succeed(*command).stdout)["kind"] == "triplets"
+    assert json.loads(succeed(*command, "--kind", "items").stdout)["n_features"] == 3
+
+
+def test_convert_a_model_to_its_matrix(tmp_path, model_file):
+    matrix = simstream.load(model_file).get_bilinear_matrix()
+    assert "6 x 6" in succeed("convert", model_file, tmp_path / "m.npy").stdout
+    succeed("convert", model_file, tmp_path / "m.npz")
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), matrix)
+    loaded = sp.load_npz(tmp_path / "m.npz")
+    assert loaded.format == "csr"
+    np.testing.assert_array_equal(loaded.toarray(), matrix)
+
+
+def test_logging_is_left_alone_elsewhere(items_file, tmp_path):
+    succeed("train", items_file, "-n", 10, "-o", tmp_path / "model.safetensors")
+    assert logging.getLogger().handlers == [] or all(
+        "simstream" not in type(handler).__module__ for handler in logging.getLogger().handlers
+    )
