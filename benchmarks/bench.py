@@ -44,7 +44,9 @@ def text(name):
     if folder and (Path(folder) / f"{name}.svm.gz").exists():
         from simstream.formats import read_items
 
-        data = read_items(Path(folder) / f"{name}.svm.gz", dtype="float32", n_features=SHAPES[name][1])
+        data = read_items(
+            Path(folder) / f"{name}.svm.gz", dtype="float32", n_features=SHAPES[name][1]
+        )
         n = SHAPES[name][0]
         return data.items[:n], data.labels[:n], name
     return *zipf_text(*SHAPES[name]), f"synthetic text of the shape of {name}"
@@ -74,7 +76,9 @@ def learn_text(name, make, reference, rounds, eager_steps):
     X, y, source = text(name)
     T = TripletSampler(y, 0).draw(rounds)
     model = make(preprocessor=X)
-    make(preprocessor=X[:50, :200]).fit(T[:1] % [[50, 50, 49]] * [[1, 0, 1]] + [[0, 49, 0]])  # compile
+    make(preprocessor=X[:50, :200]).fit(
+        T[:1] % [[50, 50, 49]] * [[1, 0, 1]] + [[0, 49, 0]]
+    )  # compile
     start = time.perf_counter()
     model.fit(T)
     seconds = time.perf_counter() - start
@@ -88,7 +92,10 @@ def learn_text(name, make, reference, rounds, eager_steps):
     }
     if reference is not None:
         stream = [
-            (np.asarray(X[a].todense(), float).ravel(), np.asarray((X[p] - X[n]).todense(), float).ravel())
+            (
+                np.asarray(X[a].todense(), float).ravel(),
+                np.asarray((X[p] - X[n]).todense(), float).ravel(),
+            )
             for a, p, n in T[:eager_steps]
         ]
         start = time.perf_counter()
@@ -100,21 +107,25 @@ def learn_text(name, make, reference, rounds, eager_steps):
 
 def case_bbc_sors2():
     import reference as ref
-
     from simstream import SORS
 
     options = {"lam": 1e-6, "eta": 0.1, "off_diagonal": True}
-    return learn_text("bbc", lambda **k: SORS(**options, **k), lambda M, s: ref.sors(M, s, **options), 10**5, 3)
+    return learn_text(
+        "bbc", lambda **k: SORS(**options, **k), lambda M, s: ref.sors(M, s, **options), 10**5, 3
+    )
 
 
 def case_bbc_adasors2():
     import reference as ref
-
     from simstream import AdaSORS
 
     options = {"lam": 1e-6, "eta": 0.1, "delta": 0.1, "off_diagonal": True}
     return learn_text(
-        "bbc", lambda **k: AdaSORS(**options, **k), lambda M, s: ref.adasors(M, s, **options), 10**5, 3
+        "bbc",
+        lambda **k: AdaSORS(**options, **k),
+        lambda M, s: ref.adasors(M, s, **options),
+        10**5,
+        3,
     )
 
 
@@ -128,7 +139,9 @@ def case_sector_sors1():
 def case_sector_adasors1():
     from simstream import AdaSORS
 
-    out = learn_text("sector", lambda **k: AdaSORS(lam=1e-6, eta=0.1, delta=0.1, **k), None, 10**5, 0)
+    out = learn_text(
+        "sector", lambda **k: AdaSORS(lam=1e-6, eta=0.1, delta=0.1, **k), None, 10**5, 0
+    )
     return {**out, "published_seconds": 632_147, "ratio": 632_147 / out["seconds"]}
 
 
@@ -212,11 +225,15 @@ def case_start():
 
     def run(code, cache):
         env = {**os.environ, "NUMBA_CACHE_DIR": cache}
-        result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+        result = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+        )
         return float(result.stdout)
 
     with tempfile.TemporaryDirectory() as cache:
-        code = "import time; s = time.perf_counter(); import simstream; print(time.perf_counter() - s)"
+        code = (
+            "import time; s = time.perf_counter(); import simstream; print(time.perf_counter() - s)"
+        )
         run(code, cache)
         out["import"] = min(run(code, cache) for _ in range(3))
         code = code.replace("import simstream;", "from simstream import OASIS;")
@@ -224,7 +241,11 @@ def case_start():
     for label, values in {
         "dense blocked": {"d": 200, "sparse": "", "model": "OASIS"},
         "dense one at a time": {"d": 50, "sparse": "", "model": "SORS"},
-        "sparse": {"d": 200, "sparse": "import scipy.sparse; X = scipy.sparse.csr_matrix(X)", "model": "SORS"},
+        "sparse": {
+            "d": 200,
+            "sparse": "import scipy.sparse; X = scipy.sparse.csr_matrix(X)",
+            "model": "SORS",
+        },
     }.items():
         code = FIRST_FIT.format(**values)
         with tempfile.TemporaryDirectory() as cache:
@@ -235,7 +256,9 @@ def case_start():
     return out
 
 
-CASES = {name[5:]: function for name, function in list(globals().items()) if name.startswith("case_")}
+CASES = {
+    name[5:]: function for name, function in list(globals().items()) if name.startswith("case_")
+}
 
 
 def rows(results):
@@ -250,7 +273,10 @@ def rows(results):
                 ">= 3,000x",
                 x["ratio"] >= 3000,
             )
-    for name, label, memory in (("sector_sors1", "SORS-I", 5), ("sector_adasors1", "AdaSORS-I", 12)):
+    for name, label, memory in (
+        ("sector_sors1", "SORS-I", 5),
+        ("sector_adasors1", "AdaSORS-I", 12),
+    ):
         if name in r:
             x = r[name]
             yield (
@@ -284,7 +310,12 @@ def rows(results):
             "<= 1.5 s",
             x["import_learner"] <= 1.5,
         )
-        yield ("first fit, cold compile cache (slowest kind)", f"{x['cold']:.1f} s", "<= 10 s", x["cold"] <= 10)
+        yield (
+            "first fit, cold compile cache (slowest kind)",
+            f"{x['cold']:.1f} s",
+            "<= 10 s",
+            x["cold"] <= 10,
+        )
         yield ("first fit, warm compile cache", f"{x['warm']:.2f} s", "<= 1 s", x["warm"] <= 1)
 
 
@@ -292,7 +323,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=[], help="default: all")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
-    parser.add_argument("--in-process", action="store_true", help="run one case here and print JSON")
+    parser.add_argument(
+        "--in-process", action="store_true", help="run one case here and print JSON"
+    )
     options = parser.parse_args()
     if options.in_process:
         print(json.dumps(CASES[options.cases[0]](), default=float))

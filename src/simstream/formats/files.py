@@ -7,7 +7,6 @@ import gzip
 import io
 import os
 import secrets
-import shutil
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
@@ -178,6 +177,7 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
             raise IsADirectoryError(None, "a folder of that name")
         # Made here, and not by tempfile, so that the permissions follow the umask.
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        mode = (target if target.exists() else temporary).stat().st_mode
     except OSError as error:
         raise format_error(
             path,
@@ -187,8 +187,9 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         ) from None
     try:
         yield temporary
-        if target.exists():
-            shutil.copymode(target, temporary)
+        os.chmod(
+            temporary, stat.S_IMODE(mode)
+        )  # a writer may have made the file anew, for itself only
         _force_to_disk(temporary)
         os.replace(temporary, target)
     except BaseException:

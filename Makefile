@@ -1,0 +1,61 @@
+# Everything a newcomer needs: `make demo`, `make test`. The rest is for developers.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+OLDEST := .venv-oldest
+NEWEST := .venv-newest
+
+.PHONY: demo test lint types check check-full bench clean build wheel-test oldest newest nojit
+
+demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
+	$(BIN)/simstream demo --output-dir demo-output
+
+test: $(INSTALLED) ## the tests, on all cores
+	$(BIN)/python -m pytest -q -n auto -m "not slow"
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+check: lint types test ## what CI runs
+
+check-full: check nojit wheel-test oldest newest ## the long checks too
+	$(BIN)/python -m pytest -q -m slow
+
+nojit: $(INSTALLED) ## kernels as plain Python: every line, every branch, no compiler
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto -p no:doctest \
+	  tests/test_against_reference.py tests/test_stores.py -m "not slow" -k "not float32_threshold"
+
+wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the README's tour
+	rm -rf dist .venv-wheel && $(BIN)/python -m build -q --wheel
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install -q -c constraints.txt dist/*.whl
+	.venv-wheel/bin/python tests/readme_tour.py
+
+oldest: ## the oldest dependencies pyproject allows
+	test -x $(OLDEST)/bin/pytest || ($(PYTHON) -m venv $(OLDEST) && \
+	  $(OLDEST)/bin/python -m pip install -q -c constraints-oldest.txt -e ".[plot]" pytest pytest-xdist hypothesis)
+	$(OLDEST)/bin/python -m pytest -q -n auto -m "not slow" tests
+
+newest: ## the newest releases of everything
+	test -x $(NEWEST)/bin/pytest || $(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install -q -U -e ".[dev]"
+	$(NEWEST)/bin/python -m pytest -q -n auto -m "not slow" tests
+
+bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
+	$(BIN)/python benchmarks/bench.py --write
+
+build: $(INSTALLED)
+	$(BIN)/python -m build -q
+
+clean:
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) .venv-wheel dist demo-output .pytest_cache .mypy_cache .ruff_cache
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@

@@ -1,0 +1,54 @@
+"""Run the README's tour: its Python blocks in order, in one session, then its `simstream` commands.
+
+Needs nothing but simstream itself, so that a freshly installed wheel can be tried with it:
+``python tests/readme_tour.py``.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def blocks(language):
+    """Code of all fenced blocks of a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def run_python():
+    session = {}
+    for code in blocks("python"):
+        exec(compile(code, str(README), "exec"), session)
+
+
+def commands():
+    """Single commands of the shell blocks that start with `simstream`; pipelines are left out."""
+    lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.startswith("simstream ") and "|" not in line]
+
+
+def run_commands():
+    for line in commands():
+        arguments = shlex.split(line, comments=True)[1:]
+        program = [sys.executable, "-c", "from simstream.cli import main; main()"]
+        subprocess.run([*program, *arguments], check=True)
+
+
+def run():
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            run_python()
+            run_commands()
+        finally:
+            os.chdir(here)
+
+
+if __name__ == "__main__":
+    run()
