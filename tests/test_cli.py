@@ -410,6 +410,16 @@ def test_stoppable_input_passes_on_whole_lines_only():
     os.close(reader)
 
 
+def test_stoppable_input_drops_a_line_cut_short_by_the_request_to_stop():
+    reader, writer = os.pipe()
+    answers = iter([False, True, True])  # asked to stop between the wait and the end of the pipe
+    stream = StoppableInput(reader, "pipe", lambda: next(answers))
+    stream._pieces.append(b"6,9,1")
+    os.close(writer)
+    assert stream.read1() == b""
+    os.close(reader)
+
+
 # -- train: interruption and checkpoints ----------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 import simstream
 from cases import items, triplets
-from simstream import OASIS, SORS, AdaSORS, FromLabels, ModelFileError
+from simstream import OASIS, SORS, AdaSORS, FromLabels, ModelFileError, persistence
 from test_contract import same_model
 
 X, T = items(), triplets()
@@ -58,7 +58,9 @@ def rewritten(path, change):
         header = json.loads(file.metadata()["simstream"])
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     change(header, arrays)
-    save_file(arrays, path, {"simstream": json.dumps(header)})
+    text = json.dumps(header)
+    checksum = persistence._checksum(text, arrays)
+    save_file(arrays, path, {"simstream": text, "simstream_crc32": checksum})
     return path
 
 
@@ -135,3 +137,44 @@ def test_header_tells_what_the_file_is(saved):
     assert header["model"]["class"] == "OASIS"
     assert header["model"]["params"]["C"] == 0.1
     assert header["simstream_version"] == simstream.__version__
+
+
+def test_a_flipped_bit_is_noticed(saved):
+    content = bytearray(saved.read_bytes())
+    content[-5] ^= 1
+    saved.write_bytes(content)
+    with pytest.raises(ModelFileError, match="checksum"):
+        simstream.load(saved)
+
+
+def _set(name, value):
+    return lambda h, a: a.update({f"state.{name}": value(a[f"state.{name}"])})
+
+
+@pytest.mark.parametrize(
+    ("sparse", "change"),
+    [
+        (False, _set("u", lambda u: u[:-1])),
+        (False, _set("u", lambda u: u.astype(np.int64))),
+        (False, _set("aux", lambda u: u[:-1])),
+        (False, _set("clock", lambda c: c[:-1])),
+        (True, _set("indices", lambda i: i + 100)),
+        (True, _set("indices", lambda i: -1 - i)),
+        (True, _set("indices", lambda i: i.astype(np.int64))),
+        (True, _set("indptr", lambda p: p[::-1].copy())),
+        (True, _set("indptr", lambda p: p[:-1])),
+        (True, _set("indptr", lambda p: p * 2)),
+        (True, _set("numbers", lambda n: n[:, :0])),
+        (True, _set("shape", lambda n: -n)),
+        (True, _set("row_rank", lambda r: r * 0)),
+        (True, _set("column_rank", lambda r: r[:-1])),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_before_compiled_code_sees_them(
+    sparse, change, tmp_path
+):
+    items_ = sp.csr_matrix(X) if sparse else X
+    path = tmp_path / "m"
+    OASIS(preprocessor=items_, head_bytes=8 * 5 * 5).fit(T).save(path)
+    with pytest.raises(ModelFileError, match="damaged"):
+        simstream.load(rewritten(path, change))

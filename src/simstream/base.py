@@ -358,6 +358,8 @@ class TripletLearner(Savable, BaseEstimator):
 def _one_row(vector: Any) -> Any:
     """A vector as a matrix of one row."""
     if sp.issparse(vector):
+        if vector.ndim == 1:  # a row of a csr_array
+            vector = vector.reshape(1, -1).tocsr()
         if vector.ndim != 2 or vector.shape[0] != 1:
             raise ValueError(f"vector: expected a CSR matrix of one row, got shape {vector.shape}")
         return vector

@@ -149,11 +149,13 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         """Mean average precision when each item ranks all the others."""
         from .metrics import mean_average_precision
 
-        return mean_average_precision(self.learner_, self._checked(X), y)
+        X = self._checked(X)
+        return mean_average_precision(self.learner_, X, y)
 
     def search(self, X: Any, k: int = 10) -> SearchResult:
         """Training items most similar to each row of X (see `OASIS.search`)."""
-        return self.learner_.search(self._checked(X), self._references, k)
+        X = self._checked(X)
+        return self.learner_.search(X, self._references, k)
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         check_is_fitted(self, "learner_")

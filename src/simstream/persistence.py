@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from .formats import atomic_write
 FORMAT_VERSION = 1
 
 _HEADER_KEY = "simstream"
+_CHECKSUM_KEY = "simstream_crc32"
 
 
 class ModelFileError(ValueError):
@@ -48,8 +50,10 @@ class Savable:
             "extra": extra or {},
         }
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        text = json.dumps(header)
+        metadata = {_HEADER_KEY: text, _CHECKSUM_KEY: _checksum(text, contiguous)}
         with atomic_write(path) as temporary:
-            save_file(contiguous, temporary, {_HEADER_KEY: json.dumps(header)})
+            save_file(contiguous, temporary, metadata)
 
 
 def load(path: str | Path, *, preprocessor: Any = None) -> Any:
@@ -111,13 +115,26 @@ def _read(
                     f"{path}: expected file format version {FORMAT_VERSION} or older, got {version} "
                     f"(written by simstream {header.get('simstream_version')}); upgrade simstream"
                 )
-            names = file.keys() if with_arrays else ()
-            return header, {name: np.array(file.get_tensor(name)) for name in names}
+            if not with_arrays:
+                return header, {}
+            arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+            if _checksum(text, arrays) != file.metadata().get(_CHECKSUM_KEY):
+                raise ModelFileError(f"{path}: damaged model file (its checksum does not fit)")
+            return header, arrays
     except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ModelFileError(
             f"{path}: expected a simstream model (safetensors), got a truncated or foreign file "
             f"({error})"
         ) from None
+
+
+def _checksum(header: str, arrays: dict[str, np.ndarray]) -> str:
+    value = zlib.crc32(header.encode())
+    for name in sorted(arrays):
+        value = zlib.crc32(
+            arrays[name].reshape(-1).view(np.uint8), zlib.crc32(name.encode(), value)
+        )
+    return f"{value:08x}"
 
 
 def _to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -47,6 +47,8 @@ def exit_code_help() -> str:
 
 def exit_code_of(error: BaseException) -> ExitCode:
     """The exit code that an error of the library leads to."""
+    if isinstance(error, KeyboardInterrupt):  # perhaps in the middle of an import: import nothing
+        return ExitCode.INTERRUPTED
     from .. import DivergedError, ModelFileError
 
     # The first match wins: ModelFileError is a ValueError too.
@@ -54,7 +56,6 @@ def exit_code_of(error: BaseException) -> ExitCode:
         (ModelFileError, ExitCode.MODEL),
         (DivergedError, ExitCode.DIVERGED),
         ((ValueError, TypeError, OSError, MemoryError), ExitCode.DATA),
-        (KeyboardInterrupt, ExitCode.INTERRUPTED),
     )
     return next((code for kind, code in table if isinstance(error, kind)), ExitCode.BUG)
 
@@ -84,7 +85,7 @@ def _one_line(error: BaseException, code: ExitCode) -> str:
     text = " ".join(str(error).split())
     match code:
         case ExitCode.INTERRUPTED:
-            return "interrupted; nothing was saved"
+            return "interrupted; what was learnt since the last checkpoint is lost"
         case ExitCode.BUG:
             return (
                 f"bug: {type(error).__name__}: {text} (please report it with the output of --debug)"

@@ -17,7 +17,7 @@ _LARGEST_PIECE = 1_000_000
 #: Reading the matrix to count its zeros may take this share of the time, at most this often, and not
 #: from a matrix that would take gigabytes to read.
 _SHARE_OF_READING = 0.05
-_SECONDS_BETWEEN_READINGS = 2.0
+_SECONDS_BETWEEN_READINGS = 1.0
 _LARGEST_READING = 250_000_000
 
 
@@ -39,20 +39,18 @@ class Outcome(NamedTuple):
     """What a run has done."""
 
     n_learnt: int
+    #: Time spent learning, waiting for input not counted.
     seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Triplets per second of learning."""
-        return self.n_learnt / self.seconds if self.seconds else 0.0
+    #: Triplets per second, without the first piece where there are more: it may have been compiling.
+    rate: float
 
 
 class Pace:
     """How many triplets make a piece of about `_SECONDS_PER_PIECE`, and how fast learning is."""
 
     def __init__(self) -> None:
-        self.n_learnt = 0
-        self.seconds = 0.0
+        # Triplets and seconds: of the first piece, and of all others.
+        self._pieces = [(0, 0.0), (0, 0.0)]
         self._target = _FIRST_PIECE
 
     def wish(self) -> int:
@@ -60,16 +58,19 @@ class Pace:
         return self._target
 
     def note(self, n: int, seconds: float) -> None:
-        """Take notice of a piece that was learnt. The first one may have been compiling."""
-        self.n_learnt += n
-        self.seconds += seconds
+        """Take notice of a piece that was learnt."""
+        which = 0 if self._pieces[0] == (0, 0.0) else 1
+        before = self._pieces[which]
+        self._pieces[which] = (before[0] + n, before[1] + seconds)
         fitting = int(_SECONDS_PER_PIECE * n / max(seconds, 1e-9))
         # Slowly up, since a short piece says little; down at once.
         self._target = max(1, min(fitting, 4 * self._target, _LARGEST_PIECE))
 
     def outcome(self) -> Outcome:
         """What was learnt so far."""
-        return Outcome(self.n_learnt, self.seconds)
+        first, others = self._pieces
+        n, seconds = others if others[0] else first
+        return Outcome(first[0] + others[0], first[1] + others[1], n / seconds if seconds else 0.0)
 
 
 class SparsityGauge:
@@ -78,12 +79,12 @@ class SparsityGauge:
     def __init__(self, shape: tuple[int, int]) -> None:
         self.value: float | None = None
         self._is_affordable = shape[0] * shape[1] <= _LARGEST_READING
-        self._next = 0.0
+        self._next = time.perf_counter() + _SECONDS_BETWEEN_READINGS
 
-    def read(self, model: Any) -> float | None:
+    def read(self, model: Any, at_once: bool = False) -> float | None:
         """The sparsity, or what it was a while ago."""
         now = time.perf_counter()
-        if self._is_affordable and now >= self._next:
+        if self._is_affordable and (at_once or now >= self._next):
             self.value = model.sparsity_
             cost = time.perf_counter() - now
             self._next = now + max(_SECONDS_BETWEEN_READINGS, cost / _SHARE_OF_READING)
@@ -123,6 +124,12 @@ def learn(
         left = checkpoint_every - n_unsaved if checkpoint_every else _LARGEST_PIECE
         return max(1, min(pace.wish(), left))
 
+    def snapshot(is_last: bool) -> Snapshot:
+        so_far = pace.outcome()
+        sparsity = gauge.read(model, at_once=is_last)
+        losses = model.average_loss_, model.mistake_rate_
+        return Snapshot(so_far.n_learnt, so_far.rate, *losses, sparsity, source.n_bad)
+
     try:
         for triplets in source.pieces(wish):
             started = time.perf_counter()
@@ -133,18 +140,11 @@ def learn(
                 save()
                 n_unsaved = 0
             if report is not None:
-                report(
-                    Snapshot(
-                        pace.n_learnt,
-                        pace.outcome().rate,
-                        model.average_loss_,
-                        model.mistake_rate_,
-                        gauge.read(model),
-                        source.n_bad,
-                    )
-                )
+                report(snapshot(is_last=False))
     except FormatError:
         if n_unsaved:
             save()
         raise
+    if report is not None and pace.outcome().n_learnt:
+        report(snapshot(is_last=True))
     return pace.outcome()

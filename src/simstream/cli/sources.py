@@ -7,6 +7,8 @@ places that do not depend on the speed of the machine or on where an earlier run
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -208,8 +210,22 @@ class RecordSource:
 
 
 def file_identity(path: Path) -> str:
-    """The name under which a file is known again in a later run."""
+    """The name under which a file that may still grow is known again in a later run: its place."""
     return str(path.resolve())
+
+
+def content_identity(path: Path) -> str:
+    """The name under which a finished file is known again, wherever it is: what is in it.
+
+    Size and both ends are enough to notice another file, and quick for large ones.
+    """
+    end = 2**20
+    with path.open("rb") as file:
+        checksum = zlib.crc32(file.read(end))
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - end))
+        checksum = zlib.crc32(file.read(end), checksum)
+    return f"{path.name} of {size} bytes, crc32 {checksum:08x}"
 
 
 def earlier_state(state: dict[str, Any] | None, identity: dict[str, Any]) -> dict[str, Any] | None:

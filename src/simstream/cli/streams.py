@@ -42,6 +42,8 @@ class StoppableInput:
             except BlockingIOError:
                 continue
             if not chunk:
+                if self._stop():  # Ctrl-C ends the writer as well, perhaps in the middle of a line
+                    break
                 return self._joined(b"")
             end = chunk.rfind(b"\n") + 1
             if not end:

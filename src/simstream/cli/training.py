@@ -20,7 +20,14 @@ from .interruption import Interruption
 from .learning import Outcome, learn
 from .output import as_count, logger
 from .progress import progress
-from .sources import LabelSource, RecordSource, Source, earlier_state, file_identity
+from .sources import (
+    LabelSource,
+    RecordSource,
+    Source,
+    content_identity,
+    earlier_state,
+    file_identity,
+)
 from .streams import StoppableInput
 from .summary import summarise
 
@@ -143,6 +150,14 @@ def _check_options(options: TrainOptions) -> None:
         raise click.UsageError("expected --labels or --label-column, got both")
     if from_labels and options.queries is not None:
         raise click.UsageError("--queries: anchors of another item space need --triplets")
+    for path in (options.items, options.labels_file, options.queries, options.triplets):
+        if path is not None and options.output.resolve() == path.resolve():
+            raise click.BadParameter(
+                f"{options.output}: expected a file of its own, got one of the inputs",
+                param_hint="--output",
+            )
+    if str(options.output) == STANDARD_INPUT:
+        raise click.BadParameter("expected a file name, got -", param_hint="--output")
     folder = options.output.resolve().parent
     # Found out now rather than after an hour of learning.
     if options.output.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -293,9 +308,9 @@ def _label_source(
         raise click.UsageError(
             f"{options.items} has no labels: expected --labels, --label-column or --triplets, got none"
         )
-    labels = None if options.labels_file is None else file_identity(options.labels_file)
+    labels = None if options.labels_file is None else content_identity(options.labels_file)
     identity = {
-        "items": file_identity(options.items),
+        "items": content_identity(options.items),
         "labels": labels,
         "label_column": options.label_column,
     }

@@ -23,6 +23,9 @@ class Engine:
     average_from: int | None = None
 
     def __init__(self, rule: Any, clock: np.ndarray) -> None:
+        from ..kernels.steps import CLOCK_SIZE
+
+        check_array("clock", clock, np.float64, (CLOCK_SIZE,))
         self.rule = rule
         self.clock = clock
 
@@ -89,8 +92,8 @@ class Engine:
                 self.clock[SHIFT] = 0.0
             elif status == entrywise.DIVERGED:
                 raise DivergedError(
-                    f"margin of round {int(self.clock[ROUNDS]) + 1} is not finite: expected bounded "
-                    "scores, got an overflow; use a smaller step or scale the items"
+                    f"margin of round {int(self.clock[ROUNDS]) + 1} is not finite or beyond all use: "
+                    "learning has diverged; use a smaller step or scale the items"
                 )
 
 
@@ -114,3 +117,21 @@ def anchors_and_differences(
     x = left.dense_rows(triplets[:, 0])
     z = right.dense_rows(triplets[:, 1]) - right.dense_rows(triplets[:, 2])
     return x, z
+
+
+def check_array(name: str, array: np.ndarray, dtype: Any, shape: tuple[int | None, ...]) -> None:
+    """Raise if a restored array does not fit: compiled code would read past its end."""
+    fits = array.ndim == len(shape) and all(
+        want is None or have == want for have, want in zip(array.shape, shape, strict=True)
+    )
+    if not fits or array.dtype != dtype:
+        raise ValueError(
+            f"{name}: expected {np.dtype(dtype)} of shape {shape}, got {array.dtype} {array.shape}"
+        )
+
+
+def check_floats(name: str, array: np.ndarray) -> np.dtype[Any]:
+    """Raise unless the array has one of the two precisions; return it."""
+    if array.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{name}: expected float32 or float64, got {array.dtype}")
+    return array.dtype

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from ..validation import Items
-from .base import ENTRIES_PER_CALL, Engine, anchors_and_differences, new_scratch
+from .base import (
+    ENTRIES_PER_CALL,
+    Engine,
+    anchors_and_differences,
+    check_array,
+    check_floats,
+    new_scratch,
+)
 
 
 class DenseEngine(Engine):
@@ -101,12 +108,18 @@ class DenseEngine(Engine):
         return {"clock": self.clock, **self.arrays._asdict()}
 
     @classmethod
-    def from_state(cls, rule: Any, arrays: dict[str, np.ndarray], **_: Any) -> DenseEngine:
-        self = cls.__new__(cls)
-        Engine.__init__(self, rule, arrays["clock"])
+    def from_state(
+        cls, rule: Any, arrays: dict[str, np.ndarray], *, has_aux: bool, has_acc: bool, **_: Any
+    ) -> DenseEngine:
         from ..kernels.entrywise import Dense
 
+        self = cls.__new__(cls)
+        Engine.__init__(self, rule, arrays["clock"])
         self.arrays = Dense(arrays["u"], arrays["aux"], arrays["acc"])
+        u = self.arrays.u
+        check_array("u", u, check_floats("u", u), (None, None))
+        for name, present in (("aux", has_aux), ("acc", has_acc)):
+            check_array(name, arrays[name], u.dtype, (len(u), u.shape[1] if present else 0))
         return self
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..validation import Items
-from .base import Engine, anchors_and_differences
+from .base import Engine, anchors_and_differences, check_array, check_floats
 
 
 class FactoredEngine(Engine):
@@ -61,8 +61,17 @@ class FactoredEngine(Engine):
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def from_state(cls, rule: Any, arrays: dict[str, np.ndarray], **_: Any) -> FactoredEngine:
+    def from_state(
+        cls, rule: Any, arrays: dict[str, np.ndarray], *, has_acc: bool, **_: Any
+    ) -> FactoredEngine:
         self = cls.__new__(cls)
-        self.rule = rule
-        self.__dict__.update(arrays)
+        Engine.__init__(self, rule, arrays["clock"])
+        self.u, self.acc = arrays["u"], arrays["acc"]
+        self.covariance_x, self.covariance_z = arrays["covariance_x"], arrays["covariance_z"]
+        dtype = check_floats("u", self.u)
+        check_array("u", self.u, dtype, (None, None))
+        rows, columns = self.u.shape
+        check_array("acc", self.acc, dtype, (rows, columns if has_acc else 0))
+        check_array("covariance_x", self.covariance_x, dtype, (rows, rows))
+        check_array("covariance_z", self.covariance_z, dtype, (columns, columns))
         return self

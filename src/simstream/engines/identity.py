@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .base import Engine
+from .base import Engine, check_array, check_floats
 
 
 class IdentityEngine(Engine):
@@ -54,7 +54,8 @@ class IdentityEngine(Engine):
 
     @classmethod
     def from_state(cls, rule: Any, arrays: dict[str, np.ndarray], **_: Any) -> IdentityEngine:
+        check_array("shape", arrays["shape"], np.int64, (3,))
         rows, columns, is_sparse = (int(n) for n in arrays["shape"])
-        self = cls((rows, columns), arrays["one"].dtype, bool(is_sparse))
-        self.clock = arrays["clock"]
+        self = cls((rows, columns), check_floats("one", arrays["one"]), bool(is_sparse))
+        Engine.__init__(self, rule, arrays["clock"])
         return self

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from ..stores import Entries, SparseStore
 from ..validation import Items
-from .base import ENTRIES_PER_CALL, Engine, new_scratch
+from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats, new_scratch
 
 
 class SparseEngine(Engine):
@@ -156,14 +156,31 @@ class SparseEngine(Engine):
         self.row_rank = arrays.get("row_rank")
         self.column_rank = arrays.get("column_rank")
         self.head_bytes = head_bytes
-        n_rows, n_columns = (int(n) for n in arrays["shape"])
-        self.store = SparseStore(
-            Entries((n_rows, n_columns), arrays["indptr"], arrays["indices"], arrays["numbers"]),
-            has_aux=has_aux,
-            has_acc=has_acc,
-            head_bytes=head_bytes,
-        )
+        entries = _checked_entries(arrays, 1 + has_aux + has_acc)
+        for name, n in zip(("row_rank", "column_rank"), entries.shape, strict=True):
+            if self.row_rank is not None:
+                check_array(name, arrays[name], np.int64, (n,))
+                if not np.array_equal(np.sort(arrays[name]), np.arange(n)):
+                    raise ValueError(f"{name}: expected a permutation of {n} features")
+        self.store = SparseStore(entries, has_aux=has_aux, has_acc=has_acc, head_bytes=head_bytes)
         return self
+
+
+def _checked_entries(arrays: dict[str, np.ndarray], width: int) -> Entries:
+    """Restored entries; compiled code trusts their indices, so they are looked at first."""
+    check_array("shape", arrays["shape"], np.int64, (2,))
+    n_rows, n_columns = (int(n) for n in arrays["shape"])
+    if n_rows < 1 or n_columns < 1:
+        raise ValueError(f"shape: expected positive numbers, got {(n_rows, n_columns)}")
+    indptr, indices, numbers = arrays["indptr"], arrays["indices"], arrays["numbers"]
+    check_array("indptr", indptr, np.int64, (n_rows + 1,))
+    check_array("indices", indices, np.int32, (None,))
+    check_array("numbers", numbers, check_floats("numbers", numbers), (len(indices), width))
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise ValueError("indptr: expected row pointers from 0 to the number of entries")
+    if len(indices) and not (indices.min() >= 0 and indices.max() < n_columns):
+        raise ValueError(f"indices: expected columns from 0 to {n_columns - 1}")
+    return Entries((n_rows, n_columns), indptr, indices, numbers)
 
 
 def _rank_by_count(counts: np.ndarray) -> np.ndarray:

@@ -175,6 +175,8 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     try:
         if target.is_dir():
             raise IsADirectoryError(None, "a folder of that name")
+        if target.exists() and not target.is_file():
+            raise OSError(None, "a device or pipe of that name")  # replacing it would destroy it
         # Made here, and not by tempfile, so that the permissions follow the umask.
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         mode = (target if target.exists() else temporary).stat().st_mode

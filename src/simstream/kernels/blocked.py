@@ -9,13 +9,11 @@ The functions that touch large arrays are collected in `Blas`; the recursions on
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from scipy.linalg import blas
 
 from .dispatch import driver
-from .steps import average_weight, count_round, current_eta, step_length
+from .steps import HOPELESS, average_weight, count_round, current_eta, step_length
 
 
 class Blas:
@@ -66,7 +64,7 @@ def _rank_one_recursion(step, margin, gram_x, gram_z, clock, coefficient, weight
     """Steps of one-at-a-time processing; returns how many triplets had finite margins."""
     n = len(margin)
     for t in range(n):
-        if not math.isfinite(margin[t]):
+        if not abs(margin[t]) < HOPELESS:
             return t
         squared_norm = float(gram_x[t, t]) * float(gram_z[t, t])
         c = 0.0

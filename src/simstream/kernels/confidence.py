@@ -6,14 +6,12 @@ the blocked form of `blocked` applies to all three matrices at once.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from .blocked import row_dots
 from .dispatch import driver, helper
-from .steps import average_weight, count_round, step_length
+from .steps import HOPELESS, average_weight, count_round, step_length
 
 
 @helper
@@ -63,7 +61,7 @@ def learn_factored_singly(step, m, acc, covariance_x, covariance_z, x, z, clock)
                 for j in range(len(lz)):
                     s += row[j] * z[t, j]
                 margin += float(x[t, i]) * float(s)
-        if not math.isfinite(margin):
+        if not abs(margin) < HOPELESS:
             return t
         qx = _product(covariance_x, x[t], lx)
         qz = _product(covariance_z, z[t], lz)
@@ -102,7 +100,7 @@ def _confidence_recursion(
     """
     n = len(margin)
     for t in range(n):
-        if not math.isfinite(margin[t]):
+        if not abs(margin[t]) < HOPELESS:
             return t
         qx, qz = gram_x[t, t], gram_z[t, t]
         violated = margin[t] < 1.0 and qx * qz > 0.0

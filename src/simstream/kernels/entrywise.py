@@ -8,7 +8,6 @@ says how far.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,15 @@ from .dispatch import by_component, driver, helper
 from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
 from .rows import read_anchor, read_difference
 from .rules import row_margin, row_update, row_variance
-from .steps import CONFIDENCE, SHIFT, average_weight, count_round, current_eta, step_length
+from .steps import (
+    CONFIDENCE,
+    HOPELESS,
+    SHIFT,
+    average_weight,
+    count_round,
+    current_eta,
+    step_length,
+)
 
 # What the driver found when it returned.
 DONE, NEEDS_SPACE, NEEDS_REBASE, DIVERGED = 0, 1, 2, 3
@@ -76,7 +83,7 @@ def learn_one_at_a_time(rule, store, step, left, right, triplets, begin, scratch
         nx = read_anchor(left, triplets[t, 0], scratch)
         nz = read_difference(right, triplets[t, 1], triplets[t, 2], scratch)
         margin, variance, slots = _margin(store, rule, scratch, nx, nz, shift)
-        if not math.isfinite(margin):
+        if not abs(margin) < HOPELESS:
             return DIVERGED, t
         eta = current_eta(step, clock)
         squared_norm = _squared_norm(scratch.x, nx) * _squared_norm(scratch.z, nz)

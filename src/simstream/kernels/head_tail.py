@@ -344,9 +344,11 @@ def fill_entries(store, indptr, indices, numbers):
                 _copy(numbers, k, head[i], c)
             else:
                 t, label = (i, c) if i >= head.shape[0] else (store.n_rows + c, np.int32(i))
-                slot = -1 - _slot(key, start[t], room[t], label)
-                store.used[t] += 1
-                key[slot] = label
+                slot = _slot(key, start[t], room[t], label)
+                if slot < 0:
+                    slot = -1 - slot
+                    store.used[t] += 1
+                    key[slot] = label
                 _copy(numbers, k, store.tail, slot)
 
 

@@ -10,6 +10,9 @@ from .dispatch import helper
 # Step rules.
 CONSTANT, PA, PA_I, PA_II, CONFIDENCE = 0, 1, 2, 3, 4
 
+# A margin as large as this (or NaN) means that learning has diverged, before numbers overflow.
+HOPELESS = 1e30
+
 # Fields of the clock: everything the stream has counted so far, exact in float64.
 ROUNDS, UPDATES, SKIPPED, MISTAKES, LOSS, SHIFT = 0, 1, 2, 3, 4, 5
 CLOCK_SIZE = 6
