@@ -1,6 +1,10 @@
 """What every learner promises, whatever its mathematics."""
 
+import contextlib
 import pickle
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -243,3 +247,76 @@ def test_equal_rows_are_skipped_and_counted(case, layout):
     assert model.n_skipped_ == before + 3
     assert model.n_updates_ == updates
     assert model.n_rounds_ == 23
+
+
+def test_fit_forgets_the_precision_of_the_last_fit():
+    T = triplets(n=20)
+    model = simstream.OASIS(preprocessor=items(dtype=np.float32)).fit(T)
+    assert model.get_bilinear_matrix().dtype == np.float32
+    assert model.set_params(preprocessor=items()).fit(T).get_bilinear_matrix().dtype == np.float64
+    assert model.set_params(dtype="float32").fit(T).get_bilinear_matrix().dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("case", "changes"),
+    [
+        (CASES[0], {"average_from": 5, "C": 9.0}),
+        (next(c for c in CASES if c.name == "adasors1"), {"delta": 7.0, "lam": 0.5}),
+        (next(c for c in CASES if c.name == "aroma"), {"covariance": "factored", "r": 77.0}),
+    ],
+    ids=lambda v: getattr(v, "name", None),
+)
+@every_layout
+def test_parameters_set_after_learning_change_neither_what_is_read_nor_saved(
+    case, changes, layout, tmp_path
+):
+    T = triplets()
+    model = make(case, layout).fit(T)
+    before = dense(model.get_bilinear_matrix())
+    model.set_params(**changes)
+    model._read_cache = None
+    np.testing.assert_array_equal(dense(model.get_bilinear_matrix()), before)
+    model.save(tmp_path / "m")
+    again = simstream.load(tmp_path / "m")
+    np.testing.assert_array_equal(dense(again.get_bilinear_matrix()), before)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+@every_learner
+def test_metric_is_the_similarity_of_two_vectors(case, convert):
+    T = triplets(n=50)
+    model = make(case, "dense").fit(T)
+    X = convert(items())
+    expected = model.pair_score([[3, 5]])[0]
+    assert model.get_metric()(X[3], X[5]) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["oasis-pa1", "aroma-factored", "sors2"])
+@pytest.mark.parametrize("layout", ["dense", "hashed"])
+def test_an_interrupted_fit_is_a_shorter_fit(name, layout):
+    """Ctrl-C at any moment: what was learnt is exactly the first n_rounds_ triplets."""
+    case = next(c for c in CASES if c.name == name)
+    T = np.tile(triplets(), (400, 1))
+    options = {"average_from": 3} if case.averages else {}
+    if layout == "dense":
+        options["block_size"] = 16
+    make(case, layout, **options).fit(T[:40])
+    for delay in (0.02, 0.05, 0.11):
+        model = make(case, layout, **options)
+        timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+        with contextlib.suppress(KeyboardInterrupt):
+            timer.start()
+            model.fit(T)
+            timer.join()
+            time.sleep(0.1)  # the signal comes for certain before the block ends
+        n = model.n_rounds_
+        expected = make(case, layout, **options).fit(T[:n])
+        same_model(model, expected)
+
+
+def test_euclidean_is_exact_far_from_the_origin():
+    X = (items(density=1.0) + 1000).astype(np.float32)
+    model = simstream.Euclidean(preprocessor=X).fit(triplets(n=5))
+    exact = -((X[:, None].astype(float) - X[None].astype(float)) ** 2).sum(axis=2)
+    np.testing.assert_allclose(model.score_items(X, X), exact, rtol=1e-6, atol=1e-6)
+    assert (model.score_items(X, X).argmax(axis=1) == np.arange(40)).all()

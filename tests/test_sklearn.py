@@ -92,3 +92,10 @@ def test_metrics_take_the_learner_directly(wine):
     X, y = wine
     model = FromLabels(OASIS(), n_tuples=300, random_state=0).fit(X, y)
     assert metrics.mean_average_precision(model.learner_, X, y) == model.score(X, y)
+
+
+def test_classes_named_in_the_first_call_are_kept(wine):
+    X, y = wine
+    model = FromLabels(OASIS(), n_tuples=50, random_state=0)
+    model.partial_fit(X[::2], y[::2], classes=[0, 1, 2, 9])
+    np.testing.assert_array_equal(model.partial_fit(X, y).classes_, [0, 1, 2, 9])

@@ -52,7 +52,7 @@ class TripletLearner(Savable, BaseEstimator):
         self
         """
         self._check_parameters()
-        left, right, index = self._read_tuples(triplets, 3)
+        left, right, index = self._read_tuples(triplets, 3, self.dtype)
         engine = self._new_engine(left, right)
         self._forget(engine)
         return self._learn(left, right, index)
@@ -60,7 +60,7 @@ class TripletLearner(Savable, BaseEstimator):
     def partial_fit(self, triplets: Any, y: Any = None) -> Any:
         """Go on learning from these triplets, in order. Same input as `fit`."""
         self._check_parameters()
-        left, right, index = self._read_tuples(triplets, 3)
+        left, right, index = self._read_tuples(triplets, 3, self._target_dtype())
         return self._learn(left, right, index)
 
     def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
@@ -74,7 +74,7 @@ class TripletLearner(Savable, BaseEstimator):
                 "negative: expected as many features as the positive "
                 f"({pair[0].shape[1]}), got {pair[1].shape[1]}"
             )
-        stacked = sp.vstack(pair, "csr") if sp.issparse(pair[0]) else np.concatenate(pair)
+        stacked = sp.vstack(pair, "csr") if any(map(sp.issparse, pair)) else np.concatenate(pair)
         right = check_items(stacked, "positive and negative", dtype=dtype or left.dtype)
         return self._learn(left, right, np.array([[0, 0, 1]]))
 
@@ -116,11 +116,15 @@ class TripletLearner(Savable, BaseEstimator):
     # -- reading input ------------------------------------------------------------------------
 
     def _target_dtype(self) -> Any:
+        """Precision that items must have: that of the model, or what the parameter says."""
         return self._engine.dtype if self._engine is not None else self.dtype
 
-    def _preprocessed(self) -> tuple[Items, Items]:
-        """The items behind row numbers: (left, right), the same object in one item space."""
-        source, dtype = self.preprocessor, self._target_dtype()
+    def _preprocessed(self, dtype: Any) -> tuple[Items, Items]:
+        """The items behind row numbers: (left, right), the same object in one item space.
+
+        They are checked once for each object given as `preprocessor`: do not change it in place.
+        """
+        source = self.preprocessor
         if source is None:
             raise ValueError(
                 "preprocessor: expected items (an array, a CSR matrix, or a pair of them) to look up "
@@ -140,7 +144,7 @@ class TripletLearner(Savable, BaseEstimator):
             cached = self._items_cache = (source, dtype, left, right)
         return cached[2], cached[3]
 
-    def _read_tuples(self, tuples: Any, size: int) -> tuple[Items, Items, np.ndarray]:
+    def _read_tuples(self, tuples: Any, size: int, dtype: Any) -> tuple[Items, Items, np.ndarray]:
         """Items and checked row numbers of tuples given as row numbers or as vectors."""
         what = "triplets" if size == 3 else "pairs"
         if sp.issparse(tuples):
@@ -154,9 +158,9 @@ class TripletLearner(Savable, BaseEstimator):
             if len(array) == 0:
                 raise ValueError(f"{what}: expected at least one, got none")
             flat = array.reshape(-1, array.shape[2])
-            items = check_items(flat, what, dtype=self._target_dtype())
+            items = check_items(flat, what, dtype=dtype)
             return items, items, np.arange(len(flat)).reshape(-1, size)
-        left, right = self._preprocessed()
+        left, right = self._preprocessed(dtype)
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
         roles = _ROLES if size == 3 else ("first item", "second item")
         return left, right, check_index_tuples(array, sizes, roles)
@@ -242,8 +246,7 @@ class TripletLearner(Savable, BaseEstimator):
         -------
         array of shape (n,)
         """
-        self._fitted()
-        left, right, index = self._read_tuples(pairs, 2)
+        left, right, index = self._read_tuples(pairs, 2, self._fitted().dtype)
         self._check_features(left, right)
         return np.concatenate(
             [
@@ -254,8 +257,7 @@ class TripletLearner(Savable, BaseEstimator):
 
     def decision_function(self, triplets: Any) -> np.ndarray:
         """How much more similar the anchor is to the positive than to the negative."""
-        self._fitted()
-        left, right, index = self._read_tuples(triplets, 3)
+        left, right, index = self._read_tuples(triplets, 3, self._fitted().dtype)
         self._check_features(left, right)
         return self._margins(left, right, index)
 
@@ -312,7 +314,10 @@ class TripletLearner(Savable, BaseEstimator):
         return SearchResult(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def get_metric(self) -> ScoreFunction:
-        """A function (u, v) of two vectors that returns their similarity, frozen as it is now."""
+        """A function (u, v) of two vectors that returns their similarity, frozen as it is now.
+
+        Higher is more similar, as in `pair_score`; where scikit-learn wants a distance, negate it.
+        """
         frozen = self._frozen_score()
 
         def metric(u: Any, v: Any) -> float:
@@ -342,17 +347,28 @@ class TripletLearner(Savable, BaseEstimator):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         engine = self._fitted()
-        header = {"engine": engine.kind, "n_features_in": int(self.n_features_in_)}
+        header = {"engine": engine.kind, "average_from": engine.average_from, "rule": None}
+        if engine.rule is not None:
+            header["rule"] = {"name": type(engine.rule).__name__, "fields": list(engine.rule)}
         return header, engine.state()
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         from .engines import ENGINES
 
         self._check_parameters()
-        self._forget(self._restored_engine(ENGINES[header["engine"]], arrays))
+        # The stream's own rule and average, which parameters set since then do not change.
+        rule = header["rule"]
+        if rule is not None:
+            from .kernels.rules import RULES
 
-    def _restored_engine(self, kind: Any, arrays: dict[str, np.ndarray]) -> Engine:
-        return kind.from_state(None, arrays)
+            rule = RULES[rule["name"]](*rule["fields"])
+        options = self._storage_options()
+        kind = ENGINES[header["engine"]]
+        self._forget(kind.from_state(rule, header["average_from"], arrays, **options))
+
+    def _storage_options(self) -> dict[str, Any]:
+        """What engines need to know besides the rule when they are restored."""
+        return {}
 
 
 def _one_row(vector: Any) -> Any:

@@ -32,9 +32,6 @@ class _Untrained(TripletLearner):
     def _advance(self, engine: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
         engine.count(self._margins(left, right, triplets))
 
-    def _restored_engine(self, kind: Any, arrays: dict[str, np.ndarray]) -> Engine:
-        return kind.from_state(None, arrays)
-
 
 class Dot(_Untrained, BilinearLearner):
     """The inner product s(q, x) = q'x: M is the identity. On rows of length one this is the cosine.

@@ -473,7 +473,12 @@ class AROMA(BilinearLearner):
     def _rule(self) -> Any:
         from .kernels.rules import Confidence
 
-        return Confidence(False, 1.0 / float(self.r), self.covariance == "diagonal-drop")
+        return Confidence(
+            False,
+            1.0 / float(self.r),
+            drop=self.covariance == "diagonal-drop",
+            factored=self.covariance == "factored",
+        )
 
     def _step(self) -> Any:
         from .kernels.steps import CONFIDENCE, Step
@@ -485,10 +490,10 @@ class AROMA(BilinearLearner):
             return super()._new_engine(left, right)
         start = self._start(left, right)
         dense = start.toarray() if sp.issparse(start) else start
-        return FactoredEngine(self._rule(), dense, self.average_from is not None)
+        return FactoredEngine(self._rule(), self.average_from, dense)
 
     def _block_size(self, engine: Any, left: Items, right: Items) -> int:
-        if self.covariance != "factored":
+        if engine.kind != "factored":
             return 1
         # Its recursion costs B^3: smaller blocks than usual, but blocks even where d is small.
         return self.block_size or max(32, default_block_size(max(engine.shape)) // 4)

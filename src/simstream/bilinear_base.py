@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from .base import TripletLearner
 from .engines import DenseEngine, Engine, SparseEngine, default_block_size
-from .similarity import BilinearModel
+from .similarity import BilinearModel, row_products
 from .stores import DEFAULT_HEAD_BYTES
 from .validation import Items, check_choice, check_integer, check_items
 
@@ -69,26 +69,25 @@ class BilinearLearner(BilinearModel, TripletLearner):
 
     def _new_engine(self, left: Items, right: Items) -> Engine:
         start = self._start(left, right)
-        averaging = self.average_from is not None
         if not sp.issparse(start):
-            return DenseEngine(self._rule(), start, self._has_aux, averaging)
+            return DenseEngine(self._rule(), self.average_from, start, self._has_aux)
         row_counts = left.feature_counts()
         column_counts = row_counts if left is right else right.feature_counts()
         if left.shape[1] == right.shape[1]:  # one feature space: one numbering
             row_counts = column_counts = row_counts + column_counts
         head_bytes = self.head_bytes or DEFAULT_HEAD_BYTES
         return SparseEngine(
-            self._rule(), start, self._has_aux, averaging, head_bytes, row_counts, column_counts
+            self._rule(),
+            self.average_from,
+            start,
+            self._has_aux,
+            head_bytes,
+            row_counts,
+            column_counts,
         )
 
-    def _restored_engine(self, kind: Any, arrays: dict[str, np.ndarray]) -> Engine:
-        return kind.from_state(
-            self._rule(),
-            arrays,
-            has_aux=self._has_aux,
-            has_acc=self.average_from is not None,
-            head_bytes=self.head_bytes or DEFAULT_HEAD_BYTES,
-        )
+    def _storage_options(self) -> dict[str, Any]:
+        return {"has_aux": self._has_aux, "head_bytes": self.head_bytes or DEFAULT_HEAD_BYTES}
 
     def _advance(self, engine: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
         rule = self._rule()
@@ -101,10 +100,6 @@ class BilinearLearner(BilinearModel, TripletLearner):
                 f"average_from={self.average_from}"
             )
         super()._advance(engine, left, right, triplets)
-
-    def _forget(self, engine: Engine) -> None:
-        super()._forget(engine)
-        engine.average_from = self.average_from
 
     def _block_size(self, engine: Any, left: Items, right: Items) -> int:
         from .kernels.rules import Plain
@@ -119,19 +114,19 @@ class BilinearLearner(BilinearModel, TripletLearner):
         engine = self._fitted()
         key = (self.n_rounds_, *self._reading())
         if self._read_cache is None or self._read_cache[0] != key:
-            self._read_cache = (key, self._finish(engine.matrix(self._step())))
+            self._read_cache = (key, self._finish(engine.matrix()))
         return self._read_cache[1]
 
     def _reading(self) -> tuple[Any, ...]:
         """Parameters that change what is read without changing what is learnt."""
-        return (self.average_from,)
+        return ()
 
     def _finish(self, matrix: Any) -> Any:
         return matrix
 
     def _frozen_score(self) -> Any:
         matrix = self.get_bilinear_matrix()
-        return lambda a, b: np.asarray((a @ matrix) @ b.T).ravel()
+        return lambda a, b: row_products(a @ matrix, b)
 
     def get_bilinear_matrix(self) -> Any:
         """Copy of M in s(q, x) = q' M x: CSR if it was learnt from sparse items, else an array."""

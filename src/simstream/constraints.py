@@ -38,11 +38,13 @@ class TripletSampler:
         labels = np.asarray(labels)
         if labels.ndim != 1 or len(labels) == 0:
             raise ValueError(f"labels: expected one label per item, got shape {labels.shape}")
+        if labels.dtype.kind == "f" and np.isnan(labels).any():
+            raise ValueError("labels: expected a label for every item, got NaN")
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"labels: expected at least two classes to draw negatives from, got 1 class "
-                f"({classes[0]!r})"
+                f"({classes[0]})"
             )
         self.allow_self = allow_self
         self._codes = codes

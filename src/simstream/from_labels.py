@@ -57,6 +57,7 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
     """
 
     learner_: Any
+    classes_: np.ndarray
     _rng: np.random.Generator
     _labels: np.ndarray
     _references: Any
@@ -115,13 +116,14 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         rng = self._generator() if first else self._rng
         sampler = TripletSampler(y, rng, allow_self=self.allow_self)
-        items = check_items(X, "X", dtype=getattr(self.learner, "dtype", None))
         learner = clone(self.learner) if first else self.learner_
+        items = check_items(X, "X", dtype=learner._target_dtype())
         learner._check_parameters()
         learner._learn(items, items, sampler.draw(self.n_tuples))
         self.learner_, self._rng = learner, rng
         seen = y if first else np.concatenate([self._labels, y])
-        self.classes_ = np.unique(seen if classes is None else np.concatenate([seen, classes]))
+        known = [seen] if first else [seen, self.classes_]
+        self.classes_ = np.unique(np.concatenate(known if classes is None else [*known, classes]))
         self._labels = seen
         self._references = items.values if first else _stack(self._references, items.values)
         return self

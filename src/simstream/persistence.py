@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from .formats import atomic_write
 
@@ -139,6 +140,10 @@ def _checksum(header: str, arrays: dict[str, np.ndarray]) -> str:
 
 def _to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """JSON values and arrays of an estimator: class, parameters, learnt state."""
+    if _class_named(type(estimator).__name__) is not type(estimator):
+        raise TypeError(
+            f"expected one of simstream's own classes to save, got {type(estimator)}: it could not be loaded"
+        )
     arrays: dict[str, np.ndarray] = {}
     params: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
@@ -155,8 +160,14 @@ def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
         params = value.get_params(deep=False)  # type: ignore[attr-defined]
         inner = {key: _encode_param(f"{name}.{key}", v, arrays) for key, v in params.items()}
         return {"class": type(value).__name__, "params": inner}
-    if hasattr(value, "toarray"):
-        value = value.toarray()
+    if sp.issparse(value):
+        parts = sp.csr_matrix(value)
+        arrays[f"param.{name}.data"] = parts.data
+        arrays[f"param.{name}.indices"] = parts.indices
+        arrays[f"param.{name}.indptr"] = parts.indptr
+        return {"csr": f"param.{name}", "shape": list(parts.shape)}
+    if isinstance(value, (list, tuple)):
+        value = np.asarray(value)
     if isinstance(value, np.ndarray):
         arrays[f"param.{name}"] = value
         return {"array": f"param.{name}"}
@@ -173,6 +184,9 @@ def _decode_param(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, dict) and "class" in value:
         inner = {key: _decode_param(v, arrays) for key, v in value["params"].items()}
         return _class_named(value["class"])(**inner)
+    if isinstance(value, dict) and "csr" in value:
+        parts = [arrays[f"{value['csr']}.{part}"] for part in ("data", "indices", "indptr")]
+        return sp.csr_matrix(tuple(parts), shape=tuple(value["shape"]))
     if isinstance(value, dict):
         return arrays[value["array"]]
     return value

@@ -71,15 +71,16 @@ class BilinearModel:
 
 
 class EuclideanModel:
-    """s(q, x) = - ||q - x||^2, computed from differences of row norms and inner products."""
+    """s(q, x) = - ||q - x||^2, in float64: norms and products of data far from zero nearly cancel."""
 
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
-        difference = queries - items
+        difference = queries.astype(np.float64) - items
         return -row_products(difference, difference)
 
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        queries, items = queries.astype(np.float64), items.astype(np.float64)
         q, x = row_products(queries, queries), row_products(items, items)
-        return 2 * all_products(queries, items) - q[:, None] - x
+        return np.minimum(0.0, 2 * all_products(queries, items) - q[:, None] - x)
 
 
 ScoreFunction = Callable[[Any, Any], float]

@@ -110,9 +110,9 @@ class SparseStore:
         room, top = int(self.arrays.room.sum()), int(self.arrays.arena_top[0])
         if 4 * room > 3 * top:
             size = len(self.arrays.key) * 3 // 2
-            # One after the other, to bound the peak.
-            self.arrays = self.arrays._replace(key=_enlarged(self.arrays.key, size))
+            # One after the other, to bound the peak; keys last, because kernels trust their number.
             self.arrays = self.arrays._replace(tail=_enlarged(self.arrays.tail, size))
+            self.arrays = self.arrays._replace(key=_enlarged(self.arrays.key, size))
             return
         a = self.arrays
         order = np.flatnonzero(a.room)

@@ -87,25 +87,33 @@ def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items
     if data.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected real numbers, got dtype {data.dtype}")
     target = np.dtype(dtype) if dtype is not None else _float_type(data.dtype)
-    check_finite(data, name)
-    if sp.issparse(values):
-        return Items(_canonical(values, target))
-    return Items(np.ascontiguousarray(values, dtype=target))
+    # Checked as they will be used: a number may be finite in float64 and not in float32.
+    with np.errstate(over="ignore"):
+        if sp.issparse(values):
+            values = _canonical(values, target)
+        else:
+            values = np.ascontiguousarray(values, dtype=target)
+    check_finite(values, name)
+    return Items(values)
 
 
-def check_finite(data: np.ndarray, name: str) -> None:
-    """Raise if there is a NaN or an infinity. A sum is one pass; look closer only if it is not finite."""
-    if data.dtype.kind != "f" or np.isfinite(data.sum(dtype=np.float64)):
+def check_finite(values: Any, name: str) -> None:
+    """Raise if there is a NaN or an infinity, and say where."""
+    data = values.data if sp.issparse(values) else values
+    with np.errstate(all="ignore"):
+        total = data.sum(dtype=np.float64)  # one pass; look closer only if it is not finite
+    if np.isfinite(total):
         return
-    bad = ~np.isfinite(data)
-    if bad.any():
-        place = tuple(int(i) for i in np.argwhere(bad)[0])
-        where = (
-            f"at row {place[0]}, column {place[1]}" if len(place) == 2 else f"(value {place[0]})"
-        )
+    bad = np.argwhere(~np.isfinite(data))
+    if len(bad):
+        place = bad[0]
+        value = data[tuple(place)]
+        if sp.issparse(values):
+            row = np.searchsorted(values.indptr, place[0], side="right") - 1
+            place = np.array([row, values.indices[place[0]]])
         raise ValueError(
-            f"{name}: expected finite numbers, got {data[place]} {where} "
-            f"({int(bad.sum())} NaN or infinity in all)"
+            f"{name}: expected finite numbers, got {value} at row {place[0]}, column {place[1]} "
+            f"({len(bad)} NaN or infinity in all)"
         )
 
 
@@ -127,16 +135,12 @@ def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _canonical(csr: Any, dtype: Any = None) -> Any:
-    """CSR with sorted unique columns, int32 columns and int64 row pointers (one compiled form)."""
+    """CSR matrix with sorted unique columns; shares memory with its input where it can."""
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
-    out = sp.csr_matrix(csr.shape, dtype=dtype or csr.dtype)
-    out.data = csr.data.astype(dtype or csr.dtype, copy=False)
-    out.indices = csr.indices.astype(np.int32, copy=False)
-    out.indptr = csr.indptr.astype(np.int64, copy=False)
-    out.has_canonical_format = True
-    return out
+    data = csr.data.astype(dtype or csr.dtype, copy=False)
+    return sp.csr_matrix((data, csr.indices, csr.indptr), shape=csr.shape)
 
 
 def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> np.ndarray:

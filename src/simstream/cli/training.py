@@ -230,7 +230,7 @@ def _prepare(learner: Any) -> int:
     Done before the first triplet, so that a wrong dimension is found at once, an interruption has
     something to save from the first moment, and pieces can be cut at whole blocks.
     """
-    left, right = learner._preprocessed()
+    left, right = learner._preprocessed(learner._target_dtype())
     if learner._engine is None:
         learner._forget(learner._new_engine(left, right))
     learner._check_features(left, right)

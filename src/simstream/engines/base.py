@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,26 @@ from ..validation import Items
 ENTRIES_PER_CALL = 5e7
 
 
+@contextmanager
+def ctrl_c_waits() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done, so that a matrix and its clock never part.
+
+    Only the main thread is ever interrupted, and only it may say so; elsewhere nothing needs doing.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    pending: list[tuple[Any, ...]] = []
+    signal.signal(signal.SIGINT, lambda *arguments: pending.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pending:
+            handler(*pending[0])
+
+
 class DivergedError(ArithmeticError):
     """A margin stopped being a finite number; the matrix is as it was before that triplet."""
 
@@ -20,14 +44,18 @@ class Engine:
     """What all engines share: the clock, the average, and raw arrays by name."""
 
     kind: str
-    average_from: int | None = None
 
-    def __init__(self, rule: Any, clock: np.ndarray) -> None:
+    def __init__(
+        self, rule: Any, average_from: int | None, clock: np.ndarray | None = None
+    ) -> None:
         from ..kernels.steps import CLOCK_SIZE
 
-        check_array("clock", clock, np.float64, (CLOCK_SIZE,))
         self.rule = rule
-        self.clock = clock
+        self.average_from = average_from
+        self.clock = np.zeros(CLOCK_SIZE)
+        if clock is not None:
+            check_array("clock", clock, np.float64, (None,))
+            self.clock[: len(clock)] = clock  # files of earlier versions may count less
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -45,7 +73,7 @@ class Engine:
         """Advance the stream by checked triplets of row numbers."""
         raise AttributeError("provided by the engine")
 
-    def matrix(self, step: Any) -> Any:
+    def matrix(self) -> Any:
         """The current matrix, or the average."""
         raise AttributeError("provided by the engine")
 
@@ -53,20 +81,27 @@ class Engine:
         """Raw arrays by name, enough for `from_state` to go on bit for bit."""
         raise AttributeError("provided by the engine")
 
-    def _average_weight(self, step: Any) -> float:
+    @classmethod
+    def from_state(
+        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **options: Any
+    ) -> Any:
+        """An engine with these arrays; raises if they do not fit together."""
+        raise AttributeError("provided by the engine")
+
+    def _average_weight(self) -> float:
         """Number of averaged iterates, 0 while there is nothing to average."""
         from ..kernels.steps import ROUNDS
 
-        if step.average_from == 0:
+        if self.average_from is None:
             return 0.0
-        return max(0.0, self.clock[ROUNDS] - step.average_from + 1)
+        return max(0.0, self.clock[ROUNDS] - self.average_from + 1)
 
-    def _decode(self, u: Any, aux: Any, acc: Any, on_diagonal: Any, step: Any) -> np.ndarray:
+    def _decode(self, u: Any, aux: Any, acc: Any, on_diagonal: Any) -> np.ndarray:
         """Values of entries from their raw numbers (see `kernels.rules`)."""
         from ..kernels.rules import AdaptiveThreshold, Confidence, Plain
         from ..kernels.steps import SHIFT
 
-        weight = self._average_weight(step)
+        weight = self._average_weight()
         if isinstance(self.rule, (Plain, Confidence)):
             return u - acc / u.dtype.type(weight) if weight else u
         shift = u.dtype.type(self.clock[SHIFT])
@@ -84,13 +119,14 @@ class Engine:
 
         begin = 0
         while begin < n:
-            status, begin = learn(begin, min(n, begin + chunk))
-            if status == entrywise.NEEDS_SPACE:
-                make_space(self.rule, self.clock[SHIFT])
-            elif status == entrywise.NEEDS_REBASE:
-                rebase(self.rule, self.clock[SHIFT])
-                self.clock[SHIFT] = 0.0
-            elif status == entrywise.DIVERGED:
+            with ctrl_c_waits():
+                status, begin = learn(begin, min(n, begin + chunk))
+                if status == entrywise.NEEDS_SPACE:
+                    make_space(self.rule, self.clock[SHIFT])
+                elif status == entrywise.NEEDS_REBASE:
+                    rebase(self.rule, self.clock[SHIFT])
+                    self.clock[SHIFT] = 0.0
+            if status == entrywise.DIVERGED:
                 raise DivergedError(
                     f"margin of round {int(self.clock[ROUNDS]) + 1} is not finite or beyond all use: "
                     "learning has diverged; use a smaller step or scale the items"

@@ -24,18 +24,22 @@ class DenseEngine(Engine):
     ----------
     rule : an entry rule of `kernels.rules`
     start : array of shape (d, d'), the first matrix
-    has_aux, has_acc : bool
-        Which of the two extra arrays the rule and the average need.
+    average_from : int, optional
+        First round of the average.
+    has_aux : bool
+        Whether the rule needs the second array.
     """
 
     kind = "dense"
 
-    def __init__(self, rule: Any, start: np.ndarray, has_aux: bool, has_acc: bool) -> None:
+    def __init__(
+        self, rule: Any, average_from: int | None, start: np.ndarray, has_aux: bool
+    ) -> None:
         from ..kernels.entrywise import Dense
         from ..kernels.rules import AdaptiveThreshold
-        from ..kernels.steps import CLOCK_SIZE
 
-        super().__init__(rule, np.zeros(CLOCK_SIZE))
+        super().__init__(rule, average_from)
+        has_acc = average_from is not None
         u = np.array(start, order="C")
         if isinstance(rule, AdaptiveThreshold):
             u *= rule.parameter
@@ -82,7 +86,9 @@ class DenseEngine(Engine):
     ) -> None:
         from ..kernels.blocked import Blas, learn_block
         from ..kernels.entrywise import DIVERGED, DONE
+        from ..kernels.rules import Plain
 
+        assert isinstance(self.rule, Plain), self.rule  # no other rule has a blocked form
         ops = Blas(self.dtype)
 
         def learn(begin: int, end: int) -> tuple[int, int]:
@@ -99,26 +105,32 @@ class DenseEngine(Engine):
         if rule.off_diagonal:
             np.fill_diagonal(u, diagonal)
 
-    def matrix(self, step: Any) -> np.ndarray:
+    def matrix(self) -> np.ndarray:
         """The current matrix, or the average (a view of the live array where nothing is decoded)."""
         a = self.arrays
-        return self._decode(a.u, a.aux, a.acc, np.diag_indices(min(self.shape)), step)
+        return self._decode(a.u, a.aux, a.acc, np.diag_indices(min(self.shape)))
 
     def state(self) -> dict[str, np.ndarray]:
         return {"clock": self.clock, **self.arrays._asdict()}
 
     @classmethod
-    def from_state(
-        cls, rule: Any, arrays: dict[str, np.ndarray], *, has_aux: bool, has_acc: bool, **_: Any
+    def from_state(  # type: ignore[override]
+        cls,
+        rule: Any,
+        average_from: int | None,
+        arrays: dict[str, np.ndarray],
+        *,
+        has_aux: bool,
+        **_: Any,
     ) -> DenseEngine:
         from ..kernels.entrywise import Dense
 
         self = cls.__new__(cls)
-        Engine.__init__(self, rule, arrays["clock"])
+        Engine.__init__(self, rule, average_from, arrays["clock"])
         self.arrays = Dense(arrays["u"], arrays["aux"], arrays["acc"])
         u = self.arrays.u
         check_array("u", u, check_floats("u", u), (None, None))
-        for name, present in (("aux", has_aux), ("acc", has_acc)):
+        for name, present in (("aux", has_aux), ("acc", average_from is not None)):
             check_array(name, arrays[name], u.dtype, (len(u), u.shape[1] if present else 0))
         return self
 

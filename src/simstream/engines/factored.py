@@ -15,10 +15,9 @@ class FactoredEngine(Engine):
 
     kind = "factored"
 
-    def __init__(self, rule: Any, start: np.ndarray, has_acc: bool) -> None:
-        from ..kernels.steps import CLOCK_SIZE
-
-        super().__init__(rule, np.zeros(CLOCK_SIZE))
+    def __init__(self, rule: Any, average_from: int | None, start: np.ndarray) -> None:
+        super().__init__(rule, average_from)
+        has_acc = average_from is not None
         self.u = np.array(start, order="C")
         self.acc = np.zeros((len(start), start.shape[1] if has_acc else 0), start.dtype)
         self.covariance_x = np.eye(start.shape[0], dtype=start.dtype)
@@ -53,8 +52,8 @@ class FactoredEngine(Engine):
 
         self._drive(learn, len(triplets), 256 if singly else block_size, None, None)
 
-    def matrix(self, step: Any) -> np.ndarray:
-        return self._decode(self.u, None, self.acc, None, step)
+    def matrix(self) -> np.ndarray:
+        return self._decode(self.u, None, self.acc, None)
 
     def state(self) -> dict[str, np.ndarray]:
         names = ("clock", "u", "acc", "covariance_x", "covariance_z")
@@ -62,16 +61,16 @@ class FactoredEngine(Engine):
 
     @classmethod
     def from_state(
-        cls, rule: Any, arrays: dict[str, np.ndarray], *, has_acc: bool, **_: Any
+        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
     ) -> FactoredEngine:
         self = cls.__new__(cls)
-        Engine.__init__(self, rule, arrays["clock"])
+        Engine.__init__(self, rule, average_from, arrays["clock"])
         self.u, self.acc = arrays["u"], arrays["acc"]
         self.covariance_x, self.covariance_z = arrays["covariance_x"], arrays["covariance_z"]
         dtype = check_floats("u", self.u)
         check_array("u", self.u, dtype, (None, None))
         rows, columns = self.u.shape
-        check_array("acc", self.acc, dtype, (rows, columns if has_acc else 0))
+        check_array("acc", self.acc, dtype, (rows, columns if average_from is not None else 0))
         check_array("covariance_x", self.covariance_x, dtype, (rows, rows))
         check_array("covariance_z", self.covariance_z, dtype, (columns, columns))
         return self

@@ -23,9 +23,7 @@ class IdentityEngine(Engine):
     kind = "identity"
 
     def __init__(self, shape: tuple[int, int], dtype: Any, is_sparse: bool) -> None:
-        from ..kernels.steps import CLOCK_SIZE
-
-        super().__init__(None, np.zeros(CLOCK_SIZE))
+        super().__init__(None, None)
         self._shape, self._dtype, self.is_sparse = shape, np.dtype(dtype), is_sparse
 
     @property
@@ -43,7 +41,7 @@ class IdentityEngine(Engine):
         self.clock[LOSS] += np.maximum(0.0, 1.0 - margins).sum()
         self.clock[MISTAKES] += (margins <= 0).sum()
 
-    def matrix(self, step: Any) -> Any:
+    def matrix(self) -> Any:
         if self.is_sparse:
             return sp.identity(self.shape[0], self.dtype, "csr")
         return np.eye(self.shape[0], dtype=self.dtype)
@@ -53,9 +51,11 @@ class IdentityEngine(Engine):
         return {"clock": self.clock, "shape": np.array([*self.shape, self.is_sparse]), "one": one}
 
     @classmethod
-    def from_state(cls, rule: Any, arrays: dict[str, np.ndarray], **_: Any) -> IdentityEngine:
+    def from_state(
+        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
+    ) -> IdentityEngine:
         check_array("shape", arrays["shape"], np.int64, (3,))
         rows, columns, is_sparse = (int(n) for n in arrays["shape"])
         self = cls((rows, columns), check_floats("one", arrays["one"]), bool(is_sparse))
-        Engine.__init__(self, rule, arrays["clock"])
+        Engine.__init__(self, None, None, arrays["clock"])
         return self

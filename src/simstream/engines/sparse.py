@@ -19,8 +19,10 @@ class SparseEngine(Engine):
     ----------
     rule : an entry rule of `kernels.rules`
     start : CSR matrix of shape (d, d'), the first matrix
-    has_aux, has_acc : bool
-        Which of the two extra numbers the rule and the average need.
+    average_from : int, optional
+        First round of the average.
+    has_aux : bool
+        Whether the rule needs the second number.
     head_bytes : int
         Memory of the dense block of frequent features (see `stores.SparseStore`).
     row_counts, column_counts : int arrays
@@ -33,17 +35,17 @@ class SparseEngine(Engine):
     def __init__(
         self,
         rule: Any,
+        average_from: int | None,
         start: Any,
         has_aux: bool,
-        has_acc: bool,
         head_bytes: int,
         row_counts: np.ndarray,
         column_counts: np.ndarray,
     ) -> None:
         from ..kernels.rules import AdaptiveThreshold
-        from ..kernels.steps import CLOCK_SIZE
 
-        super().__init__(rule, np.zeros(CLOCK_SIZE))
+        super().__init__(rule, average_from)
+        has_acc = average_from is not None
         self.row_rank: Any = None
         self.column_rank: Any = None
         if start.shape[0] * start.shape[1] * start.dtype.itemsize > head_bytes:
@@ -81,8 +83,11 @@ class SparseEngine(Engine):
 
         rows_left = left.csr_renumbered(self.row_rank)
         rows_right = rows_left if right is left else right.csr_renumbered(self.column_rank)
-        reader_left = SparseRows(rows_left.indptr, rows_left.indices, rows_left.data)
-        reader_right = SparseRows(rows_right.indptr, rows_right.indices, rows_right.data)
+        # One integer type for all matrices: kernels are compiled for it once.
+        reader_left, reader_right = (
+            SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)
+            for m in (rows_left, rows_right)
+        )
         longest_x = int(np.diff(rows_left.indptr).max())
         longest_z = min(self.shape[1], 2 * int(np.diff(rows_right.indptr).max()))
         scratch = new_scratch(longest_x, longest_z, self.dtype)
@@ -104,7 +109,7 @@ class SparseEngine(Engine):
         chunk = max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
         self._drive(learn, len(triplets), chunk, self.store.make_space, self.store.rebase)
 
-    def matrix(self, step: Any) -> sp.csr_matrix:
+    def matrix(self) -> sp.csr_matrix:
         """The current matrix, or the average, as CSR in the original numbering of features."""
         from ..kernels.steps import SHIFT
 
@@ -114,9 +119,8 @@ class SparseEngine(Engine):
         if self.rule.off_diagonal:
             rows = np.repeat(np.arange(self.shape[0]), np.diff(entries.indptr))
             on_diagonal = rows == entries.indices
-        value = self._decode(
-            numbers[:, 0].copy(), numbers[:, -1], numbers[:, -1], on_diagonal, step
-        )
+        u, aux, acc = numbers[:, 0].copy(), numbers[:, min(1, numbers.shape[1] - 1)], numbers[:, -1]
+        value = self._decode(u, aux, acc, on_diagonal)
         matrix = sp.csr_matrix((value, entries.indices, entries.indptr), shape=self.shape)
         if self.row_rank is not None:
             matrix = _renumber(matrix, np.argsort(self.row_rank), np.argsort(self.column_rank))
@@ -141,18 +145,19 @@ class SparseEngine(Engine):
         return arrays
 
     @classmethod
-    def from_state(
+    def from_state(  # type: ignore[override]
         cls,
         rule: Any,
+        average_from: int | None,
         arrays: dict[str, np.ndarray],
         *,
         has_aux: bool,
-        has_acc: bool,
         head_bytes: int,
         **_: Any,
     ) -> SparseEngine:
         self = cls.__new__(cls)
-        Engine.__init__(self, rule, arrays["clock"])
+        Engine.__init__(self, rule, average_from, arrays["clock"])
+        has_acc = average_from is not None
         self.row_rank = arrays.get("row_rank")
         self.column_rank = arrays.get("column_rank")
         self.head_bytes = head_bytes

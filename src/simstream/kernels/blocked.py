@@ -63,6 +63,7 @@ def row_dots(a, b):
 def _rank_one_recursion(step, margin, gram_x, gram_z, clock, coefficient, weighted):
     """Steps of one-at-a-time processing; returns how many triplets had finite margins."""
     n = len(margin)
+    largest = np.finfo(gram_x.dtype).max
     for t in range(n):
         if not abs(margin[t]) < HOPELESS:
             return t
@@ -71,6 +72,8 @@ def _rank_one_recursion(step, margin, gram_x, gram_z, clock, coefficient, weight
         if margin[t] < 1.0 and squared_norm > 0.0:
             eta = current_eta(step, clock)
             c = step_length(step, 1.0 - margin[t], squared_norm, 0.0, eta)
+            if not abs(c) < largest:
+                return t
             for s in range(t + 1, n):
                 margin[s] += c * (float(gram_x[t, s]) * float(gram_z[t, s]))
         coefficient[t] = c

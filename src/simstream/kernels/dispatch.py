@@ -4,14 +4,13 @@ Components of a kernel (an entry rule, a store, a row reader) are ``NamedTuple``
 calls one function for all of them; numba resolves the call when it compiles the driver for given
 component types, so the choice costs nothing at run time, and the driver stays cacheable on disk.
 With ``NUMBA_DISABLE_JIT=1`` the very same implementations run as plain Python.
-
-Numba's disk cache notices a change of the driver's own file only. The tests therefore keep one cache
-per state of the sources (tests/conftest.py); after an upgrade all files are new, and so is the cache.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit, types
@@ -39,8 +38,28 @@ def by_component(implementations: dict[type, Callable[..., Any]]) -> Callable[..
 # Reordering a sum is allowed (it must vectorise); assumptions about NaN or infinity are not.
 _FASTMATH = {"reassoc", "contract"}
 
-#: Decorator of the functions Python calls: compiled once per machine, cached on disk.
-driver = njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+
+def _fingerprint() -> tuple[str, int]:
+    """Of all kernel sources, in the form of numba's own stamp of a driver's file."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest(), 0
+
+
+_STAMP = _fingerprint()
+
+
+def driver(function: Callable[..., Any]) -> Any:
+    """Decorate a function that Python calls: compiled once per machine, cached on disk.
+
+    Numba's cache notices a change of the driver's own file only, but what a driver does is also in the
+    files of its helpers: all of them are made part of the stamp.
+    """
+    compiled = njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")(function)
+    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if cache_file is not None:
+        cache_file._source_stamp = _STAMP
+    return compiled
+
 
 #: Decorator of the functions that drivers call.
 helper = njit(nogil=True, fastmath=_FASTMATH, error_model="numpy")

@@ -78,6 +78,7 @@ def learn_one_at_a_time(rule, store, step, left, right, triplets, begin, scratch
     again. The result does not depend on where the stream is cut.
     """
     eps = np.finfo(scratch.x.dtype).eps
+    largest = np.finfo(scratch.x.dtype).max  # a longer step cannot be taken in this precision
     for t in range(begin, len(triplets)):
         shift = clock[SHIFT]
         nx = read_anchor(left, triplets[t, 0], scratch)
@@ -90,6 +91,8 @@ def learn_one_at_a_time(rule, store, step, left, right, triplets, begin, scratch
         violated = margin < 1.0 and squared_norm > 0.0
         if violated:
             tau = step_length(step, 1.0 - margin, squared_norm, variance, eta)
+            if not abs(tau) < largest:
+                return DIVERGED, t
             if step.rule == CONFIDENCE:
                 shift = 1.0 / (variance + step.r)  # no threshold here; see _step_confidence
             weight = average_weight(step, clock)

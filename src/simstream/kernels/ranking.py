@@ -14,13 +14,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numba import config, njit
+from numba import config
 
-_jit = njit(cache=True, nogil=True)
+from .dispatch import driver
+
 _BLOCK = 2**17  # scores one thread works on at a time: 1 MB, about a core's own cache
 
 
-@_jit
+@driver
 def _fill_ranks(scores, grades, ordered, found, ranks):
     """Write the ranks (from 1, ascending) of one query's relevant candidates.
 
@@ -71,7 +72,7 @@ def _fill_ranks(scores, grades, ordered, found, ranks):
             mixed_rank[low] += 1
 
 
-@_jit
+@driver
 def _sum_at_cutoffs(scores, grades, ordered, found, offsets, cutoffs, discounts, first_rank, sums):
     """Do the work of `rank_rows`.
 
@@ -150,7 +151,7 @@ def _places(mask):
     return places, np.diff(np.searchsorted(places, row_starts))
 
 
-@_jit
+@driver
 def nearest(scores, skip, n_neighbors):
     """Return the indices of every row's highest scores, best first, shape (n, n_neighbors).
 
@@ -176,7 +177,7 @@ def nearest(scores, skip, n_neighbors):
     return out
 
 
-@_jit
+@driver
 def majority(classes, n_classes):
     """Return the most frequent class of every row; of equally frequent ones the first in it."""
     counts = np.zeros(n_classes, np.int64)

@@ -48,6 +48,11 @@ class Confidence(NamedTuple):
     off_diagonal: bool
     parameter: float  # 1 / r
     drop: bool  # keep the diagonal of the full update instead of the exact diagonal minimiser
+    factored: bool = False  # the engine keeps two factors instead of numbers per entry
+
+
+#: Name in model files -> rule.
+RULES = {rule.__name__: rule for rule in (Plain, SoftThreshold, AdaptiveThreshold, Confidence)}
 
 
 @helper
