@@ -66,7 +66,7 @@ def rewritten(path, change):
 
 def test_newer_versions_are_refused(saved):
     rewritten(saved, lambda h, a: h.update(format_version=99, simstream_version="9.9"))
-    with pytest.raises(ModelFileError, match=r"version 1 or older, got 99 .*9\.9.*upgrade"):
+    with pytest.raises(ModelFileError, match=r"version 1 or older, got 99 .*upgrade"):
         simstream.load(saved)
 
 

@@ -80,7 +80,7 @@ def load(path: str | Path, *, preprocessor: Any = None) -> Any:
         model = _from_state(header["model"], arrays)
     except ModelFileError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         raise ModelFileError(
             f"{path}: damaged model file ({type(error).__name__}: {error})"
         ) from error
@@ -110,11 +110,11 @@ def _read(
                     f"{path}: a safetensors file, but not a simstream model (no {_HEADER_KEY!r} header)"
                 )
             header = json.loads(text)
-            version = header.get("format_version")
+            version = header.get("format_version") if isinstance(header, dict) else None
             if not isinstance(version, int) or version > FORMAT_VERSION:
                 raise ModelFileError(
                     f"{path}: expected file format version {FORMAT_VERSION} or older, got {version} "
-                    f"(written by simstream {header.get('simstream_version')}); upgrade simstream"
+                    "(written by a newer simstream, or damaged); upgrade simstream"
                 )
             if not with_arrays:
                 return header, {}
