@@ -80,7 +80,14 @@ def load(path: str | Path, *, preprocessor: Any = None) -> Any:
         model = _from_state(header["model"], arrays)
     except ModelFileError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ModelFileError(
             f"{path}: damaged model file ({type(error).__name__}: {error})"
         ) from error
