@@ -107,12 +107,12 @@ class, 10^5 triplets, {seeds} seeds (mean ± standard deviation over seeds), flo
 
 What we read from it:
 
-* SORS-I and SORS-II fall inside the published mean ± one standard deviation in both columns, OASIS in mAP
-  (its sparsity, the share of entries never touched, is a little lower: it depends on the split).
-* AdaSORS-I reaches a higher mAP than published, AdaSORS-II a slightly lower one. In our runs the two are
-  nearly the same matrix, as the mathematics says: over the whole stream the threshold on a diagonal entry adds
-  up to lam * eta * 10^5 = 0.01, divided by delta + H. The paper's gap between its two variants is of the size
-  of its own spread over splits.
+* SORS-I and SORS-II fall inside the published mean ± one standard deviation in both columns. OASIS is below
+  the published mAP by less than two of its standard deviations; its sparsity, the share of entries that no
+  triplet ever touched, is a little lower too and depends on the split, which the paper does not give.
+* AdaSORS-II is inside the published spread; AdaSORS-I is better than published. In our runs the two are nearly
+  the same matrix, as the mathematics says: over the whole stream the threshold on a diagonal entry adds up to
+  lam * eta * 10^5 = 0.01, divided by delta + H.
 * Euclidean is some two points below the published value. The pool is our choice (the paper does not say it):
   every test text ranks the other test texts.
 * Scaling rows to length one, which the paper does not do, helps more than any choice of learner.
