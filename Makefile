@@ -27,7 +27,7 @@ check-full: check nojit wheel-test oldest newest ## the long checks too
 	$(BIN)/python -m pytest -q -m slow
 
 nojit: $(INSTALLED) ## kernels as plain Python: every line, every branch, no compiler
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto -p no:doctest \
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto \
 	  tests/test_against_reference.py tests/test_stores.py -m "not slow" -k "not float32_threshold"
 
 wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the README's tour
