@@ -27,7 +27,7 @@ _ROLES = ("anchor", "positive", "negative")
 class TripletLearner(Savable, BaseEstimator):
     """Base of all learners from triplets (anchor, positive, negative).
 
-    Subclasses store their parameters and provide `_check_parameters`, `_make_engine` and `_step`.
+    Subclasses store their parameters and provide `_check_parameters`, `_new_engine` and `_step`.
     """
 
     preprocessor: Any

@@ -104,8 +104,7 @@ class Engine:
         weight = self._average_weight()
         if isinstance(self.rule, (Plain, Confidence)):
             return u - acc / u.dtype.type(weight) if weight else u
-        shift = u.dtype.type(self.clock[SHIFT])
-        value = np.copysign(np.maximum(np.abs(u) - shift, 0), u)
+        value = shrunk(u, self.clock[SHIFT])
         if self.rule.off_diagonal:
             value[on_diagonal] = u[on_diagonal]
         if isinstance(self.rule, AdaptiveThreshold):
@@ -131,6 +130,11 @@ class Engine:
                     f"margin of round {int(self.clock[ROUNDS]) + 1} is not finite or beyond all use: "
                     "learning has diverged; use a smaller step or scale the items"
                 )
+
+
+def shrunk(u: np.ndarray, shift: float) -> np.ndarray:
+    """Soft-thresholded copy: `kernels.rules.shrink` for a whole array."""
+    return np.copysign(np.maximum(np.abs(u) - u.dtype.type(shift), 0), u)
 
 
 def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Any:

@@ -14,6 +14,7 @@ from .base import (
     check_array,
     check_floats,
     new_scratch,
+    shrunk,
 )
 
 
@@ -101,7 +102,7 @@ class DenseEngine(Engine):
     def _rebase(self, rule: Any, shift: float) -> None:
         u = self.arrays.u
         diagonal = u.diagonal().copy()
-        u[...] = np.copysign(np.maximum(np.abs(u) - u.dtype.type(shift), 0), u)
+        u[...] = shrunk(u, shift)
         if rule.off_diagonal:
             np.fill_diagonal(u, diagonal)
 

@@ -59,7 +59,6 @@ class SparseEngine(Engine):
         if isinstance(rule, AdaptiveThreshold):
             numbers[:, 0] *= rule.parameter
         indptr, indices = start.indptr.astype(np.int64), start.indices.astype(np.int32)
-        self.head_bytes = head_bytes
         self.store = SparseStore(
             Entries(start.shape, indptr, indices, numbers),
             has_aux=has_aux,
@@ -160,7 +159,6 @@ class SparseEngine(Engine):
         has_acc = average_from is not None
         self.row_rank = arrays.get("row_rank")
         self.column_rank = arrays.get("column_rank")
-        self.head_bytes = head_bytes
         entries = _checked_entries(arrays, 1 + has_aux + has_acc)
         for name, n in zip(("row_rank", "column_rank"), entries.shape, strict=True):
             if self.row_rank is not None:
