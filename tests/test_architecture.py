@@ -15,9 +15,9 @@ SOURCE = Path(simstream.__file__).parent
 LAYERS = [
     {"kernels"},
     {"validation", "formats"},
-    {"similarity", "constraints", "stores", "metrics", "persistence"},
-    {"engines"},
-    {"base"},
+    {"similarity", "comparisons", "constraints", "stores", "metrics", "persistence"},
+    {"engines", "base"},
+    {"online"},
     {"bilinear_base"},
     {"bilinear", "baselines"},
     {"from_labels"},

@@ -1,4 +1,4 @@
-"""What every learner from triplets does the same way: reading tuples, learning, scoring, saving."""
+"""What every similarity can do, however it was learnt: read tuples, score pairs, decide triplets, search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from .engines import Engine
+from .comparisons import Comparisons
 from .persistence import Savable
 from .similarity import ScoreFunction, SearchResult, chunks, top_k
 from .validation import (
@@ -24,100 +24,56 @@ from .validation import (
 _ROLES = ("anchor", "positive", "negative")
 
 
-class TripletLearner(Savable, BaseEstimator):
-    """Base of all learners from triplets (anchor, positive, negative).
+class SimilarityEstimator(Savable, BaseEstimator):
+    """Base of all estimators of a similarity of two items.
 
-    Subclasses store their parameters and provide `_check_parameters`, `_new_engine` and `_step`.
+    Subclasses provide `_learnt` (something with a `shape` and a `dtype`, or None before learning),
+    `_score_rows` and `_score_all`.
     """
 
     preprocessor: Any
     dtype: Any
-    _engine: Any = None
     _items_cache: tuple[Any, Any, Items, Items] | None = None
-    _read_cache: tuple[Any, Any] | None = None
 
-    # -- learning -----------------------------------------------------------------------------
+    #: What must be called before the estimator can be used.
+    _to_be_called = "fit, partial_fit or learn_one"
 
-    def fit(self, triplets: Any, y: Any = None) -> Any:
-        """Forget what was learnt and learn from these triplets, in order.
+    def _learnt(self) -> Any:
+        """What was learnt, with a `shape` and a `dtype`; None if nothing was."""
+        raise NotFittedError("provided by the estimator")
 
-        Parameters
-        ----------
-        triplets : (n, 3) integers, rows of `preprocessor`, or (n, 3, d) numbers
-            Anchor, positive, negative: the anchor is more like the positive than the negative.
-        y : ignored
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        left, right, index = self._read_tuples(triplets, 3, self.dtype)
-        engine = self._new_engine(left, right)
-        self._forget(engine)
-        return self._learn(left, right, index)
-
-    def partial_fit(self, triplets: Any, y: Any = None) -> Any:
-        """Go on learning from these triplets, in order. Same input as `fit`."""
-        self._check_parameters()
-        left, right, index = self._read_tuples(triplets, 3, self._target_dtype())
-        return self._learn(left, right, index)
-
-    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
-        """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row."""
-        self._check_parameters()
-        dtype = self._target_dtype()
-        left = check_items(_one_row(x), "x", dtype=dtype)
-        pair = [_one_row(positive), _one_row(negative)]
-        if pair[0].shape[1] != pair[1].shape[1]:
-            raise ValueError(
-                "negative: expected as many features as the positive "
-                f"({pair[0].shape[1]}), got {pair[1].shape[1]}"
+    def _fitted(self) -> Any:
+        learnt = self._learnt()
+        if learnt is None:
+            raise NotFittedError(
+                f"this {type(self).__name__} has not learnt anything yet: call {self._to_be_called} first"
             )
-        stacked = sp.vstack(pair, "csr") if any(map(sp.issparse, pair)) else np.concatenate(pair)
-        right = check_items(stacked, "positive and negative", dtype=dtype or left.dtype)
-        return self._learn(left, right, np.array([[0, 0, 1]]))
+        return learnt
 
-    def _learn(self, left: Items, right: Items, triplets: np.ndarray) -> Any:
-        """Learn from checked triplets of row numbers."""
-        engine = self._engine
-        if engine is None:
-            engine = self._new_engine(left, right)
-            self._forget(engine)
-        self._check_features(left, right)
-        self._advance(engine, left, right, triplets)
-        return self
+    @property
+    def dtype_(self) -> np.dtype[Any]:
+        """Precision of the learnt numbers, and of the items as they are used."""
+        return np.dtype(self._fitted().dtype)
 
-    def _advance(self, engine: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
-        self._read_cache = None
-        engine.learn(self._step(), left, right, triplets, self._block_size(engine, left, right))
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._learnt() is not None
 
-    def _forget(self, engine: Engine) -> None:
-        self._engine = engine
-        self._read_cache = None
-        self.n_features_in_ = engine.shape[0]  # type: ignore[attr-defined]
-
-    def _block_size(self, engine: Any, left: Items, right: Items) -> int:
-        return 1
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_items_cache", None)
+        return state
 
     def _check_parameters(self) -> None:
         """Raise if a parameter of the constructor is not legal."""
         if self.dtype is not None:
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
 
-    def _new_engine(self, left: Items, right: Items) -> Engine:
-        """An engine for these items, nothing learnt yet. Raises before anything is changed."""
-        raise NotFittedError("provided by the learner")
-
-    def _step(self) -> Any:
-        """The step record of the kernels, from the current parameters."""
-        return None
-
     # -- reading input ------------------------------------------------------------------------
 
     def _target_dtype(self) -> Any:
         """Precision that items must have: that of the model, or what the parameter says."""
-        return self._engine.dtype if self._engine is not None else self.dtype
+        learnt = self._learnt()
+        return learnt.dtype if learnt is not None else self.dtype
 
     def _preprocessed(self, dtype: Any) -> tuple[Items, Items]:
         """The items behind row numbers: (left, right), the same object in one item space.
@@ -144,8 +100,8 @@ class TripletLearner(Savable, BaseEstimator):
             cached = self._items_cache = (source, dtype, left, right)
         return cached[2], cached[3]
 
-    def _read_tuples(self, tuples: Any, size: int, dtype: Any) -> tuple[Items, Items, np.ndarray]:
-        """Items and checked row numbers of tuples given as row numbers or as vectors."""
+    def _read_tuples(self, tuples: Any, size: int, dtype: Any) -> Comparisons:
+        """Checked tuples of so many items, given as row numbers or as vectors; labels are not looked at."""
         what = "triplets" if size == 3 else "pairs"
         if sp.issparse(tuples):
             raise TypeError(
@@ -159,11 +115,11 @@ class TripletLearner(Savable, BaseEstimator):
                 raise ValueError(f"{what}: expected at least one, got none")
             flat = array.reshape(-1, array.shape[2])
             items = check_items(flat, what, dtype=dtype)
-            return items, items, np.arange(len(flat)).reshape(-1, size)
+            return Comparisons(items, items, np.arange(len(flat)).reshape(-1, size))
         left, right = self._preprocessed(dtype)
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
         roles = _ROLES if size == 3 else ("first item", "second item")
-        return left, right, check_index_tuples(array, sizes, roles)
+        return Comparisons(left, right, check_index_tuples(array, sizes, roles))
 
     def _check_features(self, left: Any, right: Any) -> None:
         expected = self._fitted().shape
@@ -174,55 +130,6 @@ class TripletLearner(Savable, BaseEstimator):
                 f"as the model was first given, got {got[0]} and {got[1]}"
             )
 
-    def _fitted(self) -> Any:
-        if self._engine is None:
-            raise NotFittedError(
-                f"this {type(self).__name__} has not learnt anything yet: call fit, partial_fit or "
-                "learn_one first"
-            )
-        return self._engine
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._engine is not None
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_items_cache", None)
-        state.pop("_read_cache", None)
-        return state
-
-    # -- what was counted ---------------------------------------------------------------------
-
-    def _count(self, field: str) -> float:
-        from .kernels import steps
-
-        return float(self._fitted().clock[getattr(steps, field)])
-
-    @property
-    def n_rounds_(self) -> int:
-        """Triplets seen."""
-        return int(self._count("ROUNDS"))
-
-    @property
-    def n_updates_(self) -> int:
-        """Triplets that violated the margin and changed the matrix."""
-        return int(self._count("UPDATES"))
-
-    @property
-    def n_skipped_(self) -> int:
-        """Triplets without a direction (a zero anchor, or equal rows): counted as rounds, no step."""
-        return int(self._count("SKIPPED"))
-
-    @property
-    def average_loss_(self) -> float:
-        """Mean hinge loss of all rounds, each before its own update."""
-        return self._count("LOSS") / max(1.0, self._count("ROUNDS"))
-
-    @property
-    def mistake_rate_(self) -> float:
-        """Share of rounds whose margin was not positive before the update."""
-        return self._count("MISTAKES") / max(1.0, self._count("ROUNDS"))
-
     # -- using the similarity -----------------------------------------------------------------
 
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
@@ -231,9 +138,9 @@ class TripletLearner(Savable, BaseEstimator):
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
         raise NotFittedError("provided by the model")
 
-    def _rows_in_chunks(self, left: Items, index: np.ndarray) -> list[slice]:
+    def _rows_in_chunks(self, tuples: Comparisons) -> list[slice]:
         width = max(self._fitted().shape)
-        return chunks(len(index), width * left.dtype.itemsize)
+        return chunks(len(tuples), width * tuples.left.dtype.itemsize)
 
     def pair_score(self, pairs: Any) -> np.ndarray:
         """Similarity of each pair; higher is more similar.
@@ -246,36 +153,33 @@ class TripletLearner(Savable, BaseEstimator):
         -------
         array of shape (n,)
         """
-        left, right, index = self._read_tuples(pairs, 2, self._fitted().dtype)
-        self._check_features(left, right)
+        read = self._read_tuples(pairs, 2, self._fitted().dtype)
+        self._check_features(read.left, read.right)
+        return self._pair_scores(read)
+
+    def _pair_scores(self, pairs: Comparisons) -> np.ndarray:
+        left, right, index = pairs.left, pairs.right, pairs.index
         return np.concatenate(
             [
                 self._score_rows(left.rows(index[s, 0]), right.rows(index[s, 1]))
-                for s in self._rows_in_chunks(left, index)
+                for s in self._rows_in_chunks(pairs)
             ]
         )
 
     def decision_function(self, triplets: Any) -> np.ndarray:
         """How much more similar the anchor is to the positive than to the negative."""
-        left, right, index = self._read_tuples(triplets, 3, self._fitted().dtype)
-        self._check_features(left, right)
-        return self._margins(left, right, index)
+        read = self._read_tuples(triplets, 3, self._fitted().dtype)
+        self._check_features(read.left, read.right)
+        return self._margins(read)
 
-    def _margins(self, left: Items, right: Items, index: np.ndarray) -> np.ndarray:
+    def _margins(self, triplets: Comparisons) -> np.ndarray:
+        left, right, index = triplets.left, triplets.right, triplets.index
         parts = []
-        for s in self._rows_in_chunks(left, index):
+        for s in self._rows_in_chunks(triplets):
             anchors = left.rows(index[s, 0])
             positive = self._score_rows(anchors, right.rows(index[s, 1]))
             parts.append(positive - self._score_rows(anchors, right.rows(index[s, 2])))
         return np.concatenate(parts)
-
-    def predict(self, triplets: Any) -> np.ndarray:
-        """+1 where the anchor is more similar to the positive, else -1."""
-        return np.where(self.decision_function(triplets) > 0, 1, -1)
-
-    def score(self, triplets: Any, y: Any = None) -> float:
-        """Triplet accuracy: the share of triplets whose order the model gets right."""
-        return float(np.mean(self.decision_function(triplets) > 0))
 
     def score_items(self, queries: Any, items: Any) -> np.ndarray:
         """Similarity of every query with every item, an array of shape (n_queries, n_items).
@@ -321,7 +225,7 @@ class TripletLearner(Savable, BaseEstimator):
         frozen = self._frozen_score()
 
         def metric(u: Any, v: Any) -> float:
-            a, b = check_items(_one_row(u), "u").values, check_items(_one_row(v), "v").values
+            a, b = check_items(one_row(u), "u").values, check_items(one_row(v), "v").values
             return float(frozen(a, b)[0])
 
         return metric
@@ -345,33 +249,8 @@ class TripletLearner(Savable, BaseEstimator):
         self._fitted()
         super().save(path, extra=extra)
 
-    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        engine = self._fitted()
-        header = {"engine": engine.kind, "average_from": engine.average_from, "rule": None}
-        if engine.rule is not None:
-            header["rule"] = {"name": type(engine.rule).__name__, "fields": list(engine.rule)}
-        return header, engine.state()
 
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        from .engines import ENGINES
-
-        self._check_parameters()
-        # The stream's own rule and average, which parameters set since then do not change.
-        rule = header["rule"]
-        if rule is not None:
-            from .kernels.rules import RULES
-
-            rule = RULES[rule["name"]](*rule["fields"])
-        options = self._storage_options()
-        kind = ENGINES[header["engine"]]
-        self._forget(kind.from_state(rule, header["average_from"], arrays, **options))
-
-    def _storage_options(self) -> dict[str, Any]:
-        """What engines need to know besides the rule when they are restored."""
-        return {}
-
-
-def _one_row(vector: Any) -> Any:
+def one_row(vector: Any) -> Any:
     """A vector as a matrix of one row."""
     if sp.issparse(vector):
         if vector.ndim == 1:  # a row of a csr_array

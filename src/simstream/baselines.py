@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from .base import TripletLearner
 from .bilinear_base import BilinearLearner
+from .comparisons import Comparisons
 from .engines import Engine, IdentityEngine
+from .online import TripletLearner
 from .similarity import EuclideanModel
-from .validation import Items
 
 
 class _Untrained(TripletLearner):
@@ -20,17 +18,17 @@ class _Untrained(TripletLearner):
         self.dtype = dtype
         self.preprocessor = preprocessor
 
-    def _new_engine(self, left: Items, right: Items) -> Engine:
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        left, right = tuples.left, tuples.right
         if left.shape[1] != right.shape[1]:
             raise ValueError(
                 f"{type(self).__name__}: expected one feature space, got {left.shape[1]} features on the "
                 f"left and {right.shape[1]} on the right"
             )
-        is_sparse = left.is_sparse or right.is_sparse
-        return IdentityEngine((left.shape[1], right.shape[1]), left.dtype, is_sparse)
+        return IdentityEngine((left.shape[1], right.shape[1]), left.dtype, tuples.is_sparse)
 
-    def _advance(self, engine: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
-        engine.count(self._margins(left, right, triplets))
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        engine.count(self._margins(tuples))
 
 
 class Dot(_Untrained, BilinearLearner):

@@ -13,8 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from .bilinear_base import BilinearLearner
+from .comparisons import Comparisons
 from .engines import Engine, FactoredEngine, default_block_size
-from .validation import Items, check_choice, check_number
+from .validation import check_choice, check_number
 
 _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         The first M. Two item spaces of different dimension need "zeros" or a matrix.
@@ -485,14 +486,14 @@ class AROMA(BilinearLearner):
 
         return Step(CONFIDENCE, r=float(self.r), average_from=self.average_from or 0)
 
-    def _new_engine(self, left: Items, right: Items) -> Engine:
+    def _new_engine(self, tuples: Comparisons) -> Engine:
         if self.covariance != "factored":
-            return super()._new_engine(left, right)
-        start = self._start(left, right)
+            return super()._new_engine(tuples)
+        start = self._start(tuples.left, tuples.right)
         dense = start.toarray() if sp.issparse(start) else start
         return FactoredEngine(self._rule(), self.average_from, dense)
 
-    def _block_size(self, engine: Any, left: Items, right: Items) -> int:
+    def _block_size(self, engine: Any) -> int:
         if engine.kind != "factored":
             return 1
         # Its recursion costs B^3: smaller blocks than usual, but blocks even where d is small.

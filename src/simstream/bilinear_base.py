@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from .base import TripletLearner
+from .comparisons import Comparisons
 from .engines import DenseEngine, Engine, SparseEngine, default_block_size
+from .online import TripletLearner
 from .similarity import BilinearModel, row_products
 from .stores import DEFAULT_HEAD_BYTES
 from .validation import Items, check_choice, check_integer, check_items
@@ -67,7 +67,8 @@ class BilinearLearner(BilinearModel, TripletLearner):
             return sp.csr_matrix(matrix)
         return matrix.toarray() if sp.issparse(matrix) else matrix
 
-    def _new_engine(self, left: Items, right: Items) -> Engine:
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        left, right = tuples.left, tuples.right
         start = self._start(left, right)
         if not sp.issparse(start):
             return DenseEngine(self._rule(), self.average_from, start, self._has_aux)
@@ -89,7 +90,7 @@ class BilinearLearner(BilinearModel, TripletLearner):
     def _storage_options(self) -> dict[str, Any]:
         return {"has_aux": self._has_aux, "head_bytes": self.head_bytes or DEFAULT_HEAD_BYTES}
 
-    def _advance(self, engine: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
         rule = self._rule()
         same_rule = type(rule) is type(engine.rule) and rule == engine.rule
         if not same_rule or engine.average_from != self.average_from:
@@ -99,9 +100,9 @@ class BilinearLearner(BilinearModel, TripletLearner):
                 f"{engine.rule} and average_from={engine.average_from}, got {rule} and "
                 f"average_from={self.average_from}"
             )
-        super()._advance(engine, left, right, triplets)
+        super()._advance(engine, tuples)
 
-    def _block_size(self, engine: Any, left: Items, right: Items) -> int:
+    def _block_size(self, engine: Any) -> int:
         from .kernels.rules import Plain
 
         if not isinstance(engine.rule, Plain):

@@ -1,4 +1,4 @@
-"""Triplets from labels: drawn by a seeded generator, as row numbers, without touching features."""
+"""Tuples from labels: drawn by a seeded generator, as row numbers, without touching features."""
 
 from __future__ import annotations
 
@@ -6,10 +6,62 @@ from typing import Any
 
 import numpy as np
 
-from .validation import check_integer
+from .validation import check_integer, check_number
 
 
-class TripletSampler:
+class _LabelSampler:
+    """What samplers share: items grouped by class, and a generator whose state can be kept."""
+
+    def __init__(self, labels: Any, random_state: Any) -> None:
+        labels = np.asarray(labels)
+        if labels.ndim != 1 or len(labels) == 0:
+            raise ValueError(f"labels: expected one label per item, got shape {labels.shape}")
+        if labels.dtype.kind == "f" and np.isnan(labels).any():
+            raise ValueError("labels: expected a label for every item, got NaN")
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"labels: expected at least two classes to draw negatives from, got 1 class "
+                f"({classes[0]})"
+            )
+        self._codes = codes
+        self._size = np.bincount(codes)
+        self._first = np.cumsum(self._size) - self._size  # of each class in the order below
+        self._by_class = np.argsort(codes, kind="stable")
+        self._place = np.empty(len(codes), np.int64)
+        self._place[self._by_class] = np.arange(len(codes))
+        self._rng = np.random.default_rng(random_state)
+
+    def _others_of_class(self, item: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Uniform over the item's class without itself: its own place is skipped."""
+        first, size = self._span(item)
+        within = _scaled(u, size - 1)
+        within += within >= self._place[item] - first
+        return self._by_class[first + within]
+
+    def _of_other_classes(self, item: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Uniform over all items that are not of the item's class."""
+        first, size = self._span(item)
+        outside = _scaled(u, len(self._codes) - size)
+        outside += np.where(outside >= first, size, 0)
+        return self._by_class[outside]
+
+    def _span(self, item: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the item's class begins in `_by_class`, and its size."""
+        code = self._codes[item]
+        return self._first[code], self._size[code]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The generator's state, to go on later: numbers and strings only."""
+        return dict(self._rng.bit_generator.state)
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        self._rng.bit_generator.state = state
+
+
+class TripletSampler(_LabelSampler):
     """Draw triplets (anchor, positive, negative) from class labels.
 
     The anchor is uniform over the items that can be one, the positive uniform over the other items of
@@ -35,31 +87,14 @@ class TripletSampler:
     """
 
     def __init__(self, labels: Any, random_state: Any = None, *, allow_self: bool = False) -> None:
-        labels = np.asarray(labels)
-        if labels.ndim != 1 or len(labels) == 0:
-            raise ValueError(f"labels: expected one label per item, got shape {labels.shape}")
-        if labels.dtype.kind == "f" and np.isnan(labels).any():
-            raise ValueError("labels: expected a label for every item, got NaN")
-        classes, codes = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"labels: expected at least two classes to draw negatives from, got 1 class "
-                f"({classes[0]})"
-            )
+        super().__init__(labels, random_state)
         self.allow_self = allow_self
-        self._codes = codes
-        self._size = np.bincount(codes)
-        self._first = np.cumsum(self._size) - self._size  # of each class in the order below
-        self._by_class = np.argsort(codes, kind="stable")
-        self._place = np.empty(len(codes), np.int64)
-        self._place[self._by_class] = np.arange(len(codes))
-        self._anchors = np.flatnonzero(self._size[codes] > (0 if allow_self else 1))
+        self._anchors = np.flatnonzero(self._size[self._codes] > (0 if allow_self else 1))
         if len(self._anchors) == 0:
             raise ValueError(
                 "labels: expected a class with at least two items to draw positives from, "
-                f"got {len(classes)} classes of one item each"
+                f"got {len(self._size)} classes of one item each"
             )
-        self._rng = np.random.default_rng(random_state)
 
     def draw(self, n: int) -> np.ndarray:
         """Return the next n triplets, an int64 array of shape (n, 3)."""
@@ -67,27 +102,93 @@ class TripletSampler:
         # Three uniforms per triplet, in stream order, so that the cut into calls does not matter.
         u = self._rng.random((n, 3))
         anchor = self._anchors[_scaled(u[:, 0], np.full(n, len(self._anchors)))]
-        code = self._codes[anchor]
-        first, size = self._first[code], self._size[code]
         if self.allow_self:
-            within = _scaled(u[:, 1], size)
+            first, size = self._span(anchor)
+            positive = self._by_class[first + _scaled(u[:, 1], size)]
         else:
-            # Uniform over the class without the anchor: skip the anchor's own place.
-            within = _scaled(u[:, 1], size - 1)
-            within += within >= self._place[anchor] - first
-        positive = self._by_class[first + within]
-        outside = _scaled(u[:, 2], len(self._codes) - size)
-        outside += np.where(outside >= first, size, 0)
-        return np.column_stack([anchor, positive, self._by_class[outside]])
+            positive = self._others_of_class(anchor, u[:, 1])
+        return np.column_stack([anchor, positive, self._of_other_classes(anchor, u[:, 2])])
 
-    @property
-    def state(self) -> dict[str, Any]:
-        """The generator's state, to go on later: numbers and strings only."""
-        return dict(self._rng.bit_generator.state)
 
-    @state.setter
-    def state(self, state: dict[str, Any]) -> None:
-        self._rng.bit_generator.state = state
+class PairSampler(_LabelSampler):
+    """Draw pairs of different items from class labels: +1 for two items of one class, else -1.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_items,)
+    random_state : None, int or numpy Generator
+    similar_share : float between 0 and 1, optional
+        Share of similar pairs. None draws uniformly from all pairs, so that the share follows from the
+        sizes of the classes: with ten equal classes, one pair in ten is similar.
+
+    Examples
+    --------
+    >>> sampler = PairSampler(["cat", "dog", "cat", "dog", "bird"], random_state=0)
+    >>> pairs, y = sampler.draw(100)
+    >>> pairs.shape, sorted({int(value) for value in y})
+    ((100, 2), [-1, 1])
+    >>> len(sampler.draw_distinct(1000)[0])  # there are ten pairs of five items
+    10
+    """
+
+    def __init__(
+        self, labels: Any, random_state: Any = None, *, similar_share: float | None = None
+    ) -> None:
+        super().__init__(labels, random_state)
+        if similar_share is not None:
+            check_number("similar_share", similar_share, exclusive=False)
+            if similar_share > 1:
+                raise ValueError(f"similar_share: expected at most 1, got {similar_share}")
+            if similar_share > 0 and self._size.max() < 2:
+                raise ValueError(
+                    "labels: expected a class with at least two items to draw similar pairs from, "
+                    f"got {len(self._size)} classes of one item each"
+                )
+        self.similar_share = similar_share
+        size = self._size[self._codes]
+        # An item begins as many similar pairs as there are others in its class.
+        self._begins = [np.cumsum(size - 1), np.cumsum(len(size) - size)]
+
+    def draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the next n pairs, shape (n, 2), and their labels; a pair may come again."""
+        n = check_integer("n", n, minimum=0)
+        n_items = len(self._codes)
+        # Three uniforms per pair, in stream order, so that the cut into calls does not matter.
+        u = self._rng.random((n, 3))
+        if self.similar_share is None:
+            first = _scaled(u[:, 0], np.full(n, n_items))
+            second = _scaled(u[:, 1], np.full(n, n_items - 1))
+            second += second >= first
+        else:
+            similar = u[:, 2] < self.similar_share
+            begins = [
+                np.searchsorted(total, u[:, 0] * total[-1], side="right") for total in self._begins
+            ]
+            first = np.minimum(np.where(similar, *begins), n_items - 1)
+            second = np.empty(n, np.int64)
+            second[similar] = self._others_of_class(first[similar], u[similar, 1])
+            second[~similar] = self._of_other_classes(first[~similar], u[~similar, 1])
+        return self._labelled(first, second)
+
+    def draw_distinct(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return n different unordered pairs, uniformly from all, or all of them if there are fewer."""
+        if self.similar_share is not None:
+            raise ValueError(
+                f"similar_share: expected None to draw from all pairs, got {self.similar_share}"
+            )
+        n = check_integer("n", n, minimum=0)
+        n_items = len(self._codes)
+        total = n_items * (n_items - 1) // 2
+        number = self._rng.choice(total, min(n, total), replace=False)
+        # Pairs are numbered column by column: column j holds the pairs (i, j) with i < j.
+        second = ((1 + np.sqrt(1 + 8.0 * number)) / 2).astype(np.int64)
+        second -= second * (second - 1) // 2 > number
+        second += second * (second + 1) // 2 <= number
+        return self._labelled(number - second * (second - 1) // 2, second)
+
+    def _labelled(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        y = np.where(self._codes[first] == self._codes[second], 1, -1)
+        return np.column_stack([first, second]), y
 
 
 def _scaled(u: np.ndarray, n: np.ndarray) -> np.ndarray:

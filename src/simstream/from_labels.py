@@ -11,32 +11,34 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .constraints import TripletSampler
+from .constraints import PairSampler, TripletSampler
 from .persistence import Savable, _from_state, _to_state
 from .similarity import SearchResult
-from .validation import check_integer, check_items
+from .validation import check_choice, check_integer, check_items
 
 
 class FromLabels(Savable, ClassifierMixin, BaseEstimator):
     """Learn a similarity from labelled items, as a scikit-learn classifier.
 
-    `fit` draws triplets from the labels (an item, another of its class, one of another class) and lets
-    the learner learn from them. `predict` is k-NN by the learnt similarity among the items seen in
-    training; `score` is the mean average precision of retrieval, the query itself excluded, so that
-    ``GridSearchCV`` tunes the learner for ranking.
+    `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class) or
+    pairs, and lets the learner learn from them. `predict` is k-NN by the learnt similarity among the
+    items seen in training; `score` is the mean average precision of retrieval, the query itself
+    excluded, so that ``GridSearchCV`` tunes the learner for ranking.
 
     Parameters
     ----------
     learner : a learner from tuples
         For example ``OASIS()``; it is cloned, the original is left alone.
     n_tuples : int
-        Triplets drawn in every call of `fit` or `partial_fit`.
+        Tuples drawn in every call of `fit` or `partial_fit`.
     random_state : None, int or RandomState
-        Seed of the triplets. None draws a new stream each time.
+        Seed of the tuples. None draws a new stream each time.
     n_neighbors : int
         Neighbours that vote in `predict`.
     allow_self : bool
-        Whether an item may be its own positive.
+        Whether an item may be its own positive in a triplet.
+    tuples : "auto", "triplets" or "pairs"
+        What to draw: "auto" is what the learner is made for. Learners from pairs take both.
 
     Attributes
     ----------
@@ -69,12 +71,14 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         random_state: Any = None,
         n_neighbors: int = 5,
         allow_self: bool = False,
+        tuples: str = "auto",
     ) -> None:
         self.learner = learner
         self.n_tuples = n_tuples
         self.random_state = random_state
         self.n_neighbors = n_neighbors
         self.allow_self = allow_self
+        self.tuples = tuples
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -85,7 +89,7 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> FromLabels:
-        """Draw `n_tuples` triplets from the labels and learn from them, from the beginning.
+        """Draw `n_tuples` tuples from the labels and learn from them, from the beginning.
 
         Parameters
         ----------
@@ -95,7 +99,7 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         return self._fit(X, y, None, first=True)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FromLabels:
-        """Draw `n_tuples` more triplets from these items and go on learning.
+        """Draw `n_tuples` more tuples from these items and go on learning.
 
         The items join those among which `predict` looks for neighbours.
 
@@ -110,23 +114,34 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, classes: Any, first: bool) -> FromLabels:
         check_integer("n_tuples", self.n_tuples)
         check_integer("n_neighbors", self.n_neighbors)
+        check_choice("tuples", self.tuples, ("auto", "triplets", "pairs"))
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
         )
         check_classification_targets(y)
         rng = self._generator() if first else self._rng
-        sampler = TripletSampler(y, rng, allow_self=self.allow_self)
         learner = clone(self.learner) if first else self.learner_
-        items = check_items(X, "X", dtype=learner._target_dtype())
-        learner._check_parameters()
-        learner._learn(items, items, sampler.draw(self.n_tuples))
+        drawn = self._draw(learner, y, rng)
+        own_items = learner.preprocessor
+        try:
+            learner.set_params(preprocessor=X).partial_fit(*drawn)
+        finally:
+            learner.set_params(preprocessor=own_items)
         self.learner_, self._rng = learner, rng
         seen = y if first else np.concatenate([self._labels, y])
         known = [seen] if first else [seen, self.classes_]
         self.classes_ = np.unique(np.concatenate(known if classes is None else [*known, classes]))
         self._labels = seen
-        self._references = items.values if first else _stack(self._references, items.values)
+        items = check_items(X, "X", dtype=learner.dtype_).values
+        self._references = items if first else _stack(self._references, items)
         return self
+
+    def _draw(self, learner: Any, y: np.ndarray, rng: np.random.Generator) -> tuple[Any, ...]:
+        """The tuples, and the labels of pairs."""
+        kind = learner.natural_tuples if self.tuples == "auto" else self.tuples
+        if kind == "pairs":
+            return PairSampler(y, rng).draw(self.n_tuples)
+        return (TripletSampler(y, rng, allow_self=self.allow_self).draw(self.n_tuples),)
 
     def _generator(self) -> np.random.Generator:
         """A generator that follows scikit-learn's rules for `random_state`."""

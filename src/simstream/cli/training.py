@@ -230,13 +230,7 @@ def _prepare(learner: Any) -> int:
     Done before the first triplet, so that a wrong dimension is found at once, an interruption has
     something to save from the first moment, and pieces can be cut at whole blocks.
     """
-    left, right = learner._preprocessed(learner._target_dtype())
-    if learner._engine is None:
-        learner._forget(learner._new_engine(left, right))
-    learner._check_features(left, right)
-    if learner._engine.kind == "sparse":
-        return 1
-    return learner._block_size(learner._engine, left, right)
+    return int(learner.prepare())
 
 
 def _open_source(

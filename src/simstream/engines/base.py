@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import Items
+from ..comparisons import Comparisons
 
 #: Work (entries of M visited) between two moments at which Ctrl-C is noticed: about half a second.
 ENTRIES_PER_CALL = 5e7
@@ -37,13 +37,15 @@ def ctrl_c_waits() -> Iterator[None]:
 
 
 class DivergedError(ArithmeticError):
-    """A margin stopped being a finite number; the matrix is as it was before that triplet."""
+    """A margin stopped being a finite number; the matrix is as it was before that tuple."""
 
 
 class Engine:
     """What all engines share: the clock, the average, and raw arrays by name."""
 
     kind: str
+    #: Whether tuples may be learnt together; what is learnt depends on where blocks begin, to rounding.
+    learns_blocks = True
 
     def __init__(
         self, rule: Any, average_from: int | None, clock: np.ndarray | None = None
@@ -67,10 +69,8 @@ class Engine:
         """Precision of the stored numbers."""
         raise AttributeError("provided by the engine")
 
-    def learn(
-        self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
-    ) -> None:
-        """Advance the stream by checked triplets of row numbers."""
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        """Advance the stream by checked tuples."""
         raise AttributeError("provided by the engine")
 
     def matrix(self) -> Any:
@@ -112,7 +112,7 @@ class Engine:
         return value
 
     def _drive(self, learn: Any, n: int, chunk: int, make_space: Any, rebase: Any) -> None:
-        """Call ``learn(begin, end) -> (status, next)`` until all n triplets are learnt."""
+        """Call ``learn(begin, end) -> (status, next)`` until all n tuples are learnt."""
         from ..kernels import entrywise
         from ..kernels.steps import ROUNDS, SHIFT
 
@@ -148,15 +148,6 @@ def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Any:
         z=np.empty(longest_z, dtype),
         numbers=np.empty((3, longest_z), dtype),
     )
-
-
-def anchors_and_differences(
-    left: Items, right: Items, triplets: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Dense rows x and z = positive - negative of the triplets."""
-    x = left.dense_rows(triplets[:, 0])
-    z = right.dense_rows(triplets[:, 1]) - right.dense_rows(triplets[:, 2])
-    return x, z
 
 
 def check_array(name: str, array: np.ndarray, dtype: Any, shape: tuple[int | None, ...]) -> None:

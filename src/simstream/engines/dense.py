@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import Items
+from ..comparisons import Comparisons
 from .base import (
     ENTRIES_PER_CALL,
     Engine,
-    anchors_and_differences,
     check_array,
     check_floats,
     new_scratch,
@@ -58,46 +57,45 @@ class DenseEngine(Engine):
     def dtype(self) -> np.dtype[Any]:
         return self.arrays.u.dtype
 
-    def learn(
-        self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
-    ) -> None:
-        left, right, triplets = _used_rows_dense(left, right, triplets)
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        tuples = tuples.densified()
         if block_size > 1:
-            self._learn_blocks(step, left, right, triplets, block_size)
+            self._learn_blocks(step, tuples, block_size)
         else:
-            self._learn_singly(step, left, right, triplets)
+            self._learn_singly(step, tuples)
 
-    def _learn_singly(self, step: Any, left: Items, right: Items, triplets: np.ndarray) -> None:
+    def _learn_singly(self, step: Any, tuples: Comparisons) -> None:
         from ..kernels.entrywise import learn_one_at_a_time
         from ..kernels.rows import DenseRows
 
-        rows = DenseRows(left.values), DenseRows(right.values)
+        rows = DenseRows(tuples.left.values), DenseRows(tuples.right.values)
         scratch = new_scratch(*self.shape, self.dtype)
+        named = tuples.kernel_tuples()
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             return learn_one_at_a_time(
-                self.rule, self.arrays, step, *rows, triplets[:end], begin, scratch, self.clock
+                self.rule, self.arrays, step, *rows, named, begin, end, scratch, self.clock
             )
 
         chunk = max(1, int(ENTRIES_PER_CALL / (self.shape[0] * self.shape[1])))
-        self._drive(learn, len(triplets), chunk, None, self._rebase)
+        self._drive(learn, len(tuples), chunk, None, self._rebase)
 
-    def _learn_blocks(
-        self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
-    ) -> None:
+    def _learn_blocks(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from ..kernels.blocked import Blas, learn_block
         from ..kernels.entrywise import DIVERGED, DONE
         from ..kernels.rules import Plain
 
         assert isinstance(self.rule, Plain), self.rule  # no other rule has a blocked form
         ops = Blas(self.dtype)
+        u, acc = self.arrays.u, self.arrays.acc
+        sign = tuples.sign
 
         def learn(begin: int, end: int) -> tuple[int, int]:
-            x, z = anchors_and_differences(left, right, triplets[begin:end])
-            learnt = learn_block(ops, step, self.arrays.u, self.arrays.acc, x, z, self.clock)
+            x, z = tuples.rows(begin, end)
+            learnt = learn_block(ops, step, u, acc, x, z, sign[begin:end], self.clock)
             return (DONE if learnt == len(x) else DIVERGED), begin + learnt
 
-        self._drive(learn, len(triplets), block_size, None, None)
+        self._drive(learn, len(tuples), block_size, None, None)
 
     def _rebase(self, rule: Any, shift: float) -> None:
         u = self.arrays.u
@@ -141,15 +139,3 @@ def default_block_size(n_features: int) -> int:
     if n_features < 96:
         return 1
     return int(np.clip(2 ** round(np.log2(n_features / 3.0)), 64, 512))
-
-
-def _used_rows_dense(
-    left: Items, right: Items, triplets: np.ndarray
-) -> tuple[Items, Items, np.ndarray]:
-    """Sparse items as dense rows, but only those the triplets name."""
-    if not (left.is_sparse or right.is_sparse):
-        return left, right, triplets
-    anchors, a = np.unique(triplets[:, 0], return_inverse=True)
-    candidates, c = np.unique(triplets[:, 1:], return_inverse=True)
-    renumbered = np.column_stack([a, c.reshape(-1, 2)])
-    return Items(left.dense_rows(anchors)), Items(right.dense_rows(candidates)), renumbered

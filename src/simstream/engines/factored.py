@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import Items
-from .base import Engine, anchors_and_differences, check_array, check_floats
+from ..comparisons import Comparisons
+from .base import Engine, check_array, check_floats
 
 
 class FactoredEngine(Engine):
@@ -31,26 +31,24 @@ class FactoredEngine(Engine):
     def dtype(self) -> np.dtype[Any]:
         return self.u.dtype
 
-    def learn(
-        self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
-    ) -> None:
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from ..kernels.blocked import Blas
         from ..kernels.confidence import learn_factored_block, learn_factored_singly
         from ..kernels.entrywise import DIVERGED, DONE
 
-        singly = block_size == 1 or left.is_sparse or right.is_sparse
+        singly = block_size == 1 or tuples.is_sparse
         ops = Blas(self.dtype)
         arrays = self.u, self.acc, self.covariance_x, self.covariance_z
 
         def learn(begin: int, end: int) -> tuple[int, int]:
-            x, z = anchors_and_differences(left, right, triplets[begin:end])
+            x, z = tuples.rows(begin, end)
             if singly:
                 learnt = learn_factored_singly(step, *arrays, x, z, self.clock)
             else:
                 learnt = learn_factored_block(ops, step, *arrays, x, z, self.clock)
             return (DONE if learnt == len(x) else DIVERGED), begin + learnt
 
-        self._drive(learn, len(triplets), 256 if singly else block_size, None, None)
+        self._drive(learn, len(tuples), 256 if singly else block_size, None, None)
 
     def matrix(self) -> np.ndarray:
         return self._decode(self.u, None, self.acc, None)

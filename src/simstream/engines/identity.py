@@ -35,11 +35,12 @@ class IdentityEngine(Engine):
         return self._dtype
 
     def count(self, margins: np.ndarray) -> None:
-        from ..kernels.steps import LOSS, MISTAKES, ROUNDS
+        from ..kernels.steps import LOSS, MISTAKES, ROUNDS, VIOLATIONS
 
         self.clock[ROUNDS] += len(margins)
         self.clock[LOSS] += np.maximum(0.0, 1.0 - margins).sum()
         self.clock[MISTAKES] += (margins <= 0).sum()
+        self.clock[VIOLATIONS] += (margins < 1).sum()
 
     def matrix(self) -> Any:
         if self.is_sparse:

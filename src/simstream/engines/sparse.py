@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..comparisons import Comparisons
 from ..stores import Entries, SparseStore
-from ..validation import Items
 from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats, new_scratch
 
 
 class SparseEngine(Engine):
-    """Only the entries that were touched, for sparse items; always one triplet at a time.
+    """Only the entries that were touched, for sparse items; always one tuple at a time.
 
     Parameters
     ----------
@@ -31,6 +31,7 @@ class SparseEngine(Engine):
     """
 
     kind = "sparse"
+    learns_blocks = False
 
     def __init__(
         self,
@@ -74,39 +75,39 @@ class SparseEngine(Engine):
     def dtype(self) -> np.dtype[Any]:
         return self.store.dtype
 
-    def learn(
-        self, step: Any, left: Items, right: Items, triplets: np.ndarray, block_size: int
-    ) -> None:
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from ..kernels.entrywise import learn_one_at_a_time
         from ..kernels.rows import SparseRows
 
+        left, right = tuples.left, tuples.right
         rows_left = left.csr_renumbered(self.row_rank)
         rows_right = rows_left if right is left else right.csr_renumbered(self.column_rank)
         # One integer type for all matrices: kernels are compiled for it once.
-        reader_left, reader_right = (
+        readers = tuple(
             SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)
             for m in (rows_left, rows_right)
         )
-        longest_x = int(np.diff(rows_left.indptr).max())
-        longest_z = min(self.shape[1], 2 * int(np.diff(rows_right.indptr).max()))
-        scratch = new_scratch(longest_x, longest_z, self.dtype)
+        longest = [int(np.diff(m.indptr).max()) for m in (rows_left, rows_right)]
+        longest_difference = min(self.shape[1], longest[1] + max(longest))
+        scratch = new_scratch(max(longest[0], longest_difference), longest_difference, self.dtype)
+        named = tuples.kernel_tuples()
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             return learn_one_at_a_time(
                 self.rule,
                 self.store.arrays,
                 step,
-                reader_left,
-                reader_right,
-                triplets[:end],
+                *readers,
+                named,
                 begin,
+                end,
                 scratch,
                 self.clock,
             )
 
         mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
         chunk = max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
-        self._drive(learn, len(triplets), chunk, self.store.make_space, self.store.rebase)
+        self._drive(learn, len(tuples), chunk, self.store.make_space, self.store.rebase)
 
     def matrix(self) -> sp.csr_matrix:
         """The current matrix, or the average, as CSR in the original numbering of features."""

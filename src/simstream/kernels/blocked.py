@@ -1,6 +1,6 @@
-"""Exact blocked form of learners whose steps are rank one: a block of B triplets costs BLAS-3 products.
+"""Exact blocked form of learners whose steps are rank one: a block of B tuples costs BLAS-3 products.
 
-All margins of a block against the block's first matrix come from one product; what earlier triplets of
+All margins of a block against the block's first matrix come from one product; what earlier tuples of
 the block change for later ones comes from B x B Gram matrices; a scalar recursion then gives the very
 step lengths of one-at-a-time processing (to rounding), and one rank-B update applies them.
 
@@ -13,7 +13,16 @@ import numpy as np
 from scipy.linalg import blas
 
 from .dispatch import driver
-from .steps import HOPELESS, average_weight, count_round, current_eta, step_length
+from .steps import (
+    HOPELESS,
+    THRESHOLD,
+    average_weight,
+    count_round,
+    current_eta,
+    is_active,
+    signed_loss,
+    step_length,
+)
 
 
 class Blas:
@@ -60,38 +69,43 @@ def row_dots(a, b):
 
 
 @driver
-def _rank_one_recursion(step, margin, gram_x, gram_z, clock, coefficient, weighted):
-    """Steps of one-at-a-time processing; returns how many triplets had finite margins."""
-    n = len(margin)
+def _rank_one_recursion(step, value, sign, gram_x, gram_z, clock, coefficient, weighted):
+    """Steps of one-at-a-time processing; returns how many tuples had finite values."""
+    n = len(value)
     largest = np.finfo(gram_x.dtype).max
     for t in range(n):
-        if not abs(margin[t]) < HOPELESS:
+        if not abs(value[t]) < HOPELESS:
             return t
+        loss = signed_loss(sign[t], value[t], clock)
         squared_norm = float(gram_x[t, t]) * float(gram_z[t, t])
         c = 0.0
-        if margin[t] < 1.0 and squared_norm > 0.0:
+        if is_active(step, loss) and squared_norm > 0.0:
             eta = current_eta(step, clock)
-            c = step_length(step, 1.0 - margin[t], squared_norm, 0.0, eta)
+            c = sign[t] * step_length(step, loss, squared_norm + step.bias, 0.0, eta)
             if not abs(c) < largest:
                 return t
+            if abs(c) < step.tolerance:
+                c = 0.0
+        if c != 0.0:
             for s in range(t + 1, n):
-                margin[s] += c * (float(gram_x[t, s]) * float(gram_z[t, s]))
+                value[s] += c * (float(gram_x[t, s]) * float(gram_z[t, s]))
+            clock[THRESHOLD] -= c * step.bias
         coefficient[t] = c
         weighted[t] = c * average_weight(step, clock)
-        count_round(clock, margin[t], c > 0.0, squared_norm == 0.0)
+        count_round(clock, loss, c != 0.0, squared_norm == 0.0)
     return n
 
 
-def learn_block(ops, step, m, acc, x, z, clock):
-    """Learn from one block of anchors x and differences z (rows); return how many were learnt.
+def learn_block(ops, step, m, acc, x, z, sign, clock):
+    """Learn from one block of rows x and z (the same array for pairs); return how many were learnt.
 
     ``acc`` is the average's accumulator, or has no columns.
     """
-    margin = row_dots(ops.product(x, m), z)
+    value = row_dots(ops.product(x, m), z)
     coefficient, weighted = np.zeros(len(x)), np.zeros(len(x))
-    learnt = _rank_one_recursion(
-        step, margin, ops.gram(x), ops.gram(z), clock, coefficient, weighted
-    )
+    gram_x = ops.gram(x)
+    gram_z = gram_x if z is x else ops.gram(z)
+    learnt = _rank_one_recursion(step, value, sign, gram_x, gram_z, clock, coefficient, weighted)
     active = np.flatnonzero(coefficient)
     if len(active):
         xa, za = (x, z) if len(active) == len(x) else (x[active], z[active])

@@ -74,7 +74,7 @@ def learn_factored_singly(step, m, acc, covariance_x, covariance_z, x, z, clock)
                 _add_outer(acc, alpha * average_weight(step, clock), lx, lz)
             _add_outer(covariance_x, -bx, lx, lx)
             _add_outer(covariance_z, -bz, lz, lz)
-        count_round(clock, margin, violated, qx * qz == 0.0)
+        count_round(clock, 1.0 - margin, violated, qx * qz == 0.0)
     return len(x)
 
 
@@ -117,7 +117,7 @@ def _confidence_recursion(
                 for j in range(s, n):
                     gram_x[s, j] -= bx * gx * gram_x[t, j]
                     gram_z[s, j] -= bz * gz * gram_z[t, j]
-        count_round(clock, margin[t], violated, qx * qz == 0.0)
+        count_round(clock, 1.0 - margin[t], violated, qx * qz == 0.0)
     return n
 
 

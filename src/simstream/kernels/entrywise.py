@@ -1,9 +1,9 @@
-"""The one driver of all learners that change a bilinear matrix entry by entry, one triplet at a time.
+"""The one driver of all learners that change a matrix entry by entry, one tuple at a time.
 
 It is compiled for a combination of components (see `dispatch`): an entry rule (`rules`) says what a
 stored number means and how a step changes it, a store says where the numbers live (`Dense` here, or
-`head_tail` for sparse rows), and row readers (`rows`) say where items come from. The step (`steps`)
-says how far.
+`head_tail` for sparse rows), and readers (`rows`) say where the vectors of a tuple come from. The step
+(`steps`) says how far.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import numpy as np
 
 from .dispatch import by_component, driver, helper
 from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
-from .rows import read_anchor, read_difference
+from .rows import read_tuple
 from .rules import row_margin, row_update, row_variance
 from .steps import (
     CONFIDENCE,
     HOPELESS,
     SHIFT,
+    THRESHOLD,
     average_weight,
     count_round,
     current_eta,
+    is_active,
+    signed_loss,
     step_length,
 )
 
@@ -71,40 +74,45 @@ _update = by_component({Dense: _update_in_dense, HeadTail: update_in_head_tail})
 
 
 @driver
-def learn_one_at_a_time(rule, store, step, left, right, triplets, begin, scratch, clock):
-    """Learn from triplets[begin:] in order; return (what happened, first triplet not learnt).
+def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scratch, clock):
+    """Learn from tuples begin .. end - 1 in order; return (what happened, first tuple not learnt).
 
-    Nothing of a triplet is applied when the driver stops at it, so that Python can make space and call
+    Nothing of a tuple is applied when the driver stops at it, so that Python can make space and call
     again. The result does not depend on where the stream is cut.
     """
     eps = np.finfo(scratch.x.dtype).eps
     largest = np.finfo(scratch.x.dtype).max  # a longer step cannot be taken in this precision
-    for t in range(begin, len(triplets)):
+    signs = tuples.sign
+    for t in range(begin, end):
         shift = clock[SHIFT]
-        nx = read_anchor(left, triplets[t, 0], scratch)
-        nz = read_difference(right, triplets[t, 1], triplets[t, 2], scratch)
-        margin, variance, slots = _margin(store, rule, scratch, nx, nz, shift)
-        if not abs(margin) < HOPELESS:
+        nx, nz = read_tuple(tuples, t, left, right, scratch)
+        value, variance, slots = _margin(store, rule, scratch, nx, nz, shift)
+        if not abs(value) < HOPELESS:
             return DIVERGED, t
         eta = current_eta(step, clock)
+        loss = signed_loss(signs[t], value, clock)
         squared_norm = _squared_norm(scratch.x, nx) * _squared_norm(scratch.z, nz)
-        violated = margin < 1.0 and squared_norm > 0.0
-        if violated:
-            tau = step_length(step, 1.0 - margin, squared_norm, variance, eta)
+        updated = False
+        if is_active(step, loss) and squared_norm > 0.0:
+            tau = step_length(step, loss, squared_norm + step.bias, variance, eta)
             if not abs(tau) < largest:
                 return DIVERGED, t
             if step.rule == CONFIDENCE:
                 shift = 1.0 / (variance + step.r)  # no threshold here; see _step_confidence
-            weight = average_weight(step, clock)
-            if not _update(store, rule, scratch, slots, nx, nz, tau, shift, weight):
-                return NEEDS_SPACE, t
-        count_round(clock, margin, violated, squared_norm == 0.0)
+            updated = tau != 0.0 and abs(tau) >= step.tolerance
+            if updated:
+                tau *= signs[t]
+                weight = average_weight(step, clock)
+                if not _update(store, rule, scratch, slots, nx, nz, tau, shift, weight):
+                    return NEEDS_SPACE, t
+                clock[THRESHOLD] -= tau * step.bias
+        count_round(clock, loss, updated, squared_norm == 0.0)
         if step.lam > 0.0:
             clock[SHIFT] += step.lam * eta
             # A stored number must resolve an eighth of one round's threshold.
             if clock[SHIFT] * eps > step.lam * eta / 8.0:
                 return NEEDS_REBASE, t + 1
-    return DONE, len(triplets)
+    return DONE, end
 
 
 @helper

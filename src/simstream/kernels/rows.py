@@ -1,4 +1,7 @@
-"""Row readers: fill the scratch with the anchor x and the difference z = positive - negative."""
+"""Row readers: fill the scratch with the two vectors x and z whose product x z' a tuple moves M along.
+
+A triplet gives the anchor x and the difference z = positive - negative; a pair gives x = z = first - second.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,22 @@ class SparseRows(NamedTuple):
     values: np.ndarray
 
 
+class Triplets(NamedTuple):
+    """Row numbers (anchor, positive, negative), and on which side of the threshold x'Mz belongs."""
+
+    index: np.ndarray
+    sign: np.ndarray  # +1: above
+
+
+class Pairs(NamedTuple):
+    """Row numbers of two items, and on which side of the threshold their distance belongs."""
+
+    index: np.ndarray
+    sign: np.ndarray  # +1: above (dissimilar), -1: below (similar)
+
+
 class Scratch(NamedTuple):
-    """Work space of one call: the current triplet, and the current row of the matrix."""
+    """Work space of one call: the current tuple, and the current row of the matrix."""
 
     x_index: np.ndarray
     x: np.ndarray
@@ -58,27 +75,33 @@ def _read_anchor_sparse(rows, i, scratch):
 read_anchor = by_component({DenseRows: _read_anchor_dense, SparseRows: _read_anchor_sparse})
 
 
-def _read_difference_dense(rows, p, n, scratch):
-    values, z = rows.values, scratch.z
+def _read_difference_dense(rows, p, others, n, scratch):
+    values, subtracted, z = rows.values, others.values, scratch.z
     for j in range(values.shape[1]):
-        z[j] = values[p, j] - values[n, j]
+        z[j] = values[p, j] - subtracted[n, j]
     return values.shape[1]
 
 
-def _read_difference_sparse(rows, p, n, scratch):
-    indices, values, z_index, z = rows.indices, rows.values, scratch.z_index, scratch.z
+def _read_difference_sparse(rows, p, others, n, scratch):
+    z_index, z = scratch.z_index, scratch.z
+    a_indices, a_values, b_indices, b_values = (
+        rows.indices,
+        rows.values,
+        others.indices,
+        others.values,
+    )
     a, a_end = rows.indptr[p], rows.indptr[p + 1]
-    b, b_end = rows.indptr[n], rows.indptr[n + 1]
+    b, b_end = others.indptr[n], others.indptr[n + 1]
     size = 0
     while a < a_end or b < b_end:
-        if b >= b_end or (a < a_end and indices[a] < indices[b]):
-            column, value = indices[a], values[a]
+        if b >= b_end or (a < a_end and a_indices[a] < b_indices[b]):
+            column, value = a_indices[a], a_values[a]
             a += 1
-        elif a >= a_end or indices[b] < indices[a]:
-            column, value = indices[b], -values[b]
+        elif a >= a_end or b_indices[b] < a_indices[a]:
+            column, value = b_indices[b], -b_values[b]
             b += 1
         else:
-            column, value = indices[a], values[a] - values[b]
+            column, value = a_indices[a], a_values[a] - b_values[b]
             a += 1
             b += 1
         if value != 0:
@@ -91,3 +114,42 @@ def _read_difference_sparse(rows, p, n, scratch):
 read_difference = by_component(
     {DenseRows: _read_difference_dense, SparseRows: _read_difference_sparse}
 )
+
+
+def _repeat_difference_dense(rows, scratch, nz):
+    z, x_index, x = scratch.z, scratch.x_index, scratch.x
+    n = 0
+    for j in range(nz):
+        if z[j] != 0:
+            x_index[n] = j
+            x[n] = z[j]
+            n += 1
+    return n
+
+
+def _repeat_difference_sparse(rows, scratch, nz):
+    scratch.x_index[:nz] = scratch.z_index[:nz]
+    scratch.x[:nz] = scratch.z[:nz]
+    return nz
+
+
+#: (rows, scratch, nz) -> nx: the difference also as x, in the form an anchor has
+_repeat_difference = by_component(
+    {DenseRows: _repeat_difference_dense, SparseRows: _repeat_difference_sparse}
+)
+
+
+def _read_triplet(tuples, t, left, right, scratch):
+    index = tuples.index
+    nx = read_anchor(left, index[t, 0], scratch)
+    return nx, read_difference(right, index[t, 1], right, index[t, 2], scratch)
+
+
+def _read_pair(tuples, t, left, right, scratch):
+    index = tuples.index
+    nz = read_difference(left, index[t, 0], right, index[t, 1], scratch)
+    return _repeat_difference(left, scratch, nz), nz
+
+
+#: (tuples, t, left, right, scratch) -> (nx, nz)
+read_tuple = by_component({Triplets: _read_triplet, Pairs: _read_pair})

@@ -8,14 +8,15 @@ from typing import NamedTuple
 from .dispatch import helper
 
 # Step rules.
-CONSTANT, PA, PA_I, PA_II, CONFIDENCE = 0, 1, 2, 3, 4
+CONSTANT, PA, PA_I, PA_II, CONFIDENCE, PALS = 0, 1, 2, 3, 4, 5
 
 # A margin as large as this (or NaN) means that learning has diverged, before numbers overflow.
 HOPELESS = 1e30
 
-# Fields of the clock: everything the stream has counted so far, exact in float64.
-ROUNDS, UPDATES, SKIPPED, MISTAKES, LOSS, SHIFT = 0, 1, 2, 3, 4, 5
-CLOCK_SIZE = 6
+# Fields of the clock: everything the stream has counted so far, exact in float64, and two numbers that
+# belong to the model: the accumulated soft threshold, and the threshold that divides distances.
+ROUNDS, UPDATES, SKIPPED, MISTAKES, LOSS, SHIFT, THRESHOLD, VIOLATIONS = 0, 1, 2, 3, 4, 5, 6, 7
+CLOCK_SIZE = 8
 
 
 class Step(NamedTuple):
@@ -24,10 +25,12 @@ class Step(NamedTuple):
     rule: int
     eta: float = 0.0  # CONSTANT: the step of round t is eta, or eta / sqrt(t) if `decay`
     decay: bool = False
-    C: float = 1.0  # PA_I, PA_II
+    C: float = 1.0  # PA_I, PA_II, PALS
     r: float = 1.0  # CONFIDENCE
     lam: float = 0.0  # strength of the soft threshold, 0 for none
     average_from: int = 0  # first round of the average, 0 for none
+    bias: float = 0.0  # 1 where the threshold is learnt too: it is one more coordinate of the step
+    tolerance: float = 0.0  # steps shorter than this are not taken
 
 
 @helper
@@ -36,15 +39,27 @@ def current_eta(step, clock):
 
 
 @helper
+def signed_loss(sign, value, clock):
+    """1 - margin of a tuple whose x'Mz is ``value`` and belongs above (sign 1) or below the threshold."""
+    return 1.0 - sign * (value - clock[THRESHOLD])
+
+
+@helper
+def is_active(step, loss):
+    """Whether a loss calls for a step: PALS wants equality, all others only an inequality."""
+    return loss > 0.0 or step.rule == PALS
+
+
+@helper
 def step_length(step, loss, squared_norm, variance, eta):
-    """Length of the step along x z', given the loss and the squared norm of x z'."""
+    """Length of the step along x z', given the loss and the squared norm of the step's direction."""
     if step.rule == CONSTANT:
         return eta
     if step.rule == PA:
         return loss / squared_norm
     if step.rule == PA_I:
         return min(step.C, loss / squared_norm)
-    if step.rule == PA_II:
+    if step.rule == PA_II or step.rule == PALS:
         return loss / (squared_norm + 0.5 / step.C)
     return loss / (variance + step.r)
 
@@ -62,9 +77,10 @@ def average_weight(step, clock):
 
 
 @helper
-def count_round(clock, margin, updated, skipped):
+def count_round(clock, loss, updated, skipped):
     clock[ROUNDS] += 1.0
     clock[UPDATES] += updated
     clock[SKIPPED] += skipped
-    clock[LOSS] += max(0.0, 1.0 - margin)
-    clock[MISTAKES] += margin <= 0.0
+    clock[LOSS] += max(0.0, loss)
+    clock[MISTAKES] += loss >= 1.0
+    clock[VIOLATIONS] += loss > 0.0

@@ -13,9 +13,12 @@ j-th ranked item is relevant and R the number of relevant items in the pool,
 
 averaged over the queries with R > 0. A model is anything with ``score_items(queries, items)`` that
 returns an (n_queries, n_items) array, higher = more similar, or a function that does the same.
+
+`friedman` and `holm_pairwise` compare the results of several methods on several data sets.
 """
 
 from .models import knn_predict, sparsity, triplet_accuracy
+from .neighbours import knn_error_best_k, knn_error_curve
 from .ranking import (
     mean_average_precision,
     mean_average_precision_at_k,
@@ -26,8 +29,22 @@ from .ranking import (
     ranking_report_from_scores,
     recall_at_k,
 )
+from .statistics import (
+    FriedmanResult,
+    PairComparison,
+    critical_difference,
+    friedman,
+    holm_pairwise,
+)
 
 __all__ = [
+    "FriedmanResult",
+    "PairComparison",
+    "critical_difference",
+    "friedman",
+    "holm_pairwise",
+    "knn_error_best_k",
+    "knn_error_curve",
     "knn_predict",
     "mean_average_precision",
     "mean_average_precision_at_k",

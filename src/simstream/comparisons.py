@@ -1,0 +1,70 @@
+"""What learners learn from: checked tuples of row numbers, together with the items they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .validation import Items
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Triplets (anchor, positive, negative) or labelled pairs, as row numbers of checked items."""
+
+    #: Items of the first column, and of the others; the same object in one item space.
+    left: Items
+    right: Items
+    #: Row numbers: three columns for triplets, two for pairs.
+    index: np.ndarray
+    #: +1 (similar) or -1 (dissimilar) for every pair; None for triplets.
+    y: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether any of the items are."""
+        return self.left.is_sparse or self.right.is_sparse
+
+    @property
+    def sign(self) -> np.ndarray:
+        """Side of the threshold on which x'Mz belongs: +1 above, -1 below (distance of a similar pair)."""
+        return np.ones(len(self)) if self.y is None else -self.y
+
+    def as_pairs(self) -> Comparisons:
+        """The same as pairs: a triplet yields its similar pair, then its dissimilar one."""
+        if self.y is not None:
+            return self
+        pairs = self.index[:, [0, 1, 0, 2]].reshape(-1, 2)
+        return replace(self, index=pairs, y=np.tile([1.0, -1.0], len(self)))
+
+    def rows(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Dense rows x and z of some tuples: anchor and difference, or twice the difference of a pair."""
+        index = self.index[begin:end]
+        first = self.left.dense_rows(index[:, 0])
+        if self.y is None:
+            z = self.right.dense_rows(index[:, 1]) - self.right.dense_rows(index[:, 2])
+            return first, z
+        v = first - self.right.dense_rows(index[:, 1])
+        return v, v
+
+    def densified(self) -> Comparisons:
+        """The same with dense items, but only those the tuples name."""
+        if not self.is_sparse:
+            return self
+        index = np.empty_like(self.index)
+        first, index[:, 0] = np.unique(self.index[:, 0], return_inverse=True)
+        others, renumbered = np.unique(self.index[:, 1:], return_inverse=True)
+        index[:, 1:] = renumbered.reshape(len(self), -1)
+        left, right = self.left.dense_rows(first), self.right.dense_rows(others)
+        return replace(self, left=Items(left), right=Items(right), index=index)
+
+    def kernel_tuples(self) -> Any:
+        """The record that compiled readers take."""
+        from .kernels.rows import Pairs, Triplets
+
+        return (Triplets if self.y is None else Pairs)(self.index, self.sign)

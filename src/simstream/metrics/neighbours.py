@@ -1,0 +1,141 @@
+"""The error of k-nearest-neighbour classification as a function of k."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..validation import check_integer
+from .ranking import _chunk_rows, _labelled, _score, _scorer
+
+
+def knn_error_curve(
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any,
+    item_labels: Any,
+    k_values: Iterable[int] = range(1, 26),
+    class_averaged: bool = False,
+    exclude_self: bool = False,
+    chunk_size: int | None = None,
+) -> np.ndarray:
+    """Return the share of queries that k-NN puts in a wrong class, for every k.
+
+    The vote is that of `knn_predict`; the neighbours are looked up once, for the largest k.
+
+    Parameters
+    ----------
+    model, queries, query_labels, items, item_labels, chunk_size
+        See `ranking_report`. A query whose class no item has is always wrong.
+    k_values : iterable of int, default 1 to 25
+        Numbers of neighbours; at most the number of candidates.
+    class_averaged : bool, default False
+        Return the mean, over the classes of the queries, of the error within the class: every class
+        counts the same, whatever its size. For balanced classes it is the plain error.
+    exclude_self : bool, default False
+        Queries and items are the same list, and query i must not see item i (leave-one-out).
+
+    Returns
+    -------
+    (n_k,) array
+        The errors, in the order of `k_values`.
+
+    Examples
+    --------
+    >>> pool, labels = [[4], [3], [2], [1]], ["dog", "cat", "cat", "dog"]
+    >>> queries, truth = [[1], [2], [3]], ["cat", "cat", "dog"]
+    >>> print(knn_error_curve(lambda q, x: q @ x.T, queries, truth, pool, labels, (1, 3)))
+    [0.66666667 0.33333333]
+    >>> print(
+    ...     knn_error_curve(
+    ...         lambda q, x: q @ x.T, queries, truth, pool, labels, (1, 3), class_averaged=True
+    ...     )
+    ... )
+    [0.5 0.5]
+    """
+    from ..kernels.ranking import majority, map_rows, nearest
+
+    score = _scorer(model)
+    queries, labels = _labelled(queries, query_labels, "queries", "query_labels")
+    items, pool_labels = _labelled(items, item_labels, "items", "item_labels")
+    n_queries, n_items = labels.size, pool_labels.size
+    if exclude_self and n_queries != n_items:
+        raise ValueError(
+            f"exclude_self: expected the items as queries, got {n_queries} queries, {n_items} items"
+        )
+    lengths, n_candidates = _check_k_values(k_values), n_items - bool(exclude_self)
+    if max(lengths) > n_candidates:
+        raise ValueError(
+            f"k_values: expected at most the {n_candidates} candidates, got {max(lengths)}"
+        )
+    classes, codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)
+    query_codes, pool_codes = np.split(codes, [n_queries])
+    skip = np.arange(n_queries) if exclude_self else np.full(n_queries, -1)
+
+    def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return _score(score, queries[rows], items), skip[rows], query_codes[rows]
+
+    def mistakes(scores: np.ndarray, skip: np.ndarray, truth: np.ndarray) -> np.ndarray:
+        # Best first, so the k nearest are the first k of the nearest for any larger number.
+        near = pool_codes[nearest(scores, skip, max(lengths))]
+        votes = [majority(np.ascontiguousarray(near[:, :k]), classes.size) for k in lengths]
+        return np.array(votes) != truth
+
+    blocks = map_rows(mistakes, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
+    wrong = np.concatenate(blocks, axis=1)  # (n_k, n_queries)
+    if not class_averaged:
+        return wrong.mean(axis=1)
+    present = np.unique(query_codes)
+    return np.mean([wrong[:, query_codes == one].mean(axis=1) for one in present], axis=0)
+
+
+def knn_error_best_k(
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any,
+    item_labels: Any,
+    k_values: Iterable[int] = range(1, 26),
+    class_averaged: bool = False,
+    exclude_self: bool = False,
+    chunk_size: int | None = None,
+) -> tuple[float, int]:
+    """Return the smallest k-NN error over k, and the smallest k that has it.
+
+    On test data this is an optimistic measure, for k is chosen on what is reported; with
+    ``exclude_self=True`` on training data it is a criterion for tuning. For the best k of several
+    runs, average their `knn_error_curve` first and take the smallest mean. Parameters:
+    `knn_error_curve`.
+
+    Examples
+    --------
+    >>> pool, labels = [[4], [3], [2], [1]], ["dog", "cat", "cat", "dog"]
+    >>> knn_error_best_k(lambda q, x: q @ x.T, [[1]], ["cat"], pool, labels, range(1, 5))
+    (0.0, 3)
+    """
+    k_values = _check_k_values(k_values)
+    errors = knn_error_curve(
+        model,
+        queries,
+        query_labels,
+        items,
+        item_labels,
+        k_values,
+        class_averaged=class_averaged,
+        exclude_self=exclude_self,
+        chunk_size=chunk_size,
+    )
+    error, k = min(zip(errors, k_values, strict=True))
+    return float(error), k
+
+
+def _check_k_values(k_values: Iterable[int]) -> list[int]:
+    if not isinstance(k_values, Iterable):
+        raise TypeError(f"k_values: expected a sequence of integers, got {k_values!r}")
+    lengths = [check_integer("k_values", k) for k in k_values]
+    if not lengths:
+        raise ValueError("k_values: expected at least one, got none")
+    return lengths

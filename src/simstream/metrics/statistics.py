@@ -1,0 +1,259 @@
+"""Comparing several methods on several data sets: Friedman's test, all pairs by Holm, Nemenyi.
+
+The methods of the comparison are ranked on every data set, rank 1 = best; with R_j the average rank
+of method j over N data sets and k methods,
+
+    chi2 = 12 N / (k (k+1)) (sum_j R_j^2 - k (k+1)^2 / 4)     Friedman, k - 1 degrees of freedom
+    F    = (N-1) chi2 / (N (k-1) - chi2)          Iman and Davenport, k - 1 and (k-1)(N-1) degrees
+    z    = (R_i - R_j) / sqrt(k (k+1) / (6 N))                one pair of methods, standard normal
+
+(J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 7, 2006).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..validation import check_integer, check_number
+
+# scipy.stats is imported where it is used: it takes longer to import than the rest of metrics.
+
+
+class PairComparison(NamedTuple):
+    """Two methods, compared by their average ranks; see `holm_pairwise`."""
+
+    first: str
+    second: str
+    z: float  #: below 0 where the first method is the better one
+    p_value: float  #: two-sided, of this pair alone
+    adjusted_p_value: float  #: by Holm, over all pairs
+
+
+@dataclass(frozen=True, eq=False)
+class FriedmanResult:
+    """What `friedman` returns.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The methods, in the order of the columns.
+    n_datasets : int
+    ranks : (n_datasets, n_methods) array
+        1 = best, mid-ranks for ties.
+    average_ranks : (n_methods,) array
+    chi2, p_value : float
+        Friedman's statistic and its p-value (chi squared with n_methods - 1 degrees of freedom).
+    f_statistic, f_p_value : float
+        The less conservative statistic of Iman and Davenport; infinity if all data sets agree.
+    """
+
+    names: tuple[str, ...]
+    n_datasets: int
+    ranks: np.ndarray
+    average_ranks: np.ndarray
+    chi2: float
+    p_value: float
+    f_statistic: float
+    f_p_value: float
+
+    def pairwise(self) -> list[PairComparison]:
+        """Compare all pairs of methods with `holm_pairwise`."""
+        return holm_pairwise(self.average_ranks, self.n_datasets, self.names)
+
+
+def friedman(
+    scores: Any, *, lower_is_better: bool, names: Sequence[str] | None = None
+) -> FriedmanResult:
+    """Test whether some of several methods are better than others on a number of data sets.
+
+    Parameters
+    ----------
+    scores : (n_datasets, n_methods) array
+        One measurement per data set and method, at least two of each. Only their order within a
+        data set counts; infinity is allowed, so a method that did not finish can come last.
+    lower_is_better : bool
+        True for errors and times, False for accuracies.
+    names : sequence of str, optional
+        The methods; left out they are called "0", "1", ...
+
+    Returns
+    -------
+    FriedmanResult
+
+    Notes
+    -----
+    ``chi2`` is the formula at the top of this module, which is not corrected for ties, as in the
+    papers that compare learners. `scipy.stats.friedmanchisquare` divides the same number by
+    1 - sum (t^3 - t) / (N k (k^2 - 1)), the sum over all groups of t methods tied on one data set:
+    without ties the two are equal, with ties SciPy's is larger and its p-value smaller. The
+    approximation by a chi squared distribution is coarse below about 10 data sets or 6 methods.
+
+    Examples
+    --------
+    >>> seconds = [[0.1, 0.3, 0.5], [0.2, 0.2, 0.9], [1.5, 2.5, 2.0], [0.3, 0.4, 0.7]]
+    >>> result = friedman(seconds, lower_is_better=True, names=["A", "B", "C"])
+    >>> print(result.average_ranks)
+    [1.125 2.125 2.75 ]
+    >>> round(result.chi2, 3), round(result.p_value, 4), round(result.f_p_value, 4)
+    (5.375, 0.0681, 0.0353)
+    >>> best = result.pairwise()[0]
+    >>> best.first, best.second, round(best.adjusted_p_value, 4)
+    ('A', 'C', 0.0647)
+    """
+    from scipy import stats
+
+    try:
+        scores = np.asarray(scores)
+    except ValueError as error:
+        raise ValueError(f"scores: expected a rectangular array of numbers ({error})") from None
+    if scores.dtype.kind not in "biuf":
+        raise TypeError(f"scores: expected real numbers, got dtype {scores.dtype}")
+    if scores.ndim != 2 or min(scores.shape) < 2:
+        raise ValueError(
+            "scores: expected shape (n_datasets, n_methods) with at least 2 of each, "
+            f"got {scores.shape}"
+        )
+    if np.isnan(scores).any():
+        row, column = np.argwhere(np.isnan(scores))[0]
+        raise ValueError(
+            f"scores: expected numbers, got NaN for data set {row}, method {column} "
+            f"({np.isnan(scores).sum()} NaN in all)"
+        )
+    if not isinstance(lower_is_better, (bool, np.bool_)):
+        raise TypeError(f"lower_is_better: expected True or False, got {lower_is_better!r}")
+    n, k = scores.shape
+    method_names = _check_names(names, k)
+    ranks = stats.rankdata(scores, axis=1)  # equal scores share the mean of their ranks
+    if not lower_is_better:
+        ranks = k + 1 - ranks
+    # Sums of ranks are multiples of 1/2, so this much is exact, and `spread` never exceeds `most`.
+    spread = float(np.sum((ranks.sum(axis=0) - n * (k + 1) / 2) ** 2))
+    most = n**2 * k * (k**2 - 1) / 12  # if all data sets agree, without ties
+    chi2 = 12 * spread / (n * k * (k + 1))
+    f_statistic = (n - 1) * spread / (most - spread) if spread < most else math.inf
+    return FriedmanResult(
+        names=method_names,
+        n_datasets=n,
+        ranks=ranks,
+        average_ranks=ranks.mean(axis=0),
+        chi2=chi2,
+        p_value=float(stats.chi2.sf(chi2, k - 1)),
+        f_statistic=f_statistic,
+        f_p_value=float(stats.f.sf(f_statistic, k - 1, (k - 1) * (n - 1))),
+    )
+
+
+def holm_pairwise(
+    average_ranks: Any, n_datasets: int, names: Sequence[str] | None = None
+) -> list[PairComparison]:
+    """Compare every method with every other, and adjust the p-values for their number by Holm.
+
+    With the m = k (k-1) / 2 p-values in ascending order, the adjusted i-th is the largest of
+    (m - j + 1) p_j for j <= i, at most 1.
+
+    Parameters
+    ----------
+    average_ranks : (n_methods,) array
+        Of `friedman`, or as printed in a paper; rank 1 = best, the mean is (n_methods + 1) / 2
+        (0.05 of difference is taken for rounding).
+    n_datasets : int
+        The number of data sets that the ranks are averages over, at least 2.
+    names : sequence of str, optional
+        The methods; left out they are called "0", "1", ...
+
+    Returns
+    -------
+    list of PairComparison
+        All pairs ``(first, second, z, p_value, adjusted_p_value)``, smallest p-value first; `first`
+        comes before `second` in `names`.
+
+    Examples
+    --------
+    >>> for pair in holm_pairwise([1.2, 2.1, 2.7], n_datasets=15, names=["A", "B", "C"]):
+    ...     print(pair.first, pair.second, *np.round(pair[2:], 4))
+    A C -4.1079 0.0 0.0001
+    A B -2.4648 0.0137 0.0274
+    B C -1.6432 0.1003 0.1003
+    """
+    from scipy import stats
+
+    n = check_integer("n_datasets", n_datasets, minimum=2)
+    average_ranks = np.asarray(average_ranks)
+    k = average_ranks.size
+    if average_ranks.ndim != 1 or k < 2:
+        raise ValueError(
+            "average_ranks: expected one for each of at least 2 methods, "
+            f"got shape {average_ranks.shape}"
+        )
+    if average_ranks.dtype.kind not in "iuf":
+        raise TypeError(f"average_ranks: expected real numbers, got dtype {average_ranks.dtype}")
+    ranks = average_ranks.astype(np.float64)
+    bad = np.flatnonzero(~((ranks >= 1) & (ranks <= k)))  # NaN is bad
+    if bad.size:
+        raise ValueError(
+            f"average_ranks: expected numbers from 1 to {k}, got {ranks[bad[0]]} for method {bad[0]}"
+        )
+    if abs(ranks.mean() - (k + 1) / 2) > 0.05 + 1e-9:
+        raise ValueError(
+            f"average_ranks: expected ranks with mean {(k + 1) / 2:g}, got mean {ranks.mean():g}"
+        )
+    method_names = _check_names(names, k)
+    pairs = np.array(list(combinations(range(k), 2)))
+    z = (ranks[pairs[:, 0]] - ranks[pairs[:, 1]]) / math.sqrt(k * (k + 1) / (6 * n))
+    p = 2 * stats.norm.sf(np.abs(z))
+    order = np.argsort(p, kind="stable")
+    pairs, z, p = pairs[order], z[order], p[order]
+    # Holm: statsmodels' multipletests(p, method="holm") is the same, but is no dependency of ours.
+    adjusted = np.minimum(1, np.maximum.accumulate(np.arange(p.size, 0, -1) * p))
+    return [
+        PairComparison(method_names[i], method_names[j], *map(float, values))
+        for (i, j), *values in zip(pairs, z, p, adjusted, strict=True)
+    ]
+
+
+def critical_difference(k: int, n_datasets: int, alpha: float = 0.05) -> float:
+    """Return the difference of average ranks that two of k methods must reach by Nemenyi's test.
+
+    It is q sqrt(k (k+1) / (6 N)) with q the quantile of the studentized range of k normal
+    variables, divided by sqrt(2). `holm_pairwise` on the same ranks is the more powerful test.
+
+    Parameters
+    ----------
+    k : int
+        Number of methods, at least 2.
+    n_datasets : int
+        Number of data sets N, at least 2.
+    alpha : float, default 0.05
+        Probability, between 0 and 1, of any false difference when all methods are equal.
+
+    Examples
+    --------
+    >>> round(critical_difference(4, n_datasets=14), 3)
+    1.254
+    """
+    from scipy import stats
+
+    k = check_integer("k", k, minimum=2)
+    n = check_integer("n_datasets", n_datasets, minimum=2)
+    alpha = check_number("alpha", alpha)
+    if alpha >= 1:
+        raise ValueError(f"alpha: expected a number between 0 and 1, got {alpha!r}")
+    q = stats.studentized_range.ppf(1 - alpha, k, np.inf) / math.sqrt(2)
+    return float(q * math.sqrt(k * (k + 1) / (6 * n)))
+
+
+def _check_names(names: Sequence[str] | None, k: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(map(str, range(k)))
+    if isinstance(names, str):
+        raise TypeError(f"names: expected a sequence of strings, got the string {names!r}")
+    checked = tuple(map(str, names))
+    if len(checked) != k or len(set(checked)) != k:
+        raise ValueError(f"names: expected {k} different names, one per method, got {checked}")
+    return checked
