@@ -9,11 +9,21 @@ from .base import DivergedError, Engine
 from .dense import DenseEngine, default_block_size
 from .factored import FactoredEngine
 from .identity import IdentityEngine
+from .logdet import LogDetEngine
 from .sparse import SparseEngine
+from .spectral import SpectralEngine
 
 #: Name in model files -> engine.
 ENGINES: dict[str, type[Engine]] = {
-    engine.kind: engine for engine in (DenseEngine, SparseEngine, FactoredEngine, IdentityEngine)
+    engine.kind: engine
+    for engine in (
+        DenseEngine,
+        SparseEngine,
+        FactoredEngine,
+        IdentityEngine,
+        LogDetEngine,
+        SpectralEngine,
+    )
 }
 
 __all__ = [
@@ -23,6 +33,8 @@ __all__ = [
     "Engine",
     "FactoredEngine",
     "IdentityEngine",
+    "LogDetEngine",
     "SparseEngine",
+    "SpectralEngine",
     "default_block_size",
 ]

@@ -7,10 +7,10 @@ the blocked form of `blocked` applies to all three matrices at once.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from .blocked import row_dots
 from .dispatch import driver, helper
+from .logdet import unmix
 from .steps import HOPELESS, average_weight, count_round, step_length
 
 
@@ -136,21 +136,11 @@ def learn_factored_block(ops, step, m, acc, covariance_x, covariance_z, x, z, cl
     )  # fmt: skip
     active = np.flatnonzero(alpha)
     if len(active):
-        ax = _unmix(mix_x, active, lx)
-        az = _unmix(mix_z, active, lz)
+        ax = unmix(mix_x, active, lx)
+        az = unmix(mix_z, active, lz)
         ops.add_product(m, ax, alpha[active], az)
         if acc.shape[1]:
             ops.add_product(acc, ax, weighted[active], az)
         ops.add_product(covariance_x, ax, -beta_x[active], ax)
         ops.add_product(covariance_z, az, -beta_z[active], az)
     return learnt
-
-
-def _unmix(mix: np.ndarray, active: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows a_t of the active triplets from the rows Lambda_0 x_t (inactive ones never mix in)."""
-    triangle = mix[np.ix_(active, active)].astype(rows.dtype)
-    np.fill_diagonal(triangle, 1)
-    solved = solve_triangular(
-        triangle, rows[active], trans="T", unit_diagonal=True, check_finite=False
-    )
-    return np.ascontiguousarray(solved)

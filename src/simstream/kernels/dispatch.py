@@ -63,3 +63,6 @@ def driver(function: Callable[..., Any]) -> Any:
 
 #: Decorator of the functions that drivers call.
 helper = njit(nogil=True, fastmath=_FASTMATH, error_model="numpy")
+
+#: The same where every operation must be done as it is written: (a - b) - c is not a - (b + c).
+exact_helper = njit(nogil=True, error_model="numpy")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .dispatch import helper
 
 # Step rules.
-CONSTANT, PA, PA_I, PA_II, CONFIDENCE, PALS = 0, 1, 2, 3, 4, 5
+CONSTANT, PA, PA_I, PA_II, CONFIDENCE, PALS, ON_MISTAKE = 0, 1, 2, 3, 4, 5, 6
 
 # A margin as large as this (or NaN) means that learning has diverged, before numbers overflow.
 HOPELESS = 1e30
@@ -23,13 +23,16 @@ class Step(NamedTuple):
     """One of the rules above and its parameters; read once per round, so chosen at run time."""
 
     rule: int
-    eta: float = 0.0  # CONSTANT: the step of round t is eta, or eta / sqrt(t) if `decay`
+    eta: float = (
+        0.0  # CONSTANT, ON_MISTAKE: the step of round t is eta, or eta / sqrt(t) if `decay`
+    )
     decay: bool = False
     C: float = 1.0  # PA_I, PA_II, PALS
     r: float = 1.0  # CONFIDENCE
     lam: float = 0.0  # strength of the soft threshold, 0 for none
     average_from: int = 0  # first round of the average, 0 for none
     bias: float = 0.0  # 1 where the threshold is learnt too: it is one more coordinate of the step
+    margin: float = 0.0  # ON_MISTAKE: how far beyond the threshold a distance must be
     tolerance: float = 0.0  # steps shorter than this are not taken
 
 
@@ -46,14 +49,16 @@ def signed_loss(sign, value, clock):
 
 @helper
 def is_active(step, loss):
-    """Whether a loss calls for a step: PALS wants equality, all others only an inequality."""
+    """Whether a loss calls for a step: PALS wants equality, RDML is content with the right side."""
+    if step.rule == ON_MISTAKE:
+        return loss >= 1.0 - step.margin
     return loss > 0.0 or step.rule == PALS
 
 
 @helper
 def step_length(step, loss, squared_norm, variance, eta):
     """Length of the step along x z', given the loss and the squared norm of the step's direction."""
-    if step.rule == CONSTANT:
+    if step.rule == CONSTANT or step.rule == ON_MISTAKE:
         return eta
     if step.rule == PA:
         return loss / squared_norm
@@ -77,10 +82,16 @@ def average_weight(step, clock):
 
 
 @helper
-def count_round(clock, loss, updated, skipped):
+def count_outcome(clock, loss, mistaken, updated, skipped):
     clock[ROUNDS] += 1.0
     clock[UPDATES] += updated
     clock[SKIPPED] += skipped
-    clock[LOSS] += max(0.0, loss)
-    clock[MISTAKES] += loss >= 1.0
+    clock[LOSS] += loss
+    clock[MISTAKES] += mistaken
     clock[VIOLATIONS] += loss > 0.0
+
+
+@helper
+def count_round(clock, loss, updated, skipped):
+    """The same for a hinge: a loss of one or more is on the wrong side."""
+    count_outcome(clock, max(0.0, loss), loss >= 1.0, updated, skipped)
