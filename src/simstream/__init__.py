@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from . import metrics
     from .baselines import Dot, Euclidean
     from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
-    from .constraints import TripletSampler
+    from .constraints import PairSampler, TripletSampler
     from .engines import DivergedError
     from .from_labels import FromLabels
+    from .mahalanobis import Mahalanobis
+    from .pairs import LEGO, POLA, RDML, OnlineITML, PAMetric
     from .persistence import ModelFileError, load, read_header
     from .similarity import SearchResult
 
@@ -28,9 +30,16 @@ _HOME = {
     "Dot": "baselines",
     "Euclidean": "baselines",
     "FromLabels": "from_labels",
+    "LEGO": "pairs",
+    "Mahalanobis": "mahalanobis",
     "ModelFileError": "persistence",
     "OASIS": "bilinear",
     "OGD": "bilinear",
+    "OnlineITML": "pairs",
+    "PAMetric": "pairs",
+    "POLA": "pairs",
+    "PairSampler": "constraints",
+    "RDML": "pairs",
     "SORS": "bilinear",
     "SearchResult": "similarity",
     "TripletSampler": "constraints",
@@ -41,15 +50,22 @@ _HOME = {
 
 __all__ = [
     "AROMA",
+    "LEGO",
     "OASIS",
     "OGD",
+    "POLA",
+    "RDML",
     "SORS",
     "AdaSORS",
     "DivergedError",
     "Dot",
     "Euclidean",
     "FromLabels",
+    "Mahalanobis",
     "ModelFileError",
+    "OnlineITML",
+    "PAMetric",
+    "PairSampler",
     "SearchResult",
     "TripletSampler",
     "load",

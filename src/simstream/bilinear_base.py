@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 from .comparisons import Comparisons
-from .engines import DenseEngine, Engine, SparseEngine, default_block_size
+from .engines import Engine, default_block_size, entrywise_engine, first_matrix
 from .online import TripletLearner
 from .similarity import BilinearModel, row_products
 from .stores import DEFAULT_HEAD_BYTES
@@ -55,36 +54,12 @@ class BilinearLearner(BilinearModel, TripletLearner):
                 f"{needs_diagonal}: expected one feature space, got {shape[0]} features on the left and "
                 f"{shape[1]} on the right; there is no diagonal (start from init='zeros' or a matrix)"
             )
-        if isinstance(self.init, str):
-            matrix = sp.csr_matrix(shape, dtype=dtype)
-            if self.init == "identity":
-                matrix = sp.identity(shape[0], dtype, "csr")
-        else:
-            matrix = check_items(self.init, "init", dtype=dtype).values
-            if matrix.shape != shape:
-                raise ValueError(f"init: expected a matrix of shape {shape}, got {matrix.shape}")
-        if left.is_sparse or right.is_sparse:
-            return sp.csr_matrix(matrix)
-        return matrix.toarray() if sp.issparse(matrix) else matrix
+        return first_matrix(self.init, shape, dtype, left.is_sparse or right.is_sparse)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        left, right = tuples.left, tuples.right
-        start = self._start(left, right)
-        if not sp.issparse(start):
-            return DenseEngine(self._rule(), self.average_from, start, self._has_aux)
-        row_counts = left.feature_counts()
-        column_counts = row_counts if left is right else right.feature_counts()
-        if left.shape[1] == right.shape[1]:  # one feature space: one numbering
-            row_counts = column_counts = row_counts + column_counts
-        head_bytes = self.head_bytes or DEFAULT_HEAD_BYTES
-        return SparseEngine(
-            self._rule(),
-            self.average_from,
-            start,
-            self._has_aux,
-            head_bytes,
-            row_counts,
-            column_counts,
+        start = self._start(tuples.left, tuples.right)
+        return entrywise_engine(
+            self._rule(), self.average_from, start, tuples, self._has_aux, self.head_bytes
         )
 
     def _storage_options(self) -> dict[str, Any]:

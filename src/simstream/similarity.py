@@ -71,14 +71,21 @@ class BilinearModel:
 
 
 class EuclideanModel:
-    """s(q, x) = - ||q - x||^2, in float64: norms and products of data far from zero nearly cancel."""
+    """s(q, x) = - ||e(q) - e(x)||^2 with a linear map e, the identity unless `_embed` is overridden.
+
+    In float64: norms and products of data far from zero nearly cancel.
+    """
+
+    def _embed(self, rows: Any) -> Any:
+        return rows
 
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
-        difference = queries.astype(np.float64) - items
+        difference = self._embed(queries.astype(np.float64) - items)
         return -row_products(difference, difference)
 
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        queries, items = queries.astype(np.float64), items.astype(np.float64)
+        queries = self._embed(queries.astype(np.float64))
+        items = self._embed(items.astype(np.float64))
         q, x = row_products(queries, queries), row_products(items, items)
         return np.minimum(0.0, 2 * all_products(queries, items) - q[:, None] - x)
 

@@ -198,3 +198,19 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     if not any(value is c or (isinstance(value, str) and value == c) for c in choices):
         raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
+
+
+def check_pair_labels(y: Any, n: int) -> np.ndarray:
+    """Check labels of n pairs: +1 for similar, -1 for dissimilar. Returns float64."""
+    if y is None:
+        raise ValueError("y: expected +1 (similar) or -1 (dissimilar) for every pair, got None")
+    array = np.asarray(y)
+    if array.shape != (n,):
+        raise ValueError(f"y: expected one label for each of {n} pairs, got shape {array.shape}")
+    if array.dtype.kind not in "if" or not np.isin(array, (-1, 1)).all():
+        bad = array[~np.isin(array, (-1, 1))] if array.dtype.kind in "ifu" else array
+        raise ValueError(
+            "y: expected +1 (similar) or -1 (dissimilar) for every pair, got "
+            f"{bad[0] if len(bad) else array.dtype!r}"
+        )
+    return array.astype(np.float64)

@@ -7,6 +7,7 @@ numbers. What is learnt lives here; what it is called and how it is checked live
 
 from .base import DivergedError, Engine
 from .dense import DenseEngine, default_block_size
+from .entrywise import entrywise_engine, first_matrix
 from .factored import FactoredEngine
 from .identity import IdentityEngine
 from .logdet import LogDetEngine
@@ -37,4 +38,6 @@ __all__ = [
     "SparseEngine",
     "SpectralEngine",
     "default_block_size",
+    "entrywise_engine",
+    "first_matrix",
 ]

@@ -56,8 +56,13 @@ class LogDetEngine(Engine):
             v, _ = tuples.rows(begin, end)
             z = v.astype(np.float64) * self.scale
             given = step, self.matrices, z, sign[begin:end], self.targets, self.clock
-            learnt = learn_logdet_singly(*given) if singly else learn_logdet_block(ops, *given)
-            return (DONE if learnt == len(z) else DIVERGED), begin + learnt
+            learnt, worn = (
+                learn_logdet_singly(*given) if singly else learn_logdet_block(ops, *given)
+            )
+            if worn:
+                a, c = self.matrices
+                c[...] = np.linalg.solve(np.eye(len(a)) - a, a)
+            return (DONE if learnt == len(z) or worn else DIVERGED), begin + learnt
 
         few = max(1, int(ENTRIES_PER_CALL / self.matrices[0].size))
         self._drive(learn, len(tuples), min(few, 4096) if singly else block_size, None, None)

@@ -133,7 +133,7 @@ class _Room:
         self.work = Workspace(
             rest=np.empty(d),
             numbers=np.empty((5, capacity)),
-            index=np.empty((2, capacity), np.int64),
+            places=np.empty((2, capacity), np.int64),
             gathered=np.empty((capacity, d)),
             rotated=np.empty((capacity, d)),
             mixing=np.empty(capacity**2),

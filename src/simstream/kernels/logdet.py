@@ -53,8 +53,11 @@ def _clipped_change(rule, target, q, p, squared_norm):
     return 2.0 * eta * (q - target)
 
 
-#: Where z'Cz is so many times z'z, A is the identity along z to rounding and cannot grow.
-_AT_THE_IDENTITY = 1e12
+#: Where z'Cz is so many times z'z, A is within 1e-4 of the identity along z: it grows no further there.
+_AT_THE_IDENTITY = 1e4
+
+#: Where it is so many times z'z, C has lost digits in the step: it is to be made anew from A.
+_CLOSE_TO_THE_IDENTITY = 1e2
 
 _change = by_component({ExactGradient: _exact_change, ClippedGradient: _clipped_change})
 
@@ -96,9 +99,15 @@ def add_outer(matrix, c, a):
             row[j] += ca * a[j]
 
 
+@helper
+def _has_worn(c, p, squared_norm):
+    """Whether the second matrix has lost digits in a step."""
+    return c < 0.0 and p > _CLOSE_TO_THE_IDENTITY * squared_norm
+
+
 @driver
 def learn_logdet_singly(rule, matrices, z, signs, targets, clock):
-    """Rows of z one after the other; return how many were learnt."""
+    """Rows of z one after the other; return how many were learnt, and whether the second matrix has worn."""
     has_second = len(matrices) > 1
     first, second = matrices[0], matrices[-1]
     az, cz = np.empty_like(z[0]), np.empty_like(z[0])
@@ -106,7 +115,7 @@ def learn_logdet_singly(rule, matrices, z, signs, targets, clock):
         q = product_into(first, z[t], az)
         p = product_into(second, z[t], cz) if has_second else 0.0
         if not abs(q) + abs(p) < HOPELESS:
-            return t
+            return t, False
         squared_norm = 0.0
         for j in range(z.shape[1]):
             squared_norm += z[t, j] * z[t, j]
@@ -115,7 +124,9 @@ def learn_logdet_singly(rule, matrices, z, signs, targets, clock):
             add_outer(first, -c / (1.0 + c * q), az)
             if has_second:
                 add_outer(second, -c / (1.0 + c * p), cz)
-    return len(z)
+                if _has_worn(c, p, squared_norm):
+                    return t + 1, True
+    return len(z), False
 
 
 @helper
@@ -134,33 +145,35 @@ def eliminate(gram, t, beta, mix):
 
 @driver
 def _logdet_recursion(rule, grams, squared_norms, signs, targets, clock, betas, mixes):
-    """Steps of one-at-a-time processing; returns how many pairs had finite distances."""
+    """Steps of one-at-a-time processing; returns what `learn_logdet_singly` does."""
     n = len(signs)
     last = len(grams) - 1
     for t in range(n):
         q = grams[0, t, t]
         p = grams[last, t, t]
         if not abs(q) + abs(p) < HOPELESS:
-            return t
+            return t, False
         c = _decide(rule, signs[t], targets, q, p, squared_norms[t], clock)
         if c != 0.0:
             for m in range(last + 1):
                 betas[m, t] = c / (1.0 + c * grams[m, t, t])
                 eliminate(grams[m], t, betas[m, t], mixes[m])
-    return n
+            if last > 0 and _has_worn(c, p, squared_norms[t]):
+                return t + 1, True
+    return n, False
 
 
 def learn_logdet_block(ops, rule, matrices, z, signs, targets, clock):
-    """One block of rows z; return how many pairs were learnt."""
+    """One block of rows z; returns what `learn_logdet_singly` does."""
     n = len(z)
     products = [ops.product(z, matrix) for matrix in matrices]
     grams = np.stack([ops.product_transposed(rows, z) for rows in products])
     betas, mixes = np.zeros((len(matrices), n)), np.zeros((len(matrices), n, n))
     squared_norms = np.einsum("ij,ij->i", z, z)
-    learnt = _logdet_recursion(rule, grams, squared_norms, signs, targets, clock, betas, mixes)
+    outcome = _logdet_recursion(rule, grams, squared_norms, signs, targets, clock, betas, mixes)
     for matrix, rows, beta, mix in zip(matrices, products, betas, mixes, strict=True):
         take_steps(ops, matrix, rows, beta, mix)
-    return learnt
+    return outcome
 
 
 def take_steps(ops, matrix, rows, beta, mix):

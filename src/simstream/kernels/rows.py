@@ -29,14 +29,14 @@ class SparseRows(NamedTuple):
 class Triplets(NamedTuple):
     """Row numbers (anchor, positive, negative), and on which side of the threshold x'Mz belongs."""
 
-    index: np.ndarray
+    items: np.ndarray
     sign: np.ndarray  # +1: above
 
 
 class Pairs(NamedTuple):
     """Row numbers of two items, and on which side of the threshold their distance belongs."""
 
-    index: np.ndarray
+    items: np.ndarray
     sign: np.ndarray  # +1: above (dissimilar), -1: below (similar)
 
 
@@ -140,14 +140,14 @@ _repeat_difference = by_component(
 
 
 def _read_triplet(tuples, t, left, right, scratch):
-    index = tuples.index
-    nx = read_anchor(left, index[t, 0], scratch)
-    return nx, read_difference(right, index[t, 1], right, index[t, 2], scratch)
+    items = tuples.items
+    nx = read_anchor(left, items[t, 0], scratch)
+    return nx, read_difference(right, items[t, 1], right, items[t, 2], scratch)
 
 
 def _read_pair(tuples, t, left, right, scratch):
-    index = tuples.index
-    nz = read_difference(left, index[t, 0], right, index[t, 1], scratch)
+    items = tuples.items
+    nz = read_difference(left, items[t, 0], right, items[t, 1], scratch)
     return _repeat_difference(left, scratch, nz), nz
 
 

@@ -2,8 +2,8 @@
 
 A step M + c v v' is a rank-one change of a diagonal matrix in the coordinates of the e_i and of the part of v
 that is orthogonal to them. `secular` solves that small problem; one product of a (rank x rank) with a
-(rank x d) matrix gives the new e_i. By interlacing at most one eigenvalue can turn negative: leaving it out is
-the exact projection on the positive semi-definite matrices. All is float64: errors of e_i would add up.
+(rank x d) matrix gives the new e_i. By interlacing at most one eigenvalue can turn negative: leaving it out
+is the exact projection on the positive semi-definite matrices. All is float64: errors of e_i would add up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Workspace(NamedTuple):
 
     rest: np.ndarray  # (d,) part of v outside the span
     numbers: np.ndarray  # (5, capacity)
-    index: np.ndarray  # (2, capacity) int
+    places: np.ndarray  # (2, capacity) int
     gathered: np.ndarray  # (capacity, d)
     rotated: np.ndarray  # (capacity, d)
     mixing: np.ndarray  # (capacity ** 2,)
@@ -121,7 +121,7 @@ def _deflate(value, vector, z, rho, order, rank, kept):
 def _change(spectrum, work, rank, c):
     """Add c v v' to M, given v's coordinates in the first `rank` rows (they are used up)."""
     value, vector = spectrum.value, spectrum.vector
-    numbers, order, kept = work.numbers, work.index[0], work.index[1]
+    numbers, order, kept = work.numbers, work.places[0], work.places[1]
     z, d, z2, gap, roots = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
     squared_length = 0.0
     for i in range(rank):

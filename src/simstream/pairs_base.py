@@ -1,0 +1,151 @@
+"""What all learners of a distance from pairs share: reading pairs or triplets, thresholds, the spectrum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .comparisons import Comparisons
+from .engines import SpectralEngine
+from .mahalanobis import MahalanobisEstimator, Spectrum
+from .online import OnlineLearner
+from .validation import check_pair_labels
+
+#: Random pairs of items whose distances give the targets of LogDet learners.
+_N_TARGET_PAIRS = 10_000
+
+
+class PairLearner(MahalanobisEstimator, OnlineLearner):
+    """Base of the learners of d(q, x) = (q - x)' M (q - x) from pairs, similar (+1) or dissimilar (-1).
+
+    Triplets are taken too: each is its similar pair followed by its dissimilar one.
+    """
+
+    natural_tuples = "pairs"
+
+    def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
+        size = _tuple_size(tuples)
+        read = self._read_tuples(tuples, size, dtype)
+        if size == 3:
+            if y is not None:
+                raise ValueError(
+                    "y: expected None with triplets (their order says it all), got labels"
+                )
+            read = read.as_pairs()
+        else:
+            labels = check_pair_labels(y, len(read))
+            read = Comparisons(read.left, read.right, read.index, labels)
+        left, right, index = read.left, read.right, read.index
+        if left.shape[1] != right.shape[1]:
+            raise ValueError(
+                f"{type(self).__name__}: expected one feature space, got {left.shape[1]} features on the "
+                f"left and {right.shape[1]} on the right"
+            )
+        if left is right:
+            same = np.flatnonzero(index[:, 0] == index[:, 1])
+            if len(same):
+                raise ValueError(
+                    f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); "
+                    "expected two different items"
+                )
+        return read
+
+    def learn_one(self, x: Any, other: Any, y: Any) -> Any:
+        """Learn from one pair of vectors, or from one triplet.
+
+        Parameters
+        ----------
+        x, other : 1-d arrays, or CSR matrices of one row
+        y : +1 (similar), -1 (dissimilar), or a third vector that is less like x than `other` is
+        """
+        self._check_parameters()
+        if np.ndim(y) == 0 and not hasattr(y, "tocsr"):
+            left, right = self._read_vectors(("x", "other"), x, other)
+            read = Comparisons(left, right, np.array([[0, 0]]), check_pair_labels([y], 1))
+        else:
+            left, right = self._read_vectors(("x", "other", "y"), x, other, y)
+            read = Comparisons(left, right, np.array([[0, 0, 1]])).as_pairs()
+        return self._learn(read)
+
+    def _learn(self, tuples: Comparisons) -> Any:
+        super()._learn(tuples)
+        self._calibrated = None  # it was for another matrix
+        return self
+
+    # -- reading the metric -------------------------------------------------------------------
+
+    def _spectrum(self) -> Spectrum:
+        engine = self._fitted()
+        if self._read_cache is None or self._read_cache[0] != self.n_rounds_:
+            if isinstance(engine, SpectralEngine):
+                spectrum = Spectrum(engine.values, engine.vectors, engine.dtype)
+            else:
+                spectrum = Spectrum.of_matrix(engine.matrix())
+            self._read_cache = (self.n_rounds_, spectrum)
+        return self._read_cache[1]
+
+    # -- deciding -----------------------------------------------------------------------------
+
+    def decision_function(self, tuples: Any) -> np.ndarray:
+        """How far each pair is below `threshold_`, or the margin of each triplet; positive means similar.
+
+        Parameters
+        ----------
+        tuples : pairs or triplets, as in `fit`
+        """
+        if _tuple_size(tuples) == 2:
+            return self.threshold_ - self.pair_distance(tuples)
+        return super().decision_function(tuples)
+
+    def predict(self, tuples: Any) -> np.ndarray:
+        """+1 for pairs with a distance up to `threshold_`, and for triplets in the right order; else -1."""
+        if _tuple_size(tuples) == 2:
+            return self.predict_pairs(tuples)
+        return np.where(self.decision_function(tuples) > 0, 1, -1)
+
+    def score(self, tuples: Any, y: Any = None) -> float:
+        """Share of pairs on the right side of `threshold_`, or of triplets in the right order."""
+        predicted = self.predict(tuples)
+        expected = 1 if _tuple_size(tuples) == 3 else check_pair_labels(y, len(predicted))
+        return float(np.mean(predicted == expected))
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        header, arrays = super()._get_state()
+        return {**header, "calibrated": self._calibrated}, arrays
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        super()._set_state(header, arrays)
+        self._calibrated = header["calibrated"]
+
+
+def _tuple_size(tuples: Any) -> int:
+    """2 for pairs, 3 for triplets; errors are left to those who read them."""
+    shape = np.shape(tuples)
+    return 2 if len(shape) in (2, 3) and shape[1] == 2 else 3
+
+
+def distance_targets(tuples: Comparisons, percentiles: tuple[float, float]) -> np.ndarray:
+    """Percentiles of squared Euclidean distances of random pairs of the items that the tuples name.
+
+    The same items give the same targets: the generator has a fixed seed.
+    """
+    index = tuples.index
+    rng = np.random.default_rng(0)
+    first = np.unique(index[:, 0]) if len(index) else np.arange(tuples.left.shape[0])
+    second = np.unique(index[:, 1:]) if len(index) else np.arange(tuples.right.shape[0])
+    a, b = rng.choice(first, _N_TARGET_PAIRS), rng.choice(second, _N_TARGET_PAIRS)
+    if tuples.left is tuples.right:
+        a, b = a[a != b], b[a != b]
+    distances = np.zeros(len(a))
+    for s in range(0, len(a), 1000):
+        v = tuples.left.dense_rows(a[s : s + 1000]) - tuples.right.dense_rows(b[s : s + 1000])
+        distances[s : s + 1000] = np.einsum("ij,ij->i", v, v, dtype=np.float64)
+    distances = distances[distances > 0]
+    if len(distances) == 0:
+        raise ValueError(
+            "targets: expected different items to measure distances of, got equal ones"
+        )
+    return np.percentile(distances, percentiles)
