@@ -15,6 +15,8 @@ class Case(NamedTuple):
     reference: Any  # (first M, stream) -> all iterates
     needs_diagonal: bool = False
     averages: bool = False
+    blocks: bool = True  # takes block_size
+    hashes: bool = True  # takes head_bytes
 
 
 def _case(name, cls, params, reference, **flags):

@@ -100,3 +100,93 @@ def average(path, start):
 
 def hinge(M, stream):
     return np.array([max(0.0, 1 - x @ M @ z) for x, z in stream])
+
+
+# -- pairs: a stream of (v, y) with v the difference of two items, y = +1 (similar) or -1 ------------
+
+
+def positive_part(M):
+    w, Q = np.linalg.eigh((M + M.T) / 2)
+    return (Q * np.maximum(w, 0)) @ Q.T
+
+
+def pa_metric(M, stream, C, variant="PA-I", every_step=False, tolerance=0.0):
+    """All iterates (M, b), before the constraints of the - version are applied."""
+    b, path = 0.0, [(M, 0.0)]
+    for v, y in stream:
+        p, K = 1 - y * (b - v @ M @ v), 1 + (v @ v) ** 2
+        loss = max(0.0, p)
+        tau = {
+            "PA": loss / K,
+            "PA-I": min(C, loss / K),
+            "PA-II": loss / (K + 1 / (2 * C)),
+            "PALS": p / (K + 1 / (2 * C)),
+        }[variant]
+        if tau != 0 and abs(tau) >= tolerance and v @ v > 0:
+            M, b = M - tau * y * np.outer(v, v), b + tau * y
+            if every_step:
+                M, b = positive_part(M), max(1.0, b)
+        path.append((M, b))
+    return path
+
+
+def rdml(A, stream, lam, exact=False, margin=0.0):
+    path = [A]
+    for v, y in stream:
+        if y * (1 - v @ A @ v) <= margin and v @ v > 0:
+            if y < 0:
+                A = A + lam * np.outer(v, v)
+            elif exact:
+                A = positive_part(A - lam * np.outer(v, v))
+            else:
+                u = np.linalg.pinv(A, rcond=1e-11, hermitian=True) @ v
+                if np.linalg.norm(A @ u - v) <= 1e-8 * np.linalg.norm(v):  # v in range(A)
+                    A = A - min(lam, 1 / (v @ u)) * np.outer(v, v)
+        path.append(A)
+    return path
+
+
+def violated(y, distance, targets):
+    return distance > targets[0] if y > 0 else distance < targets[1]
+
+
+def lego(A, stream, eta, targets, always=False):
+    path = [A]
+    for v, y in stream:
+        target, yhat = targets[0 if y > 0 else 1], v @ A @ v
+        if (always or violated(y, yhat, targets)) and v @ v > 0:
+            b = eta * target * yhat - 1
+            ybar = (b + np.sqrt(b * b + 4 * eta * yhat**2)) / (2 * eta * yhat)
+            a = A @ v
+            A = A - eta * (ybar - target) / (1 + eta * (ybar - target) * yhat) * np.outer(a, a)
+        path.append(A)
+    return path
+
+
+def online_itml(A, stream, eta, targets, always=False):
+    path = [A]
+    for v, y in stream:
+        target, yhat = targets[0 if y > 0 else 1], v @ A @ v
+        if (always or violated(y, yhat, targets)) and v @ v > 0:
+            e = eta
+            if yhat < target:
+                inner = v @ np.linalg.solve(np.eye(len(A)) - A, v)
+                e = min(eta, 1 / (2 * (target - yhat) * inner))
+            c, a = 2 * e * (yhat - target), A @ v
+            A = A - c / (1 + c * yhat) * np.outer(a, a)
+        path.append(A)
+    return path
+
+
+def itml(A, V, s, u, ell, gamma, sweeps):
+    lam, g = np.zeros(len(V)), gamma / (gamma + 1) if np.isfinite(gamma) else 1.0
+    xi = np.where(s > 0, u, ell)
+    for _ in range(sweeps):
+        for i, v in enumerate(V):
+            p = v @ A @ v
+            alpha = min(lam[i], g * s[i] * (1 / p - 1 / xi[i]))
+            lam[i] -= alpha
+            beta = s[i] * alpha / (1 - s[i] * alpha * p)
+            xi[i] = 1 / (1 / xi[i] + s[i] * alpha / gamma)
+            A = A + beta * np.outer(A @ v, A @ v)
+    return A, lam, xi

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from .bilinear_base import BilinearLearner
 from .comparisons import Comparisons
 from .engines import Engine, IdentityEngine
+from .mahalanobis import MahalanobisEstimator, Spectrum
 from .online import TripletLearner
-from .similarity import EuclideanModel
 
 
 class _Untrained(TripletLearner):
@@ -55,7 +58,7 @@ class Dot(_Untrained, BilinearLearner):
         return rows
 
 
-class Euclidean(EuclideanModel, _Untrained):
+class Euclidean(MahalanobisEstimator, _Untrained):
     """Minus the squared Euclidean distance, s(q, x) = -||q - x||^2.
 
     A distance is not bilinear: there is no matrix M with q'Mx = s(q, x), and no `transform_query`.
@@ -72,6 +75,14 @@ class Euclidean(EuclideanModel, _Untrained):
     >>> Euclidean().learn_one([1.0, 0.0], [1.0, 1.0], [0.0, 1.0]).pair_score([[[1.0, 2.0], [3.0, 4.0]]])
     array([-8.])
     """
+
+    def _spectrum(self) -> Spectrum:
+        engine = self._fitted()
+        d = engine.shape[0]
+        return Spectrum(np.ones(d), sp.identity(d, format="csr"), engine.dtype)
+
+    def _embed(self, rows: Any) -> Any:
+        return rows  # without a product with the identity
 
     @property
     def sparsity_(self) -> float:

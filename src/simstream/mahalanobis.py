@@ -30,7 +30,9 @@ class Spectrum:
 
     def __init__(self, values: np.ndarray, vectors: Any, dtype: Any) -> None:
         order = np.argsort(-values, kind="stable")
-        positive = order[values[order] > 0]
+        # Smaller ones are rounding of the matrix they were found in.
+        rounding = vectors.shape[1] * np.finfo(dtype).eps * max(0.0, values.max(initial=0.0))
+        positive = order[values[order] > rounding]
         self.values, self.vectors = values[positive], vectors[positive]
         self.dtype = np.dtype(dtype)
 

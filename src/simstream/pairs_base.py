@@ -27,29 +27,26 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         size = _tuple_size(tuples)
         read = self._read_tuples(tuples, size, dtype)
-        if size == 3:
-            if y is not None:
-                raise ValueError(
-                    "y: expected None with triplets (their order says it all), got labels"
-                )
-            read = read.as_pairs()
-        else:
-            labels = check_pair_labels(y, len(read))
-            read = Comparisons(read.left, read.right, read.index, labels)
         left, right, index = read.left, read.right, read.index
         if left.shape[1] != right.shape[1]:
             raise ValueError(
                 f"{type(self).__name__}: expected one feature space, got {left.shape[1]} features on the "
                 f"left and {right.shape[1]} on the right"
             )
-        if left is right:
-            same = np.flatnonzero(index[:, 0] == index[:, 1])
-            if len(same):
+        if size == 3:
+            if y is not None:
                 raise ValueError(
-                    f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); "
-                    "expected two different items"
+                    "y: expected None with triplets (their order says it all), got labels"
                 )
-        return read
+            return read.as_pairs()
+        labels = check_pair_labels(y, len(read))
+        same = np.flatnonzero(index[:, 0] == index[:, 1]) if left is right else []
+        if len(same):
+            raise ValueError(
+                f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); expected "
+                "two different items"
+            )
+        return Comparisons(left, right, index, labels)
 
     def learn_one(self, x: Any, other: Any, y: Any) -> Any:
         """Learn from one pair of vectors, or from one triplet.

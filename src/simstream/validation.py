@@ -211,6 +211,6 @@ def check_pair_labels(y: Any, n: int) -> np.ndarray:
         bad = array[~np.isin(array, (-1, 1))] if array.dtype.kind in "ifu" else array
         raise ValueError(
             "y: expected +1 (similar) or -1 (dissimilar) for every pair, got "
-            f"{bad[0] if len(bad) else array.dtype!r}"
+            f"{bad[0].item() if array.dtype.kind in 'ifu' else array.dtype}"
         )
     return array.astype(np.float64)
