@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import metrics
     from .baselines import Dot, Euclidean
+    from .batch import ITML, LMNN, MCML, RCA
     from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
     from .constraints import PairSampler, TripletSampler
     from .engines import DivergedError
@@ -30,7 +31,10 @@ _HOME = {
     "Dot": "baselines",
     "Euclidean": "baselines",
     "FromLabels": "from_labels",
+    "ITML": "batch",
     "LEGO": "pairs",
+    "LMNN": "batch",
+    "MCML": "batch",
     "Mahalanobis": "mahalanobis",
     "ModelFileError": "persistence",
     "OASIS": "bilinear",
@@ -39,6 +43,7 @@ _HOME = {
     "PAMetric": "pairs",
     "POLA": "pairs",
     "PairSampler": "constraints",
+    "RCA": "batch",
     "RDML": "pairs",
     "SORS": "bilinear",
     "SearchResult": "similarity",
@@ -50,10 +55,14 @@ _HOME = {
 
 __all__ = [
     "AROMA",
+    "ITML",
     "LEGO",
+    "LMNN",
+    "MCML",
     "OASIS",
     "OGD",
     "POLA",
+    "RCA",
     "RDML",
     "SORS",
     "AdaSORS",

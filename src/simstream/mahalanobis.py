@@ -333,3 +333,10 @@ def check_positive(
             f"{name}: expected a positive definite matrix, got the smallest eigenvalue {smallest:g}"
         )
     return dense
+
+
+def first_metric(init: Any, size: int, *, definite: bool = False) -> np.ndarray:
+    """The first M in float64: the identity, or the given matrix if it is a metric."""
+    if isinstance(init, str):
+        return np.eye(size)
+    return check_positive(init, "init", dtype=np.float64, size=size, definite=definite)

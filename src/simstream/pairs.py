@@ -20,8 +20,8 @@ from .engines import (
     entrywise_engine,
     first_matrix,
 )
-from .mahalanobis import check_positive
-from .pairs_base import PairLearner, distance_targets
+from .mahalanobis import check_positive, first_metric
+from .pairs_base import PairLearner, check_targets, distance_targets
 from .stores import DEFAULT_HEAD_BYTES
 from .validation import check_choice, check_integer, check_number
 
@@ -341,25 +341,18 @@ class _LogDet(PairLearner):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("eta", self.eta)
-        for name, value in (("lower", self.lower), ("upper", self.upper)):
-            if value is not None:
-                check_number(name, value)
-        if None not in (self.lower, self.upper) and self.lower >= self.upper:
-            raise ValueError(f"upper: expected more than lower ({self.lower}), got {self.upper}")
+        check_targets(self.lower, self.upper)
         if self.block_size is not None:
             check_integer("block_size", self.block_size)
 
     def _targets(self, tuples: Comparisons) -> np.ndarray:
         """Squared distances that similar pairs should not exceed and dissimilar ones should reach."""
-        given = np.array([np.nan if t is None else t for t in (self.lower, self.upper)])
-        if np.isnan(given).any():
-            if len(tuples) == 1:
-                raise ValueError(
-                    "lower, upper: expected both to start from a single tuple (there are no items to "
-                    f"measure distances of yet), got {self.lower} and {self.upper}"
-                )
-            given = np.where(np.isnan(given), distance_targets(tuples, (5, 95)), given)
-        return given
+        if len(tuples) == 1 and None in (self.lower, self.upper):
+            raise ValueError(
+                "lower, upper: expected both to start from a single tuple (there are no items to measure "
+                f"distances of yet), got {self.lower} and {self.upper}"
+            )
+        return distance_targets(self.lower, self.upper, tuples)
 
     def _block_size(self, engine: Any) -> int:
         # Its recursion costs B^3: smaller blocks than usual.
@@ -454,12 +447,7 @@ class LEGO(_LogDet):
         return ExactGradient(float(self.eta), bool(self.always))
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        d = tuples.left.shape[1]
-        start = (
-            np.eye(d)
-            if isinstance(self.init, str)
-            else check_positive(self.init, "init", dtype=np.float64, size=d, definite=True)
-        )
+        start = first_metric(self.init, tuples.left.shape[1], definite=True)
         return LogDetEngine([start], self._targets(tuples), 1.0, tuples.left.dtype)
 
 

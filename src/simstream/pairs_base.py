@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from .base import SimilarityEstimator
 from .comparisons import Comparisons
 from .engines import SpectralEngine
 from .mahalanobis import MahalanobisEstimator, Spectrum
 from .online import OnlineLearner
-from .validation import check_pair_labels
+from .validation import check_number, check_pair_labels
 
 #: Random pairs of items whose distances give the targets of LogDet learners.
 _N_TARGET_PAIRS = 10_000
@@ -25,28 +26,7 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
     natural_tuples = "pairs"
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
-        size = _tuple_size(tuples)
-        read = self._read_tuples(tuples, size, dtype)
-        left, right, index = read.left, read.right, read.index
-        if left.shape[1] != right.shape[1]:
-            raise ValueError(
-                f"{type(self).__name__}: expected one feature space, got {left.shape[1]} features on the "
-                f"left and {right.shape[1]} on the right"
-            )
-        if size == 3:
-            if y is not None:
-                raise ValueError(
-                    "y: expected None with triplets (their order says it all), got labels"
-                )
-            return read.as_pairs()
-        labels = check_pair_labels(y, len(read))
-        same = np.flatnonzero(index[:, 0] == index[:, 1]) if left is right else []
-        if len(same):
-            raise ValueError(
-                f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); expected "
-                "two different items"
-            )
-        return Comparisons(left, right, index, labels)
+        return read_labelled_pairs(self, tuples, y, dtype)
 
     def learn_one(self, x: Any, other: Any, y: Any) -> Any:
         """Learn from one pair of vectors, or from one triplet.
@@ -118,17 +98,62 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
         self._calibrated = header["calibrated"]
 
 
+def read_labelled_pairs(
+    estimator: SimilarityEstimator, tuples: Any, y: Any, dtype: Any
+) -> Comparisons:
+    """Checked pairs with labels, from pairs or from triplets, in one feature space."""
+    size = _tuple_size(tuples)
+    read = estimator._read_tuples(tuples, size, dtype)
+    left, right, index = read.left, read.right, read.index
+    if left.shape[1] != right.shape[1]:
+        raise ValueError(
+            f"{type(estimator).__name__}: expected one feature space, got {left.shape[1]} features on "
+            f"the left and {right.shape[1]} on the right"
+        )
+    if size == 3:
+        if y is not None:
+            raise ValueError("y: expected None with triplets (their order says it all), got labels")
+        return read.as_pairs()
+    labels = check_pair_labels(y, len(read))
+    same = np.flatnonzero(index[:, 0] == index[:, 1])
+    if left is right and len(same):
+        raise ValueError(
+            f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); expected two "
+            "different items"
+        )
+    return Comparisons(left, right, index, labels)
+
+
 def _tuple_size(tuples: Any) -> int:
     """2 for pairs, 3 for triplets; errors are left to those who read them."""
     shape = np.shape(tuples)
     return 2 if len(shape) in (2, 3) and shape[1] == 2 else 3
 
 
-def distance_targets(tuples: Comparisons, percentiles: tuple[float, float]) -> np.ndarray:
-    """Percentiles of squared Euclidean distances of random pairs of the items that the tuples name.
+def check_targets(lower: Any, upper: Any) -> None:
+    """Check the parameters `lower` and `upper`, either of which may be None."""
+    for name, value in (("lower", lower), ("upper", upper)):
+        if value is not None:
+            check_number(name, value)
+    if None not in (lower, upper) and lower >= upper:
+        raise ValueError(f"upper: expected more than lower ({lower}), got {upper}")
 
-    The same items give the same targets: the generator has a fixed seed.
+
+def distance_targets(lower: Any, upper: Any, tuples: Comparisons) -> np.ndarray:
+    """Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach.
+
+    Where one is None: the 5th or the 95th percentile of squared Euclidean distances of random pairs of the
+    items that the tuples name (of all items, if there are no tuples). The same items give the same targets.
     """
+    given = np.array([np.nan if target is None else target for target in (lower, upper)])
+    if np.isnan(given).any():
+        percentiles = np.percentile(_random_distances(tuples), (5, 95))
+        given = np.where(np.isnan(given), percentiles, given)
+    return given
+
+
+def _random_distances(tuples: Comparisons) -> np.ndarray:
+    """Squared Euclidean distances of random pairs, equal items left out; the generator has a fixed seed."""
     index = tuples.index
     rng = np.random.default_rng(0)
     first = np.unique(index[:, 0]) if len(index) else np.arange(tuples.left.shape[0])
@@ -145,4 +170,4 @@ def distance_targets(tuples: Comparisons, percentiles: tuple[float, float]) -> n
         raise ValueError(
             "targets: expected different items to measure distances of, got equal ones"
         )
-    return np.percentile(distances, percentiles)
+    return distances

@@ -161,7 +161,9 @@ def _to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    if name == "preprocessor" or isinstance(value, (np.random.Generator, np.random.RandomState)):
+    if name in ("preprocessor", "callback") or isinstance(
+        value, (np.random.Generator, np.random.RandomState)
+    ):
         return None
     if isinstance(value, Savable):
         params = value.get_params(deep=False)  # type: ignore[attr-defined]

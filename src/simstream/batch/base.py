@@ -1,0 +1,185 @@
+"""What all batch learners share: checking labelled items, keeping the solution, reports, saving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..comparisons import Comparisons
+from ..engines.base import check_array
+from ..mahalanobis import MahalanobisEstimator, Spectrum
+from ..pairs_base import read_labelled_pairs
+from ..validation import check_choice
+
+_CALLBACK = """callback : function of (iteration, objective), optional
+        Called after every iteration; what it raises ends the fit.
+    verbose : bool
+        Whether to print every iteration.
+    preprocessor : array, optional
+        Items behind row numbers in `pair_distance` and the like; `fit` does not use it."""
+
+_ATTRIBUTES = """components_ : array of shape (q, d)
+        L with M = L'L, the longest direction first.
+    eigenvalues_, effective_dimension_ : array of shape (d,), int
+        Eigenvalues of M, largest first, and how many of them count."""
+
+_CONVERGENCE = """n_iter_ : int
+        Iterations made.
+    converged_ : bool
+        Whether the stopping rule was met before `max_iter`.
+    history_ : array
+        {what}."""
+
+
+def documented(cls: type) -> type:
+    """Fill in the parameters and attributes that all batch learners share."""
+    if cls.__doc__:
+        for key, text in (("{callback}", _CALLBACK), ("{attributes}", _ATTRIBUTES)):
+            cls.__doc__ = cls.__doc__.replace(key, text)
+        for what in (
+            "Objective at the start and after every iteration",
+            "Relative change of the dual variables in every sweep",
+        ):
+            short = what.split()[0].lower()
+            cls.__doc__ = cls.__doc__.replace(
+                f"{{convergence:{short}}}", _CONVERGENCE.replace("{what}", what)
+            )
+    return cls
+
+
+class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MahalanobisEstimator):
+    """Base of the batch learners. Subclasses provide `_solve(X, codes)`, which calls `_keep`."""
+
+    natural_tuples = "labels"
+    dtype = None  # always float64
+    init: Any = "identity"
+    callback: Any = None
+    verbose: Any = False
+    _metric: Spectrum | None = None
+    _to_be_called = "fit"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Learn the distance from labelled items.
+
+        Parameters
+        ----------
+        X : array of shape (n_items, n_features)
+        y : array of shape (n_items,)
+            Class of each item.
+        """
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        self._solve(X, codes, classes)
+        return self
+
+    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
+        raise AttributeError("provided by the learner")
+
+    def _keep(self, spectrum: Spectrum) -> None:
+        """The solution; a threshold for another matrix is forgotten."""
+        self._metric, self._calibrated = spectrum, None
+        self.n_features_in_ = spectrum.shape[0]
+
+    def _keep_history(self, solution: Any) -> None:
+        self.history_ = np.asarray(solution.history, np.float64)
+        self.n_iter_ = int(solution.n_iter)
+        self.converged_ = bool(solution.converged)
+
+    def _report(self) -> Callable[[int, float], None] | None:
+        """What solvers call after every iteration."""
+        if self.callback is None and not self.verbose:
+            return None
+
+        def report(iteration: int, objective: float) -> None:
+            if self.verbose:
+                print(f"[{type(self).__name__}] iteration {iteration}: {objective:.10g}")  # noqa: T201
+            if self.callback is not None:
+                self.callback(iteration, objective)
+
+        return report
+
+    def _learnt(self) -> Any:
+        return self._metric
+
+    def _spectrum(self) -> Spectrum:
+        return self._fitted()
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Map items x to Lx, where Euclidean distances are the learnt ones; see `components_`."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._embed(X)
+
+    def _check_init(self) -> None:
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("identity",))
+
+    # -- saving -------------------------------------------------------------------------------
+
+    #: Learnt attributes that are saved besides the metric: numbers, and arrays.
+    _saved_numbers: tuple[str, ...] = ("n_iter_", "converged_")
+    _saved_arrays: tuple[str, ...] = ("history_",)
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        metric = self._fitted()
+        header = {"calibrated": self._calibrated}
+        header |= {name: getattr(self, name) for name in self._saved_numbers}
+        arrays = {name: getattr(self, name) for name in self._saved_arrays}
+        return header, {**arrays, "values": metric.values, "vectors": metric.vectors}
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        values, vectors = arrays["values"], arrays["vectors"]
+        check_array("vectors", vectors, np.float64, (None, None))
+        check_array("values", values, np.float64, (len(vectors),))
+        self._keep(Spectrum(values, vectors, np.float64))
+        self._calibrated = header["calibrated"]
+        for name in self._saved_numbers:
+            setattr(self, name, header[name])
+        for name in self._saved_arrays:
+            setattr(self, name, arrays[name])
+
+
+class PairwiseBatchMetric(BatchMetric):
+    """Batch learners that also take pairs or triplets."""
+
+    def fit_pairs(self, pairs: Any, y: Any = None) -> Any:
+        """Learn the distance from pairs instead of labels.
+
+        Parameters
+        ----------
+        pairs : (n, 2) integers, rows of `preprocessor`, or (n, 2, d) numbers
+            Triplets are taken too: each is its similar pair followed by its dissimilar one.
+        y : array of +1 (similar) and -1 (dissimilar); not for triplets
+        """
+        self._check_parameters()
+        self._solve_pairs(read_labelled_pairs(self, pairs, y, np.float64))
+        return self
+
+    def _solve_pairs(self, pairs: Comparisons) -> None:
+        raise AttributeError("provided by the learner")
+
+
+def check_some_class_has_two(codes: np.ndarray, purpose: str) -> None:
+    """Raise if every class has a single member."""
+    sizes = np.bincount(codes, minlength=1)
+    if sizes.max() < 2:
+        raise ValueError(
+            f"classes: expected at least two items in some class to {purpose}, got {len(sizes)} classes "
+            f"of one item each (n_samples = {len(codes)})"
+        )

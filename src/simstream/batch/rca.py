@@ -1,0 +1,145 @@
+"""RCA: whiten what varies among items that belong together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigh
+from sklearn.utils.validation import validate_data
+
+from ..comparisons import Comparisons
+from ..mahalanobis import Spectrum
+from ..validation import check_integer, check_number
+from .base import PairwiseBatchMetric, check_some_class_has_two, documented
+
+
+@documented
+class RCA(PairwiseBatchMetric):
+    """Relevant component analysis: whiten the covariance inside chunklets (items known to belong together).
+
+    M = inv(C + eps I) with C = 1/N sum_j sum_{x in H_j} (x - m_j)(x - m_j)' over chunklets H_j of mean m_j.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Reduce to so many dimensions first: those with the largest ratio of total to inner variance.
+    regularization : float
+        eps is this share of the mean of C's diagonal.
+    preprocessor : array, optional
+        Items behind row numbers in `fit_pairs`, `pair_distance` and the like; `fit` does not use it.
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    `fit` takes every class as a chunklet, `fit_chunklets` those it is given, `fit_pairs` every similar pair.
+    Chunklets of one item say nothing and are left out.
+
+    References
+    ----------
+    Bar-Hillel, Hertz, Shental, Weinshall. Learning a Mahalanobis metric from equivalence constraints. JMLR
+    2005.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from simstream import RCA
+    >>> X, y = load_wine(return_X_y=True)
+    >>> RCA(n_components=2).fit(X, y).transform(X).shape
+    (178, 2)
+    """
+
+    _saved_numbers = ()
+    _saved_arrays = ()
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        regularization: float = 1e-9,
+        preprocessor: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.regularization = regularization
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        if self.n_components is not None:
+            check_integer("n_components", self.n_components)
+        check_number("regularization", self.regularization, exclusive=False)
+
+    def fit_chunklets(self, X: Any, chunklets: Any) -> RCA:
+        """Learn the distance from items of which some are known to belong together.
+
+        Parameters
+        ----------
+        X : array of shape (n_items, n_features)
+        chunklets : integers of shape (n_items,)
+            Number of the chunklet of each item; negative for items in none. All items count for the total
+            variance of `n_components`.
+        """
+        self._check_parameters()
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        chunklets = np.asarray(chunklets)
+        if chunklets.shape != (len(X),) or chunklets.dtype.kind not in "iu":
+            raise ValueError(
+                f"chunklets: expected one integer for each of {len(X)} items, got shape "
+                f"{chunklets.shape} of {chunklets.dtype}"
+            )
+        inside = chunklets >= 0
+        codes = np.unique(chunklets[inside], return_inverse=True)[1]
+        check_some_class_has_two(codes, "be a chunklet")
+        self._whiten(_inner_covariance(X[inside], codes), X)
+        return self
+
+    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
+        check_some_class_has_two(codes, "be a chunklet")
+        self._whiten(_inner_covariance(X, codes), X)
+
+    def _solve_pairs(self, pairs: Comparisons) -> None:
+        assert pairs.y is not None
+        similar = np.flatnonzero(pairs.y > 0)
+        if len(similar) == 0:
+            raise ValueError("pairs: expected similar pairs to be chunklets, got none")
+        v, _ = pairs.rows(0, len(pairs))
+        named = [
+            items.dense_rows(np.unique(column))
+            for items, column in zip((pairs.left, pairs.right), pairs.index.T, strict=True)
+        ]
+        # Two items are their mean plus and minus half their difference.
+        self._whiten(v[similar].T @ v[similar] / (4 * len(similar)), np.vstack(named))
+
+    def _whiten(self, inner: np.ndarray, X: np.ndarray) -> None:
+        d = len(inner)
+        scale = np.trace(inner) / d
+        if not scale > 0:
+            raise ValueError(
+                "X: expected items that differ inside their chunklets, got only equal ones"
+            )
+        inner = inner + self.regularization * scale * np.eye(d)
+        smallest = np.linalg.eigvalsh(inner)[0]
+        if smallest <= 0:
+            raise ValueError(
+                "regularization: expected more, since the covariance inside chunklets is singular, got "
+                f"{self.regularization}"
+            )
+        if self.n_components is None or self.n_components >= d:
+            values, vectors = np.linalg.eigh(inner)
+            self._keep(Spectrum(1.0 / values, vectors.T, np.float64))
+            return
+        _, vectors = eigh(np.cov(X, rowvar=False, bias=True).reshape(d, d), inner)
+        # Normalised by v' C v = 1: in these coordinates the inner covariance is the identity already.
+        self._keep(Spectrum.of_components(vectors[:, ::-1][:, : self.n_components].T))
+
+
+def _inner_covariance(X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Covariance around the means of groups; groups of one item are left out."""
+    sizes = np.bincount(codes)
+    several = sizes[codes] > 1
+    means = np.zeros((len(sizes), X.shape[1]))
+    np.add.at(means, codes, X)
+    inside = (X - means[codes] / sizes[codes][:, None])[several]
+    return inside.T @ inside / len(inside)

@@ -1,0 +1,1 @@
+"""Numerical solvers of the batch metric learners: pure functions, no estimators."""
