@@ -10,10 +10,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import simstream
 from cases import BASELINES, CASES
-from simstream import OASIS, SORS, Dot, FromLabels, metrics
+from pair_cases import PAIR_CASES
+from simstream import OASIS, SORS, Dot, FromLabels, PairSampler, PAMetric, TripletSampler, metrics
 
-ESTIMATORS = [FromLabels(case.make(), n_tuples=300) for case in [*CASES, *BASELINES]]
+ESTIMATORS = [FromLabels(case.make(), n_tuples=300) for case in [*CASES, *BASELINES, *PAIR_CASES]]
 
 
 @parametrize_with_checks(ESTIMATORS)
@@ -99,3 +101,30 @@ def test_classes_named_in_the_first_call_are_kept(wine):
     model = FromLabels(OASIS(), n_tuples=50, random_state=0)
     model.partial_fit(X[::2], y[::2], classes=[0, 1, 2, 9])
     np.testing.assert_array_equal(model.partial_fit(X, y).classes_, [0, 1, 2, 9])
+
+
+def test_what_is_drawn_depends_on_the_learner_and_can_be_chosen(wine):
+    X, y = wine
+    drawn = {
+        "pairs": PairSampler(y, np.random.default_rng(7)).draw(200),
+        "triplets": (TripletSampler(y, np.random.default_rng(7)).draw(200),),
+    }
+    for tuples, kind in (("auto", "pairs"), ("pairs", "pairs"), ("triplets", "triplets")):
+        model = FromLabels(PAMetric(0.01), n_tuples=200, tuples=tuples, random_state=0)
+        model._generator = lambda: np.random.default_rng(7)
+        expected = PAMetric(0.01, preprocessor=X).fit(*drawn[kind])
+        np.testing.assert_array_equal(
+            model.fit(X, y).learner_.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix()
+        )
+    with pytest.raises(ValueError, match="shape"):
+        FromLabels(OASIS(), tuples="pairs").fit(X, y)
+    with pytest.raises(ValueError, match="tuples"):
+        FromLabels(OASIS(), tuples="quadruplets").fit(X, y)
+
+
+def test_learning_a_distance_beats_the_euclidean_one():
+    X, y = load_wine(return_X_y=True)
+    X = X / X.max(axis=0)
+    learnt = FromLabels(PAMetric(0.1), n_tuples=2000, random_state=0)
+    untrained = FromLabels(simstream.Euclidean(), n_tuples=1)
+    assert cross_val_score(learnt, X, y).mean() > cross_val_score(untrained, X, y).mean()

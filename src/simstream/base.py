@@ -166,8 +166,17 @@ class SimilarityEstimator(Savable, BaseEstimator):
             ]
         )
 
-    def decision_function(self, triplets: Any) -> np.ndarray:
-        """How much more similar the anchor is to the positive than to the negative."""
+    def triplet_margin(self, triplets: Any) -> np.ndarray:
+        """How much more similar the anchor is to the positive than to the negative.
+
+        Parameters
+        ----------
+        triplets : (n, 3) integers, rows of `preprocessor`, or (n, 3, d) numbers
+
+        Returns
+        -------
+        array of shape (n,)
+        """
         read = self._read_tuples(triplets, 3, self._fitted().dtype)
         self._check_features(read.left, read.right)
         return self._margins(read)

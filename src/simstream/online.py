@@ -201,6 +201,10 @@ class TripletLearner(OnlineLearner):
         left, right = self._read_vectors(("x", "positive", "negative"), x, positive, negative)
         return self._learn(Comparisons(left, right, np.array([[0, 0, 1]])))
 
+    def decision_function(self, triplets: Any) -> np.ndarray:
+        """How much more similar the anchor is to the positive than to the negative: `triplet_margin`."""
+        return self.triplet_margin(triplets)
+
     def predict(self, triplets: Any) -> np.ndarray:
         """+1 where the anchor is more similar to the positive, else -1."""
         return np.where(self.decision_function(triplets) > 0, 1, -1)

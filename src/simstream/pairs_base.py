@@ -73,7 +73,7 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
         """
         if _tuple_size(tuples) == 2:
             return self.threshold_ - self.pair_distance(tuples)
-        return super().decision_function(tuples)
+        return self.triplet_margin(tuples)
 
     def predict(self, tuples: Any) -> np.ndarray:
         """+1 for pairs with a distance up to `threshold_`, and for triplets in the right order; else -1."""

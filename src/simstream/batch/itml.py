@@ -13,7 +13,7 @@ from ..constraints import PairSampler
 from ..mahalanobis import Spectrum, first_metric
 from ..pairs_base import check_targets, distance_targets
 from ..validation import Items, check_choice, check_integer, check_number
-from .base import PairwiseBatchMetric, documented
+from .base import PairwiseBatchMetric, check_some_class_has_two, documented
 
 
 @documented
@@ -137,6 +137,7 @@ class ITML(PairwiseBatchMetric):
                 f"y: expected at least two classes to draw dissimilar pairs from, got 1 class "
                 f"({classes[0]})"
             )
+        check_some_class_has_two(codes, "draw similar pairs from")
         rng = check_random_state(self.random_state)
         gamma = self._tune(X, codes, rng) if isinstance(self.gamma, str) else float(self.gamma)
         self._solve_from(*self._draw(X, codes, rng), gamma)
@@ -168,8 +169,9 @@ class ITML(PairwiseBatchMetric):
         for gamma in 10.0 ** np.arange(-4, 5):
             right = 0
             for train, test in folds:
-                if len(np.unique(codes[train])) < 2:
-                    continue
+                sizes = np.bincount(codes[train])
+                if np.count_nonzero(sizes) < 2 or sizes.max() < 2:
+                    continue  # nothing to learn from: a fold without hits
                 part = type(self)(**{**self.get_params(), "gamma": gamma, "callback": None})
                 part.set_params(verbose=False, random_state=0).fit(X[train], codes[train])
                 neighbours = KNeighborsClassifier(min(self.n_neighbors, smallest))

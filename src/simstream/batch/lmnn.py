@@ -98,7 +98,7 @@ class LMNN(BatchMetric):
             small = int(np.argmin(sizes))
             raise ValueError(
                 f"k: expected fewer neighbours than each class has members, got k = {self.k} and class "
-                f"{classes[small]!r} with {sizes[small]} (n_samples = {len(X)})"
+                f"{classes[small]} with {sizes[small]} (n_samples = {len(X)})"
             )
         d = X.shape[1]
         if isinstance(self.init, str):

@@ -115,19 +115,18 @@ class RCA(PairwiseBatchMetric):
     def _whiten(self, inner: np.ndarray, X: np.ndarray) -> None:
         d = len(inner)
         scale = np.trace(inner) / d
-        if not scale > 0:
+        if not scale > 1e-24 * np.mean(X**2):  # more than the rounding of the means
             raise ValueError(
                 "X: expected items that differ inside their chunklets, got only equal ones"
             )
         inner = inner + self.regularization * scale * np.eye(d)
-        smallest = np.linalg.eigvalsh(inner)[0]
-        if smallest <= 0:
+        values, vectors = np.linalg.eigh(inner)
+        if values[0] <= d * np.finfo(np.float64).eps * values[-1]:
             raise ValueError(
                 "regularization: expected more, since the covariance inside chunklets is singular, got "
                 f"{self.regularization}"
             )
         if self.n_components is None or self.n_components >= d:
-            values, vectors = np.linalg.eigh(inner)
             self._keep(Spectrum(1.0 / values, vectors.T, np.float64))
             return
         _, vectors = eigh(np.cov(X, rowvar=False, bias=True).reshape(d, d), inner)

@@ -73,7 +73,7 @@ def triplet_accuracy(model: Any, triplets: Any) -> float:
     Parameters
     ----------
     model : object
-        Has ``decision_function(triplets) -> (n,)``, above 0 where the anchor is more similar to the
+        Has ``triplet_margin(triplets) -> (n,)`` or a ``decision_function`` like it, above 0 where the anchor is more similar to the
         positive than to the negative. Exactly 0 is not right.
     triplets : (n, 3) or (n, 3, d) array
 
@@ -88,7 +88,8 @@ def triplet_accuracy(model: Any, triplets: Any) -> float:
     """
     if len(triplets) == 0:
         raise ValueError("triplets: expected at least one, got none")
-    values = np.asarray(model.decision_function(triplets))
+    margin = getattr(model, "triplet_margin", None) or model.decision_function
+    values = np.asarray(margin(triplets))
     if values.shape != (len(triplets),):
         raise ValueError(f"decision values: expected {len(triplets)}, got shape {values.shape}")
     if np.isnan(values).any():
