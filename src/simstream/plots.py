@@ -26,6 +26,11 @@ _COLOURS = {
     "sors": "#009E73",
     "adasors": "#E69F00",
     "aroma": "#CC79A7",
+    "pametric": "#E69F00",
+    "pola": "#56B4E9",
+    "lmnn": "#009E73",
+    "itml": "#CC79A7",
+    "mcml": "#0072B2",
 }
 _OTHER_COLOURS = ("#F0E442", "#000000", "#D55E00")
 #: Vermilion, for what is wrong; no method has it.
@@ -135,6 +140,75 @@ def measures_figure(results: Mapping[str, Mapping[str, float]], *, title: str = 
     axes.set_title(title, loc="left", fontsize=10)
     axes.legend(frameon=False, ncols=len(names), loc="lower left", bbox_to_anchor=(0, 1.06))
     _tidy(axes, grid="y")
+    return figure
+
+
+def spectrum_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
+    """Eigenvalues of learnt distances, largest first: how many directions they use.
+
+    Parameters
+    ----------
+    models : mapping of name to fitted distance (anything with `eigenvalues_`)
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import Mahalanobis
+    >>> figure = spectrum_figure({"three": Mahalanobis(np.diag([4.0, 2.0, 1.0, 0.0]))})
+    """
+    figure = _new_figure(6.4, 4.2)
+    axes = figure.add_subplot()
+    for name, model in models.items():
+        values = model.eigenvalues_
+        used = model.effective_dimension_
+        share = values[:used] / values[0] if used else np.ones(0)
+        label = f"{name} ({used} of {len(values)})"
+        axes.semilogy(
+            np.arange(1, used + 1), share, "o-", ms=3, lw=1.5, color=colour_of(name), label=label
+        )
+    axes.set_xlabel("direction, largest first")
+    axes.set_ylabel("eigenvalue, as a share of the largest")
+    return _finish_lines(figure, axes, title)
+
+
+def convergence_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
+    """The objective of batch learners against iterations, as a share of its first value.
+
+    Parameters
+    ----------
+    models : mapping of name to fitted batch learner (anything with `history_`)
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from simstream import LMNN
+    >>> figure = convergence_figure({"LMNN": LMNN(max_iter=20).fit(*load_iris(return_X_y=True))})
+    """
+    figure = _new_figure(6.4, 4.2)
+    axes = figure.add_subplot()
+    for name, model in models.items():
+        history = np.asarray(model.history_)
+        label = f"{name} ({model.n_iter_} iterations)"
+        axes.semilogy(history / history[0], lw=1.8, color=colour_of(name), label=label)
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("share of the first value")
+    return _finish_lines(figure, axes, title)
+
+
+def _finish_lines(figure: Any, axes: Any, title: str) -> Any:
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.legend(frameon=False)
+    _tidy(axes, grid="both")
     return figure
 
 
