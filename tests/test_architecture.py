@@ -21,7 +21,7 @@ LAYERS = [
     {"bilinear_base", "pairs_base"},
     {"bilinear", "pairs", "batch", "baselines"},
     {"from_labels"},
-    {"plots"},
+    {"plots", "catalogue"},
     {"demo"},
     {"cli"},
 ]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 
 from .bilinear_base import BilinearLearner
 from .comparisons import Comparisons
 from .engines import Engine, FactoredEngine, default_block_size
+from .mahalanobis import Spectrum
 from .validation import check_choice, check_number
 
 _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
@@ -152,10 +152,9 @@ class OASIS(BilinearLearner):
         if self.symmetric or self.projection:
             matrix = (matrix + matrix.T) / 2
         if self.projection:
-            dense = matrix.toarray() if sp.issparse(matrix) else matrix
-            values, vectors = np.linalg.eigh(dense)
-            matrix = (vectors * np.maximum(values, 0).astype(dense.dtype)) @ vectors.T
-        return sp.csr_matrix(matrix) if sp.issparse(matrix) else matrix
+            positive = Spectrum.of_matrix(matrix).matrix()
+            matrix = sp.csr_matrix(positive) if sp.issparse(matrix) else positive
+        return matrix
 
 
 @_documented

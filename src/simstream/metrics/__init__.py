@@ -17,8 +17,8 @@ returns an (n_queries, n_items) array, higher = more similar, or a function that
 `friedman` and `holm_pairwise` compare the results of several methods on several data sets.
 """
 
-from .models import knn_predict, sparsity, triplet_accuracy
-from .neighbours import knn_error_best_k, knn_error_curve
+from .models import sparsity, triplet_accuracy
+from .neighbours import knn_error_best_k, knn_error_curve, knn_predict
 from .ranking import (
     mean_average_precision,
     mean_average_precision_at_k,

@@ -1,14 +1,57 @@
-"""The error of k-nearest-neighbour classification as a function of k."""
+"""Classification by the k nearest neighbours, and its error as a function of k."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from ..validation import check_integer
+from ..validation import check_integer, check_items
 from .ranking import _chunk_rows, _labelled, _score, _scorer
+
+
+def knn_predict(
+    model: Any,
+    queries: Any,
+    items: Any,
+    item_labels: Any,
+    n_neighbors: int = 1,
+    chunk_size: int | None = None,
+    exclude_self: bool = False,
+) -> np.ndarray:
+    """Predict the label most frequent among the items nearest to every query.
+
+    Parameters
+    ----------
+    model, queries, items, item_labels, chunk_size
+        See `ranking_report`.
+    n_neighbors : int, default 1
+        Number of nearest items that vote. Equal counts go to the class of the nearest neighbour
+        among the tied classes; of two items with the same score the lower index is nearer.
+    exclude_self : bool, default False
+        Queries and items are the same list, and query i must not see item i (leave-one-out).
+
+    Examples
+    --------
+    >>> pool, labels = [[4], [3], [2], [1]], ["dog", "cat", "cat", "dog"]
+    >>> print(knn_predict(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=2))
+    ['dog' 'dog']
+    """
+    from ..kernels.ranking import majority
+
+    queries = check_items(queries, "queries").values
+    items, labels = _labelled(items, item_labels, "items", "item_labels")
+    classes, codes = np.unique(labels, return_inverse=True)
+    n_neighbors = check_integer("n_neighbors", n_neighbors)
+
+    def vote(near: np.ndarray) -> np.ndarray:
+        return majority(codes[near], classes.size)
+
+    blocks = _vote(
+        model, queries, items, ("n_neighbors", n_neighbors), vote, exclude_self, chunk_size
+    )
+    return classes[np.concatenate(blocks)]
 
 
 def knn_error_curve(
@@ -56,40 +99,61 @@ def knn_error_curve(
     ... )
     [0.5 0.5]
     """
-    from ..kernels.ranking import majority, map_rows, nearest
+    from ..kernels.ranking import majority
 
-    score = _scorer(model)
     queries, labels = _labelled(queries, query_labels, "queries", "query_labels")
     items, pool_labels = _labelled(items, item_labels, "items", "item_labels")
-    n_queries, n_items = labels.size, pool_labels.size
+    lengths = _check_k_values(k_values)
+    classes, codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)
+    truth, pool_codes = np.split(codes, [labels.size])
+
+    def vote(near: np.ndarray) -> np.ndarray:
+        # Best first, so the k nearest are the first k of the nearest for any larger number.
+        voters = pool_codes[near]
+        return np.array(
+            [majority(np.ascontiguousarray(voters[:, :k]), classes.size) for k in lengths]
+        )
+
+    blocks = _vote(
+        model, queries, items, ("k_values", max(lengths)), vote, exclude_self, chunk_size
+    )
+    wrong = np.concatenate(blocks, axis=1) != truth  # (n_k, n_queries)
+    if not class_averaged:
+        return wrong.mean(axis=1)
+    return np.mean([wrong[:, truth == one].mean(axis=1) for one in np.unique(truth)], axis=0)
+
+
+def _vote(
+    model: Any,
+    queries: Any,
+    items: Any,
+    number: tuple[str, int],
+    vote: Callable[[np.ndarray], np.ndarray],
+    exclude_self: bool,
+    chunk_size: int | None,
+) -> list[np.ndarray]:
+    """Results of `vote(nearest items, best first)` for chunks of queries; `number` is named in errors."""
+    from ..kernels.ranking import map_rows, nearest
+
+    score = _scorer(model)
+    n_queries, n_items = queries.shape[0], items.shape[0]
     if exclude_self and n_queries != n_items:
         raise ValueError(
             f"exclude_self: expected the items as queries, got {n_queries} queries, {n_items} items"
         )
-    lengths, n_candidates = _check_k_values(k_values), n_items - bool(exclude_self)
-    if max(lengths) > n_candidates:
-        raise ValueError(
-            f"k_values: expected at most the {n_candidates} candidates, got {max(lengths)}"
-        )
-    classes, codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)
-    query_codes, pool_codes = np.split(codes, [n_queries])
+    name, largest = number
+    n_candidates = n_items - bool(exclude_self)
+    if largest > n_candidates:
+        raise ValueError(f"{name}: expected at most the {n_candidates} candidates, got {largest}")
     skip = np.arange(n_queries) if exclude_self else np.full(n_queries, -1)
 
-    def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return _score(score, queries[rows], items), skip[rows], query_codes[rows]
+    def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        return _score(score, queries[rows], items), skip[rows]
 
-    def mistakes(scores: np.ndarray, skip: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        # Best first, so the k nearest are the first k of the nearest for any larger number.
-        near = pool_codes[nearest(scores, skip, max(lengths))]
-        votes = [majority(np.ascontiguousarray(near[:, :k]), classes.size) for k in lengths]
-        return np.array(votes) != truth
+    def result(scores: np.ndarray, skip: np.ndarray) -> np.ndarray:
+        return vote(nearest(scores, skip, largest))
 
-    blocks = map_rows(mistakes, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
-    wrong = np.concatenate(blocks, axis=1)  # (n_k, n_queries)
-    if not class_averaged:
-        return wrong.mean(axis=1)
-    present = np.unique(query_codes)
-    return np.mean([wrong[:, query_codes == one].mean(axis=1) for one in present], axis=0)
+    return map_rows(result, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
 
 
 def knn_error_best_k(
