@@ -53,7 +53,7 @@ def _start_spectrum(init: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
     """Positive eigenvalues and eigenvectors (rows) of the first matrix."""
     if isinstance(init, str):
         rank = d if init == "identity" else 0
-        return np.ones(rank), np.eye(d)[:rank]
+        return np.ones(rank), np.eye(rank, d)
     values, vectors = np.linalg.eigh(check_positive(init, "init", dtype=np.float64, size=d))
     positive = values > 1e-14 * max(values[-1], 0.0)
     return values[positive], vectors.T[positive]

@@ -46,9 +46,8 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
         return self._learn(read)
 
     def _learn(self, tuples: Comparisons) -> Any:
-        super()._learn(tuples)
-        self._calibrated = None  # it was for another matrix
-        return self
+        self._calibrated = None  # it is for the matrix as it was
+        return super()._learn(tuples)
 
     # -- reading the metric -------------------------------------------------------------------
 

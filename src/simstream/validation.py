@@ -207,10 +207,8 @@ def check_pair_labels(y: Any, n: int) -> np.ndarray:
     array = np.asarray(y)
     if array.shape != (n,):
         raise ValueError(f"y: expected one label for each of {n} pairs, got shape {array.shape}")
-    if array.dtype.kind not in "if" or not np.isin(array, (-1, 1)).all():
-        bad = array[~np.isin(array, (-1, 1))] if array.dtype.kind in "ifu" else array
-        raise ValueError(
-            "y: expected +1 (similar) or -1 (dissimilar) for every pair, got "
-            f"{bad[0].item() if array.dtype.kind in 'ifu' else array.dtype}"
-        )
+    wrong = ~np.isin(array, (-1, 1)) if array.dtype.kind in "iuf" else np.ones(n, bool)
+    if wrong.any():
+        got = array[wrong][0].item() if array.dtype.kind in "iuf" else array.dtype
+        raise ValueError(f"y: expected +1 (similar) or -1 (dissimilar) for every pair, got {got}")
     return array.astype(np.float64)
