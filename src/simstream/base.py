@@ -259,6 +259,22 @@ class SimilarityEstimator(Savable, BaseEstimator):
         super().save(path, extra=extra)
 
 
+class TripletDecisions:
+    """Deciding triplets, for estimators that learn from them."""
+
+    def decision_function(self, triplets: Any) -> np.ndarray:
+        """How much more similar the anchor is to the positive than to the negative: `triplet_margin`."""
+        return self.triplet_margin(triplets)  # type: ignore[attr-defined]
+
+    def predict(self, triplets: Any) -> np.ndarray:
+        """+1 where the anchor is more similar to the positive, else -1."""
+        return np.where(self.decision_function(triplets) > 0, 1, -1)
+
+    def score(self, triplets: Any, y: Any = None) -> float:
+        """Triplet accuracy: the share of triplets whose order the model gets right."""
+        return float(np.mean(self.decision_function(triplets) > 0))
+
+
 def one_row(vector: Any) -> Any:
     """A vector as a matrix of one row."""
     if sp.issparse(vector):

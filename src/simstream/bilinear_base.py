@@ -6,15 +6,15 @@ from typing import Any
 
 from sklearn.exceptions import NotFittedError
 
+from .bilinear_model import BilinearEstimator
 from .comparisons import Comparisons
 from .engines import Engine, default_block_size, entrywise_engine, first_matrix
 from .online import TripletLearner
-from .similarity import BilinearModel, row_products
 from .stores import DEFAULT_HEAD_BYTES
-from .validation import Items, check_choice, check_integer, check_items
+from .validation import Items, check_choice, check_integer
 
 
-class BilinearLearner(BilinearModel, TripletLearner):
+class BilinearLearner(BilinearEstimator, TripletLearner):
     """Base of the learners of s(q, x) = q' M x that change M entry by entry.
 
     Subclasses provide `_rule` (an entry rule of `kernels.rules`) and `_step`.
@@ -99,33 +99,3 @@ class BilinearLearner(BilinearModel, TripletLearner):
 
     def _finish(self, matrix: Any) -> Any:
         return matrix
-
-    def _frozen_score(self) -> Any:
-        matrix = self.get_bilinear_matrix()
-        return lambda a, b: row_products(a @ matrix, b)
-
-    def get_bilinear_matrix(self) -> Any:
-        """Copy of M in s(q, x) = q' M x: CSR if it was learnt from sparse items, else an array."""
-        return self._matrix().copy()
-
-    def transform_query(self, queries: Any) -> Any:
-        """Map queries q to M'q, so that plain inner products with items are the learnt similarity.
-
-        An index of the items never has to be rebuilt when M changes: only queries are transformed.
-
-        Returns
-        -------
-        array (n_queries, d'), or CSR if both the queries and M are sparse
-        """
-        engine = self._fitted()
-        left = check_items(queries, "queries", dtype=engine.dtype)
-        if left.shape[1] != engine.shape[0]:
-            raise ValueError(f"queries: expected {engine.shape[0]} features, got {left.shape[1]}")
-        return self._transform(left.values)
-
-    @property
-    def sparsity_(self) -> float:
-        """Share of the entries of M that are zero."""
-        from .metrics import sparsity
-
-        return sparsity(self._matrix())

@@ -43,8 +43,12 @@ class Comparisons:
         return replace(self, index=pairs, y=np.tile([1.0, -1.0], len(self)))
 
     def rows(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Dense rows x and z of tuples begin .. end - 1; see `rows_of`."""
+        return self.rows_of(slice(begin, end))
+
+    def rows_of(self, which: Any) -> tuple[np.ndarray, np.ndarray]:
         """Dense rows x and z of some tuples: anchor and difference, or twice the difference of a pair."""
-        index = self.index[begin:end]
+        index = self.index[which]
         first = self.left.dense_rows(index[:, 0])
         if self.y is None:
             z = self.right.dense_rows(index[:, 1]) - self.right.dense_rows(index[:, 2])

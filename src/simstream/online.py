@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from .base import SimilarityEstimator, one_row
+from .base import SimilarityEstimator, TripletDecisions, one_row
 from .comparisons import Comparisons
 from .engines import Engine
 from .validation import Items, check_items
@@ -189,7 +189,7 @@ class OnlineLearner(SimilarityEstimator):
         return {}
 
 
-class TripletLearner(OnlineLearner):
+class TripletLearner(TripletDecisions, OnlineLearner):
     """Base of the learners from triplets (anchor, positive, negative)."""
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
@@ -200,15 +200,3 @@ class TripletLearner(OnlineLearner):
         self._check_parameters()
         left, right = self._read_vectors(("x", "positive", "negative"), x, positive, negative)
         return self._learn(Comparisons(left, right, np.array([[0, 0, 1]])))
-
-    def decision_function(self, triplets: Any) -> np.ndarray:
-        """How much more similar the anchor is to the positive than to the negative: `triplet_margin`."""
-        return self.triplet_margin(triplets)
-
-    def predict(self, triplets: Any) -> np.ndarray:
-        """+1 where the anchor is more similar to the positive, else -1."""
-        return np.where(self.decision_function(triplets) > 0, 1, -1)
-
-    def score(self, triplets: Any, y: Any = None) -> float:
-        """Triplet accuracy: the share of triplets whose order the model gets right."""
-        return float(np.mean(self.decision_function(triplets) > 0))

@@ -75,8 +75,8 @@ class SparseEngine(Engine):
     def dtype(self) -> np.dtype[Any]:
         return self.store.dtype
 
-    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from ..kernels.entrywise import learn_one_at_a_time
+    def open(self, tuples: Comparisons) -> tuple[Any, Any, Any, int]:
+        """What drivers need to read tuples: both readers, the tuples, scratch, and tuples per call."""
         from ..kernels.rows import SparseRows
 
         left, right = tuples.left, tuples.right
@@ -90,7 +90,14 @@ class SparseEngine(Engine):
         longest = [int(np.diff(m.indptr).max()) for m in (rows_left, rows_right)]
         longest_difference = min(self.shape[1], longest[1] + max(longest))
         scratch = new_scratch(max(longest[0], longest_difference), longest_difference, self.dtype)
-        named = tuples.kernel_tuples()
+        mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
+        chunk = max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
+        return readers, tuples.kernel_tuples(), scratch, chunk
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        from ..kernels.entrywise import learn_one_at_a_time
+
+        readers, named, scratch, chunk = self.open(tuples)
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             return learn_one_at_a_time(
@@ -105,8 +112,6 @@ class SparseEngine(Engine):
                 self.clock,
             )
 
-        mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
-        chunk = max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
         self._drive(learn, len(tuples), chunk, self.store.make_space, self.store.rebase)
 
     def matrix(self) -> sp.csr_matrix:

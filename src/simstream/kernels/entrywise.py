@@ -67,10 +67,10 @@ def _update_in_dense(store, rule, scratch, slots, nx, nz, tau, shift, weight):
 
 
 #: (store, rule, scratch, nx, nz, shift) -> (x'Mz, variance of x'Mz, where its entries are)
-_margin = by_component({Dense: _margin_in_dense, HeadTail: margin_in_head_tail})
+store_margin = by_component({Dense: _margin_in_dense, HeadTail: margin_in_head_tail})
 
 #: (store, rule, scratch, slots, nx, nz, tau, shift, weight) -> whether the step could be taken
-_update = by_component({Dense: _update_in_dense, HeadTail: update_in_head_tail})
+store_update = by_component({Dense: _update_in_dense, HeadTail: update_in_head_tail})
 
 
 @driver
@@ -86,15 +86,15 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
     for t in range(begin, end):
         shift = clock[SHIFT]
         nx, nz = read_tuple(tuples, t, left, right, scratch)
-        value, variance, slots = _margin(store, rule, scratch, nx, nz, shift)
+        value, variance, slots = store_margin(store, rule, scratch, nx, nz, shift)
         if not abs(value) < HOPELESS:
             return DIVERGED, t
         eta = current_eta(step, clock)
         loss = signed_loss(signs[t], value, clock)
-        squared_norm = _squared_norm(scratch.x, nx) * _squared_norm(scratch.z, nz)
+        norm = squared_norm(scratch.x, nx) * squared_norm(scratch.z, nz)
         updated = False
-        if is_active(step, loss) and squared_norm > 0.0:
-            tau = step_length(step, loss, squared_norm + step.bias, variance, eta)
+        if is_active(step, loss) and norm > 0.0:
+            tau = step_length(step, loss, norm + step.bias, variance, eta)
             if not abs(tau) < largest:
                 return DIVERGED, t
             if step.rule == CONFIDENCE:
@@ -103,10 +103,10 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
             if updated:
                 tau *= signs[t]
                 weight = average_weight(step, clock)
-                if not _update(store, rule, scratch, slots, nx, nz, tau, shift, weight):
+                if not store_update(store, rule, scratch, slots, nx, nz, tau, shift, weight):
                     return NEEDS_SPACE, t
                 clock[THRESHOLD] -= tau * step.bias
-        count_round(clock, loss, updated, squared_norm == 0.0)
+        count_round(clock, loss, updated, norm == 0.0)
         if step.lam > 0.0:
             clock[SHIFT] += step.lam * eta
             # A stored number must resolve an eighth of one round's threshold.
@@ -116,7 +116,7 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
 
 
 @helper
-def _squared_norm(values, n):
+def squared_norm(values, n):
     total = 0.0
     for k in range(n):
         total += float(values[k]) * float(values[k])

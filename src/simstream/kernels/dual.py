@@ -1,0 +1,111 @@
+"""Stochastic dual coordinate ascent on triplets: one at a time over a store, and in exact blocks.
+
+Drawing triplet i moves its dual variable to the maximum of the dual along that coordinate, and M by the same
+amount along x_i z_i'. A triplet may be drawn again in the same block: its dual variable and its margin are
+kept current, so that the blocked steps are the very steps of one-at-a-time processing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .dispatch import driver, helper
+from .entrywise import DIVERGED, DONE, NEEDS_SPACE, squared_norm, store_margin, store_update
+from .rows import read_tuple
+from .steps import HOPELESS
+
+# Sums over the draws of an epoch, each before its own step.
+HINGE, SQUARED_HINGE, MISTAKES, N_SUMS = 0, 1, 2, 3
+
+
+class Dual(NamedTuple):
+    """Dual variables, and what their average needs (see `advance`)."""
+
+    alpha: np.ndarray
+    total: np.ndarray  # sum of alpha over past draws of the segment, up to and without `since`
+    since: np.ndarray  # draw from which on alpha has its present value, counted in the segment
+
+
+@helper
+def _move(alpha, margin, norm, scale):
+    """Best change of a dual variable; `scale` is 1 / (lam n)."""
+    return max((1.0 - margin - 0.5 * alpha) / (0.5 + norm * scale), -alpha)
+
+
+@helper
+def _count(sums, margin):
+    loss = max(0.0, 1.0 - margin)
+    sums[HINGE] += loss
+    sums[SQUARED_HINGE] += loss * loss
+    sums[MISTAKES] += margin <= 0.0
+
+
+@helper
+def _change(dual, i, draw, delta):
+    """Change dual variable i in this draw of the segment; the average counts the value before the draw too."""
+    dual.total[i] += dual.alpha[i] * (draw + 1 - dual.since[i])
+    dual.since[i] = draw + 1
+    dual.alpha[i] += delta
+
+
+@driver
+def ascend_singly(
+    store, rule, left, right, tuples, draws, begin, first_draw, dual, scale, scratch, sums
+):
+    """Draws begin.. one after the other; return (what happened, first draw not made)."""
+    for draw in range(begin, len(draws)):
+        i = draws[draw]
+        nx, nz = read_tuple(tuples, i, left, right, scratch)
+        margin, _, slots = store_margin(store, rule, scratch, nx, nz, 0.0)
+        if not abs(margin) < HOPELESS:
+            return DIVERGED, draw
+        norm = squared_norm(scratch.x, nx) * squared_norm(scratch.z, nz)
+        delta = _move(dual.alpha[i], margin, norm, scale)
+        if delta != 0.0 and norm > 0.0:
+            tau = delta * scale
+            if not store_update(store, rule, scratch, slots, nx, nz, tau, 0.0, 0.0):
+                return NEEDS_SPACE, draw
+        _count(sums, margin)
+        _change(dual, i, first_draw + draw, delta)
+    return DONE, len(draws)
+
+
+@driver
+def _ascend(margin, gram_x, gram_z, chosen, place, first_draw, dual, scale, moved, sums):
+    """The draws of a block: `place[t]` is the place of draw t among the different triplets `chosen`."""
+    n = len(margin)
+    for t in range(len(place)):
+        j = place[t]
+        i = chosen[j]
+        if not abs(margin[j]) < HOPELESS:
+            return t
+        delta = _move(dual.alpha[i], margin[j], gram_x[j, j] * gram_z[j, j], scale)
+        _count(sums, margin[j])
+        _change(dual, i, first_draw + t, delta)
+        if delta != 0.0:
+            moved[j] += delta
+            c = delta * scale
+            for s in range(n):
+                margin[s] += c * gram_x[j, s] * gram_z[j, s]
+    return len(place)
+
+
+def ascend_block(ops, m, rows_of, draws, first_draw, dual, scale, sums):
+    """One block of draws on a dense M; return how many were made.
+
+    `rows_of(triplets)` gives their rows x and z.
+    """
+    from .blocked import row_dots
+
+    chosen, place = np.unique(draws, return_inverse=True)
+    x, z = rows_of(chosen)
+    margin = row_dots(ops.product(x, m), z)
+    gram_x, gram_z = (ops.product_transposed(a, a).astype(np.float64) for a in (x, z))
+    moved = np.zeros(len(chosen))
+    made = _ascend(margin, gram_x, gram_z, chosen, place, first_draw, dual, scale, moved, sums)
+    active = np.flatnonzero(moved)
+    if len(active):
+        ops.add_product(m, x[active], moved[active] * scale, z[active])
+    return made
