@@ -80,7 +80,7 @@ PAIR_CASES = [
 
 
 def pairs(seed=0, n=300, n_items=40):
-    """Different random pairs (one seen again is a tie: its loss is zero), and labels that have something to do with the items."""
+    """Different random pairs (one seen again would be a tie), with labels that depend on the items."""
     rng = np.random.default_rng(seed + 2000)
     everything = np.array([(i, j) for i in range(n_items) for j in range(i)])
     index = rng.permutation(rng.choice(everything, n, replace=False), axis=0)

@@ -18,18 +18,37 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from safetensors.numpy import load_file
-from sklearn.preprocessing import normalize
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import minmax_scale, normalize
 
 import simstream
-from simstream import OASIS, SORS, FromLabels, TripletSampler
-from simstream.base import TripletLearner
+from simstream import (
+    LEGO,
+    OASIS,
+    SORS,
+    FromLabels,
+    Mahalanobis,
+    PairSampler,
+    PAMetric,
+    TripletSampler,
+    catalogue,
+)
 from simstream.cli import main
 from simstream.cli.algorithms import ALGORITHMS, BASELINES
 from simstream.cli.streams import StoppableInput
-from simstream.formats import read_items, read_triplets, write_items, write_triplets
-from simstream.metrics import ranking_report
+from simstream.formats import (
+    read_items,
+    read_pairs,
+    read_triplets,
+    write_items,
+    write_pairs,
+    write_triplets,
+)
+from simstream.metrics import knn_predict, ranking_report
 
 N_ITEMS, N_FEATURES = 60, 6
+FROM_PAIRS = [known.name.lower() for known in catalogue.ALGORITHMS if known.takes[0] == "pairs"]
+BATCH = [known.name.lower() for known in catalogue.ALGORITHMS if known.is_batch]
 
 
 def run(*arguments, stdin=None):
@@ -106,6 +125,25 @@ def triplets_file(tmp_path, triplets):
 
 
 @pytest.fixture
+def pairs(data):
+    return PairSampler(data[1], 12).draw(400)
+
+
+@pytest.fixture
+def pairs_file(tmp_path, pairs):
+    path = tmp_path / "pairs.csv"
+    write_pairs(path, *pairs)
+    return path
+
+
+@pytest.fixture
+def metric_file(tmp_path, items_file):
+    path = tmp_path / "metric.safetensors"
+    succeed("train", items_file, "-a", "pametric", "-n", 500, "-o", path, "-q")
+    return path
+
+
+@pytest.fixture
 def model_file(tmp_path, items_file):
     path = tmp_path / "model.safetensors"
     succeed("train", items_file, "-n", 500, "-o", path, "-q")
@@ -129,14 +167,8 @@ def test_every_command_has_help_and_debug():
         assert "--debug" in succeed(name, "--help").stdout
 
 
-def test_every_public_learner_is_offered():
-    public = [getattr(simstream, name) for name in simstream.__all__]
-    learners = [
-        found.__name__
-        for found in public
-        if inspect.isclass(found) and issubclass(found, TripletLearner)
-    ]
-    assert sorted(ALGORITHMS.values()) == sorted(learners)
+def test_every_algorithm_of_the_catalogue_is_offered():
+    assert list(ALGORITHMS.values()) == [known.name for known in catalogue.ALGORITHMS]
 
 
 # -- train: what is learnt ----------------------------------------------------------------------
@@ -146,9 +178,19 @@ def test_every_public_learner_is_offered():
 def test_training_is_the_librarys(algorithm, tmp_path, data, items_file):
     items, labels = data
     path = tmp_path / "model.safetensors"
-    succeed("train", items_file, "-a", algorithm, "-n", 700, "--seed", 5, "-o", path)
-    expected = getattr(simstream, ALGORITHMS[algorithm])(preprocessor=items)
-    expected.fit(TripletSampler(labels, 5).draw(700))
+    known = catalogue.find(algorithm)
+    seed = [] if algorithm in BATCH and algorithm != "itml" else ["--seed", 5]
+    amount = [] if algorithm in BATCH else ["-n", 700]
+    succeed("train", items_file, "-a", algorithm, *amount, *seed, "-o", path)
+    expected = known.cls()(preprocessor=items)
+    if algorithm in BATCH:
+        expected.set_params(**({"random_state": 5} if algorithm == "itml" else {}))
+        expected.fit(items, labels)
+    elif algorithm in FROM_PAIRS:
+        expected.prepare()
+        expected.partial_fit(*PairSampler(labels, 5).draw(700))
+    else:
+        expected.fit(TripletSampler(labels, 5).draw(700))
     if algorithm in BASELINES:  # count losses by NumPy's sums, whose rounding depends on the cut
         found = simstream.load(path)
         assert found.average_loss_ == pytest.approx(expected.average_loss_)
@@ -156,6 +198,47 @@ def test_training_is_the_librarys(algorithm, tmp_path, data, items_file):
         return
     expected.save(tmp_path / "expected.safetensors")
     assert same_state(path, tmp_path / "expected.safetensors")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_is_evaluated_queried_and_described(algorithm, tmp_path):
+    """On half of scikit-learn's wine, measured on the other half."""
+    items, labels = load_wine(return_X_y=True)
+    items = minmax_scale(items)
+    write_items(tmp_path / "train.npz", items[::2], labels[::2])
+    write_items(tmp_path / "test.npz", items[1::2], labels[1::2])
+    path = tmp_path / "model.safetensors"
+    amount = [] if algorithm in BATCH else ["-n", 3000]
+    succeed("train", tmp_path / "train.npz", "-a", algorithm, *amount, "-o", path)
+    arguments = ["evaluate", path, tmp_path / "test.npz", "--json"]
+    results = json.loads(succeed(*arguments).stdout)["results"]
+    model = simstream.load(path)
+    report = ranking_report(model, items[1::2], labels[1::2])
+    assert results["learnt"]["mAP"] == pytest.approx(report["mAP"], abs=1e-12)
+    assert results["learnt"]["mAP"] > 0.55  # by chance it would be a third
+    guesses = knn_predict(
+        model, items[1::2], items[1::2], labels[1::2], n_neighbors=5, exclude_self=True
+    )
+    error = np.mean(guesses != labels[1::2])
+    assert results["learnt"]["k-NN error@5"] == pytest.approx(error, abs=1e-12)
+    answers = json.loads(succeed("query", path, tmp_path / "test.npz", "--row", 2, "--json").stdout)
+    scores = model.score_items(items[1::2][[2]], items[1::2])[0]
+    found = [neighbour["score"] for neighbour in answers[0]["neighbours"]]
+    np.testing.assert_allclose(found, np.sort(np.delete(scores, 2))[::-1][:10])
+    facts = json.loads(succeed("info", path, "--json").stdout)
+    assert facts["class"] == ALGORITHMS[algorithm]
+    text = succeed("info", path).stdout
+    if catalogue.find(algorithm).learns == catalogue.DISTANCE:
+        matrix = model.get_mahalanobis_matrix()
+        assert facts["rank"] == np.linalg.matrix_rank(matrix, hermitian=True)
+        assert facts["effective_dimension"] == model.effective_dimension_
+        assert "effective dimension" in text
+        if facts["threshold"] is not None:
+            assert facts["threshold"] == model.threshold_
+            assert f"{model.threshold_:.6g}" in text
+    if algorithm in BATCH and algorithm != "rca":
+        assert facts["n_iter"] == model.n_iter_
+        assert f"{model.n_iter_:,}, converged" in text
 
 
 def test_blocks_are_cut_as_the_library_cuts_them(tmp_path):
@@ -420,6 +503,269 @@ def test_stoppable_input_drops_a_line_cut_short_by_the_request_to_stop():
     os.close(reader)
 
 
+# -- train: pairs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["pairs.csv", "pairs.jsonl.gz", "pairs.npy", "pairs.txt"])
+def test_pairs_of_a_file(name, tmp_path, data, items_file, pairs):
+    path = tmp_path / "model.safetensors"
+    write_pairs(tmp_path / name, *pairs)
+    options = ["-a", "pametric", "-p", "C=0.5", "-o", path, "--json"]
+    facts = json.loads(succeed("train", items_file, "--pairs", tmp_path / name, *options).stdout)
+    assert (facts["n_learnt"], facts["tuples"]) == (len(pairs[0]), "pairs")
+    PAMetric(C=0.5, preprocessor=data[0]).fit(*pairs).save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+
+
+@pytest.mark.parametrize("algorithm", [*FROM_PAIRS, "itml", "rca"])
+def test_distances_from_triplets(algorithm, tmp_path, data, items_file, triplets, triplets_file):
+    path = tmp_path / "model.safetensors"
+    succeed("train", items_file, "-a", algorithm, "--triplets", triplets_file, "-o", path)
+    expected = catalogue.find(algorithm).cls()(preprocessor=data[0])
+    if algorithm in FROM_PAIRS:
+        expected.prepare()
+        expected.partial_fit(triplets)
+    else:
+        expected.fit_pairs(triplets)
+    expected.save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+
+
+@pytest.mark.parametrize("algorithm", ["itml", "rca"])
+def test_batch_learners_from_pairs(algorithm, tmp_path, data, items_file, pairs, pairs_file):
+    path = tmp_path / "model.safetensors"
+    cases = [(pairs_file, None), ("-", pairs_file.read_text())]
+    for source, stdin in cases:
+        arguments = ["train", items_file, "-a", algorithm, "--pairs", source, "-o", path]
+        text = succeed(*arguments, stdin=stdin).stdout
+        assert "from all 400 pairs" in text
+        catalogue.find(algorithm).cls()(preprocessor=data[0]).fit_pairs(*pairs).save(
+            tmp_path / "expected"
+        )
+        assert same_state(path, tmp_path / "expected")
+
+
+def test_tuples_says_what_is_drawn(tmp_path, data, items_file):
+    items, labels = data
+    path = tmp_path / "model.safetensors"
+    arguments = ["train", items_file, "-a", "pametric", "--tuples", "triplets", "-o", path]
+    succeed(*arguments, "--n-tuples", 300)
+    expected = PAMetric(preprocessor=items)
+    expected.partial_fit(TripletSampler(labels, 0).draw(300)).save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+    assert simstream.load(path).n_rounds_ == 600  # two pairs of each triplet
+    assert "300 of 300 triplets" in succeed("info", path).stdout
+    # Going on needs no reminder, and drawing something else begins a new stream.
+    facts = json.loads(succeed("train", items_file, "--resume", path, "-n", 500, "--json").stdout)
+    assert (facts["n_learnt"], facts["tuples"]) == (200, "triplets")
+    expected.partial_fit(TripletSampler(labels, 0).draw(500)[300:]).save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+    result = succeed("train", items_file, "--resume", path, "--tuples", "pairs", "-n", 100)
+    assert "a new input" in result.stderr
+
+
+def test_a_file_is_not_gone_on_with_as_another_kind_of_tuples(tmp_path, items_file):
+    source, path = tmp_path / "records.csv", tmp_path / "model.safetensors"
+    source.write_text("0,3,1\n2,5,1\n")  # both triplets and pairs
+    succeed("train", items_file, "-a", "pametric", "--triplets", source, "-o", path)
+    result = succeed("train", items_file, "--pairs", source, "--resume", path, "--json")
+    assert json.loads(result.stdout)["n_learnt"] == 2
+    assert "a new input" in result.stderr
+
+
+def test_a_bad_pair_names_its_line(tmp_path, data, items_file, pairs):
+    lines = [f"{a},{b},{y:+d}" for (a, b), y in zip(pairs[0].tolist(), pairs[1], strict=True)]
+    source, path = tmp_path / "pairs.csv", tmp_path / "model.safetensors"
+    arguments = ["train", items_file, "-a", "lego", "--pairs", source]
+    for bad, problem in (
+        ("0,1,0", "+1 (similar) or -1"),
+        ("0,1,2", "+1 (similar) or -1"),
+        ("0,1", "not a pair"),
+        ("4,4,1", "paired with itself"),
+        (f"0,{N_ITEMS},1", "too large"),
+    ):
+        source.write_text("\n".join([*lines[:100], bad, *lines[100:]]))
+        message = fail(1, *arguments, "-o", path)
+        assert "pairs.csv, line 101" in message
+        assert problem in message
+        assert position_of(path)["position"] == 100
+    source.write_text("\n".join([*lines[:100], "0,1,0", *lines[100:], "oops"]))
+    facts = json.loads(succeed(*arguments, "--on-error", "skip", "-o", path, "--json").stdout)
+    assert (facts["n_bad_records"], facts["n_learnt"]) == (2, len(lines))
+    expected = LEGO(preprocessor=data[0])
+    expected.prepare()
+    expected.partial_fit(*pairs).save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+
+
+def test_a_triplet_that_is_no_two_pairs_is_a_bad_record_for_learners_from_pairs(
+    tmp_path, items_file
+):
+    source, path = tmp_path / "triplets.csv", tmp_path / "model.safetensors"
+    source.write_text("0,3,1\n4,4,2\n")
+    arguments = ["train", items_file, "--triplets", source, "-o", path]
+    succeed(*arguments)  # fine for OASIS
+    for algorithm in ("pola", "rca"):
+        assert "line 2: anchor compared with itself" in fail(1, *arguments, "-a", algorithm)
+
+
+def test_pairs_of_two_item_spaces_of_one_dimension(tmp_path, data):
+    items, _ = data
+    rng = np.random.default_rng(4)
+    queries = rng.normal(size=(20, N_FEATURES))
+    pairs = rng.integers(0, 20, (100, 2))
+    pairs[:5, 1] = pairs[:5, 0]  # equal numbers, different items
+    y = rng.choice([1, -1], 100)
+    write_items(tmp_path / "items.npy", items)
+    write_items(tmp_path / "queries.npy", queries)
+    write_pairs(tmp_path / "pairs.jsonl", pairs, y)
+    path = tmp_path / "model.safetensors"
+    files = [tmp_path / "items.npy", "--queries", tmp_path / "queries.npy"]
+    files += ["--pairs", tmp_path / "pairs.jsonl"]
+    succeed("train", *files, "-a", "pametric", "-o", path)
+    expected = PAMetric(preprocessor=(queries, items)).fit(pairs, y)
+    expected.save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+    printed = json.loads(succeed("evaluate", path, *files, "--json").stdout)
+    assert printed["results"]["learnt"]["pair accuracy"] == expected.score(pairs, y)
+    write_items(tmp_path / "narrow.npy", queries[:, :2])
+    files[2] = tmp_path / "narrow.npy"
+    assert "features" in fail(1, "train", *files, "-a", "pametric", "-o", tmp_path / "new")
+
+
+def test_a_stream_of_pairs(tmp_path, data, items_file, pairs):
+    path = tmp_path / "model.safetensors"
+    arguments = ["train", items_file, "-a", "pametric", "--pairs", "-"]
+    text = "".join(
+        json.dumps({"i": a, "j": b, "y": int(y)}) + "\n"
+        for (a, b), y in zip(pairs[0].tolist(), pairs[1], strict=True)
+    )
+    lines = text.splitlines(keepends=True)
+    succeed(*arguments, "-o", path, stdin="".join(lines[:150]))
+    succeed(*arguments, "--resume", path, stdin="".join(lines[150:]))
+    PAMetric(preprocessor=data[0]).fit(*pairs).save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+    assert position_of(path)["position"] == len(lines)
+    assert "no pairs" in fail(1, *arguments, "-o", tmp_path / "new", stdin="")
+    assert not (tmp_path / "new").exists()
+
+
+# -- train: batch learners --------------------------------------------------------------------------
+
+
+def test_batch_learners_refuse_what_is_for_online_ones(tmp_path, items_file, triplets_file):
+    path = tmp_path / "model.safetensors"
+    for algorithm in BATCH:
+        for options in (
+            ["-n", 5],
+            ["--n-triplets", 5],
+            ["--checkpoint-every", 5],
+            ["--block-size", 5],
+            ["--tuples", "pairs"],
+        ):
+            message = fail(2, "train", items_file, "-a", algorithm, *options, "-o", path)
+            assert (options[0] if options[0] != "-n" else "--n-tuples") in message
+            assert ALGORITHMS[algorithm] in message
+        succeed("train", items_file, "-a", algorithm, "-o", path)
+        message = fail(2, "train", items_file, "--resume", path)
+        assert f"got a model of {ALGORITHMS[algorithm]}" in message
+        assert "without --resume" in message
+        path.unlink()
+    for algorithm in ("lmnn", "mcml"):
+        arguments = ["train", items_file, "-a", algorithm, "--triplets", triplets_file, "-o", path]
+        assert "learns from labels" in fail(2, *arguments)
+    assert "draws nothing" in fail(2, "train", items_file, "-a", "rca", "--seed", 1, "-o", path)
+    assert "float64" in fail(2, "train", items_file, "-a", "rca", "--dtype", "float32", "-o", path)
+    succeed("train", items_file, "-a", "rca", "--dtype", "float64", "-o", path)
+
+
+def test_batch_learners_fill_in_the_zeros_of_sparse_items(tmp_path, data, monkeypatch):
+    items, labels = data
+    items = np.where(np.abs(items) > 1, items, 0)
+    write_items(tmp_path / "items.svm", items, labels)
+    pairs = PairSampler(labels, 0).draw(200)
+    write_pairs(tmp_path / "pairs.csv", *pairs)
+    path = tmp_path / "model.safetensors"
+    for options, fit in (
+        (["-a", "mcml"], lambda: simstream.MCML().fit(items, labels)),
+        (
+            ["-a", "rca", "--pairs", tmp_path / "pairs.csv"],
+            lambda: simstream.RCA(preprocessor=items).fit_pairs(*pairs),
+        ),
+    ):
+        arguments = ["train", tmp_path / "items.svm", *options, "-o", path]
+        assert "zeros are filled in" in succeed(*arguments).stderr
+        fit().save(tmp_path / "expected")
+        assert same_state(path, tmp_path / "expected")
+        succeed("evaluate", path, tmp_path / "items.svm")
+        path.unlink()
+    training = importlib.import_module("simstream.cli.training")
+    monkeypatch.setattr(training, "_LARGEST_DENSE", 100)
+    assert "at most 100 entries" in fail(1, *arguments)
+
+
+def test_batch_learners_say_what_is_wrong_with_the_labels(tmp_path, data):
+    items, labels = data
+    path = tmp_path / "model.safetensors"
+    alone = labels.copy()
+    alone[0] = 9
+    cases = {
+        "lmnn": (alone, "class 9 with 1"),
+        "itml": (np.zeros(N_ITEMS), "two classes"),
+        "mcml": (np.arange(N_ITEMS), "classes of one item each"),
+        "rca": (np.arange(N_ITEMS), "classes of one item each"),
+    }
+    for algorithm, (wrong, text) in cases.items():
+        write_items(tmp_path / "items.npz", items, wrong)
+        assert text in fail(1, "train", tmp_path / "items.npz", "-a", algorithm, "-o", path)
+    write_items(tmp_path / "items.npz", items, labels)
+    arguments = ["train", tmp_path / "items.npz", "-a", "lmnn", "-o", path]
+    assert "k = 20" in fail(1, *arguments, "-p", "k=20")
+    assert "mu" in fail(2, *arguments, "-p", "mu=3")
+    assert "--quiet" in fail(2, *arguments, "-p", "verbose=true")
+    assert not path.exists()
+
+
+def test_batch_progress(monkeypatch, tmp_path, items_file):
+    progress = importlib.import_module("simstream.cli.progress")
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    path = tmp_path / "model.safetensors"
+    lines = succeed("train", items_file, "-a", "mcml", "-o", path).stderr.splitlines()
+    model = simstream.load(path)
+    assert f"MCML: iteration {model.n_iter_}, objective {model.objective_:.6g}" in lines[-1]
+    assert model.callback is None
+    lines = succeed("train", items_file, "-a", "itml", "-o", path).stderr.splitlines()
+    assert "change of the dual variables" in lines[-1]
+    result = succeed("train", items_file, "-a", "mcml", "-o", path, "-q")
+    assert result.output == ""
+
+
+def test_an_iteration_limit_is_told(tmp_path, items_file):
+    path = tmp_path / "model.safetensors"
+    text = succeed("train", items_file, "-a", "lmnn", "-p", "max_iter=2", "-o", path).stdout
+    assert "2, stopped before it converged" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_batch_learner_is_ended_by_a_signal_and_nothing_is_written(tmp_path, number):
+    rng = np.random.default_rng(0)
+    write_items(tmp_path / "items.npz", rng.normal(size=(1500, 40)), np.arange(1500) % 7)
+    path = tmp_path / "model.safetensors"
+    options = ["-a", "lmnn", "-p", "max_iter=1000000", "-p", "tol=0", "-o", path]
+    code = "from simstream.cli import main, progress; progress._SECONDS_BETWEEN_LINES = 0.1; main()"
+    command = [sys.executable, "-c", code, "train", tmp_path / "items.npz", *options]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*map(str, command)], stdout=pipe, stderr=pipe, bufsize=0)
+    assert b"LMNN: iteration" in process.stderr.readline()  # it never ends by itself
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, stderr
+    assert stdout == b""
+    assert b"Traceback" not in stderr
+    assert f"nothing was written to {path}".encode() in stderr
+    assert sorted(os.listdir(tmp_path)) == ["items.npz"]
+
+
 # -- train: interruption and checkpoints ----------------------------------------------------------
 
 
@@ -430,6 +776,23 @@ def _long_run(kind, folder):
     if kind == "labels, sparse":
         items = sp.random(n_items, 400, density=0.05, format="csr", random_state=1)
         options = ["-a", "adasors", "-p", "lam=1e-5", "-n", 150_000]
+    elif kind == "pairs of labels, blocked":
+        items = rng.normal(size=(n_items, 130)) / 10
+        options = ["-a", "pametric", "-n", 150_000]
+    elif kind == "pairs of labels, spectral":
+        items = rng.normal(size=(n_items, 30)) / 10
+        options = ["-a", "pola", "-n", 40_000]
+    elif kind == "triplets of labels, LogDet":
+        items = rng.normal(size=(n_items, 130)) / 10
+        options = ["-a", "lego", "--tuples", "triplets", "-n", 20_000]
+    elif kind == "file of pairs, blocked":
+        items = rng.normal(size=(n_items, 130)) / 10
+        write_pairs(folder / "pairs.jsonl", *PairSampler(labels, 1).draw(150_000))
+        lines = (folder / "pairs.jsonl").read_text().splitlines()
+        lines[500:80_000:700] = ["bad"] * len(lines[500:80_000:700])
+        (folder / "pairs.jsonl").write_text("\n".join(lines))
+        options = ["-a", "pametric", "-p", "variant=PALS"]
+        options += ["--pairs", folder / "pairs.jsonl", "--on-error", "skip"]
     elif kind == "labels, blocked":
         items = rng.normal(size=(n_items, 130)) / 10
         options = ["-a", "oasis", "-n", 150_000]
@@ -445,7 +808,18 @@ def _long_run(kind, folder):
     return ["train", folder / "items.npz", *options]
 
 
-@pytest.mark.parametrize("kind", ["labels, blocked", "labels, sparse", "file, blocked"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "labels, blocked",
+        "labels, sparse",
+        "file, blocked",
+        "pairs of labels, blocked",
+        "pairs of labels, spectral",
+        "triplets of labels, LogDet",
+        "file of pairs, blocked",
+    ],
+)
 def test_interrupted_and_resumed_is_never_interrupted(kind, tmp_path):
     arguments = _long_run(kind, tmp_path)
     whole, path = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
@@ -544,6 +918,18 @@ def test_wrong_usage_is_2(tmp_path, items_file, model_file):
         "not with --triplets": [*train, "--triplets", "x.csv", "-n", 5],
         "got both": [*train, "--labels", "x.txt", "--label-column", "y"],
         "need --triplets": [*train, "--queries", items_file],
+        "--pairs, got both": [*train, "--triplets", "x.csv", "--pairs", "y.csv"],
+        "not with --pairs": [*train, "-a", "pola", "--pairs", "x.csv", "--seed", 5],
+        "--tuples is about": [*train, "-a", "pola", "--pairs", "x.csv", "--tuples", "pairs"],
+        "OASIS learns from triplets; expected --algorithm pametric": [*train, "--pairs", "x.csv"],
+        "LMNN learns from labels": [*train, "-a", "lmnn", "--pairs", "x.csv"],
+        "--tuples pairs: SORS": [*train, "-a", "sors", "--tuples", "pairs"],
+        "'labels' is not one of": [*train, "--tuples", "labels"],
+        "'oasys' is not one of": [*train, "-a", "oasys"],
+        "lower=None": [*train, "-a", "lego", "-p", "C=1"],
+        "--block-size": [*train, "-a", "pola", "--block-size", 4],
+        "--seed": [*train, "-a", "itml", "-p", "random_state=1"],
+        "'lmn' is not one of": ["algorithms", "lmn"],
         "has no labels": ["train", tmp_path / "bare.npy", "-o", path],
         "writable folder": ["train", items_file, "-o", tmp_path / "absent" / "model"],
         "neither": ["query", model_file, items_file],
@@ -564,7 +950,9 @@ def test_wrong_data_is_1(tmp_path, data, items_file, model_file):
     np.savez(tmp_path / "one.npz", items=items, labels=np.zeros(N_ITEMS))
     (tmp_path / "few.txt").write_text("a\nb\n")
     np.savez(tmp_path / "narrow.npz", items=items[:, :2], labels=np.arange(N_ITEMS) % 2)
-    (tmp_path / "far.csv").write_text(f"0,1,{N_ITEMS}\n")
+    (tmp_path / "far.csv").write_text(f"0,{N_ITEMS},1\n")
+    (tmp_path / "header.csv").write_text("first,second,y\n")
+    pola = ["train", items_file, "-a", "pola", "-o", path, "--pairs"]
     cases = {
         "row 4, column 2": ["train", tmp_path / "nan.npz", "-o", path],
         "empty.csv: empty file": ["train", tmp_path / "empty.csv", "-o", path],
@@ -576,6 +964,10 @@ def test_wrong_data_is_1(tmp_path, data, items_file, model_file):
         "wrong number of features": ["query", model_file, tmp_path / "narrow.npz", "--row", 0],
         "--row": ["query", model_file, items_file, "--row", N_ITEMS],
         "too large": ["train", items_file, "--triplets", tmp_path / "far.csv", "-o", path],
+        "second < 60": [*pola, tmp_path / "far.csv"],
+        "empty file": [*pola, tmp_path / "empty.csv"],
+        "at least one": [*pola, tmp_path / "header.csv"],
+        "row 4, column": ["train", tmp_path / "nan.npz", "-a", "lmnn", "-o", path],
         "empty.csv: empty": ["train", items_file, "--triplets", tmp_path / "empty.csv", "-o", path],
         "one class": ["evaluate", model_file, tmp_path / "one.npz"],
     }
@@ -599,8 +991,6 @@ def test_a_wrong_model_file_is_3(tmp_path, data, items_file, model_file):
         assert name in fail(3, "query", path, items_file, "--row", 0)
         assert name in fail(3, "train", items_file, "--resume", path)
     assert "upgrade" in fail(3, "info", tmp_path / "newer")
-    simstream.Euclidean().learn_one(*data[0][:3]).save(tmp_path / "distance.safetensors")
-    assert "no matrix" in fail(3, "convert", tmp_path / "distance.safetensors", tmp_path / "m.npy")
 
 
 def test_divergence_is_4_and_keeps_the_last_checkpoint(tmp_path, data):
@@ -640,13 +1030,19 @@ def test_a_closed_pipe_is_no_error(items_file, model_file):
 # -- what is printed ------------------------------------------------------------------------------
 
 
-def test_json_is_one_document(tmp_path, items_file, triplets_file, model_file):
+def test_json_is_one_document(tmp_path, items_file, triplets_file, pairs_file, model_file):
     commands = [
         ["train", items_file, "-n", 100, "-o", tmp_path / "m"],
         ["train", items_file, "-n", 600, "--resume", model_file],  # has a note on stderr
         ["evaluate", model_file, items_file, "--triplets", triplets_file],
         ["query", model_file, items_file, "--row", 1],
         ["info", model_file],
+        ["train", items_file, "-a", "lego", "--pairs", pairs_file, "-o", tmp_path / "m"],
+        ["evaluate", tmp_path / "m", items_file, "--pairs", pairs_file],
+        ["train", items_file, "-a", "lmnn", "-o", tmp_path / "m"],
+        ["info", tmp_path / "m"],
+        ["evaluate", tmp_path / "m", items_file, "--pairs", pairs_file],  # has a note on stderr
+        ["algorithms"],
         ["convert", triplets_file, tmp_path / "t.jsonl"],
     ]
     for command in commands:
@@ -715,6 +1111,70 @@ def test_info_of_models_saved_in_python(tmp_path, data):
     assert "FromLabels" in succeed("info", tmp_path / "classifier").stdout
 
 
+def test_an_infinite_parameter_is_valid_json(tmp_path, items_file):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    path = tmp_path / "model.safetensors"
+    options = ["-p", "C=inf", "-n", 50, "-o", path, "--json"]
+    text = succeed("train", items_file, "-a", "pametric", *options).stdout
+    assert json.loads(text, parse_constant=refuse)["parameters"]["C"] == "inf"
+
+
+def test_info_of_a_given_distance(tmp_path, data):
+    Mahalanobis(np.diag([4.0, 1.0, 1e-12, 0.0])).save(tmp_path / "given")
+    facts = json.loads(succeed("info", tmp_path / "given", "--json").stdout)
+    assert (facts["rank"], facts["effective_dimension"]) == (3, 2)
+    assert (facts["largest_eigenvalue"], facts["threshold"]) == (4.0, None)
+    assert "n_rounds" not in facts
+    text = succeed("info", tmp_path / "given").stdout
+    assert re.search(r"threshold +none", text)
+    assert "got a model of Mahalanobis" in fail(
+        2, "train", tmp_path / "x.npz", "--resume", tmp_path / "given"
+    )
+
+
+def test_info_of_a_large_distance_leaves_the_spectrum(tmp_path, monkeypatch, metric_file):
+    module = importlib.import_module("simstream.cli.summary")
+    monkeypatch.setattr(module, "_LARGEST_SPECTRUM", N_FEATURES - 1)
+    facts = json.loads(succeed("info", metric_file, "--json").stdout)
+    assert facts["rank"] is None
+    assert facts["threshold"] == simstream.load(metric_file).threshold_
+    assert "too many features" in succeed("info", metric_file).stdout
+
+
+# -- algorithms -----------------------------------------------------------------------------------
+
+
+def test_algorithms_as_json_is_complete():
+    listed = json.loads(succeed("algorithms", "--json").stdout)
+    assert [one["class"] for one in listed] == [known.name for known in catalogue.ALGORITHMS]
+    for one in listed:
+        cls = getattr(simstream, one["class"])
+        assert one["name"] == one["class"].lower()
+        assert one["input"][0] == cls.natural_tuples
+        signature = inspect.signature(cls).parameters
+        assert {p["name"]: p["default"] for p in one["parameters"]} == {
+            name: parameter.default for name, parameter in signature.items()
+        }
+        assert one["update"]
+        assert one["paper"] or one["name"] in BASELINES
+        assert json.loads(succeed("algorithms", one["class"], "--json").stdout) == one
+
+
+def test_algorithms_for_people():
+    text = succeed("algorithms").stdout
+    for known in catalogue.ALGORITHMS:
+        assert f"{known.name.lower()} ({known.name})" in text
+        assert known.input in text
+    assert "eta=0.1, lower=None, upper=None" in text
+    one = " ".join(succeed("algorithms", "PAMetric").stdout.split())
+    assert "PA-I (Eq. 12)" in one
+    assert "Steps with |tau| below it are not taken." in one
+    assert "[--block-size]" in one
+    assert "OASIS" not in one
+
+
 # -- evaluate -----------------------------------------------------------------------------------
 
 
@@ -757,10 +1217,51 @@ def test_evaluate_queries_against_items(tmp_path, data, items_file, model_file):
     assert "--query-labels" in fail(2, "evaluate", model_file, items_file, *options[:2])
 
 
-def test_evaluate_draws(tmp_path, items_file, model_file):
+def test_evaluate_pairs(tmp_path, data, items_file, pairs, pairs_file, metric_file, model_file):
+    items, _ = data
+    model = simstream.load(metric_file, preprocessor=items)
+    arguments = ["evaluate", metric_file, items_file, "--pairs", pairs_file]
+    printed = json.loads(succeed(*arguments, "--json").stdout)
+    learnt = printed["results"]["learnt"]
+    first, second = (items[column] for column in pairs[0].T)
+    difference = first - second
+    distances = np.einsum("ij,jk,ik->i", difference, model.get_mahalanobis_matrix(), difference)
+    right = (distances <= model.threshold_) == (pairs[1] > 0)
+    assert learnt["pair accuracy"] == pytest.approx(right.mean(), abs=1e-12)
+    assert printed["threshold"] == model.threshold_
+    similar, others = distances[pairs[1] > 0], distances[pairs[1] < 0]
+    assert learnt["ROC AUC"] == pytest.approx((similar[:, None] < others).mean(), abs=1e-9)
+    euclidean = printed["results"]["euclidean"]
+    assert "ROC AUC" in euclidean
+    assert "pair accuracy" not in euclidean  # it has no threshold
+    assert (printed["n_pairs"], printed["n_similar"]) == (400, int((pairs[1] > 0).sum()))
+    table = succeed(*arguments).stdout
+    assert re.search(rf"pair accuracy +{learnt['pair accuracy']:.4f} *$", table, re.MULTILINE)
+    # A bilinear similarity has no threshold either; one kind of pairs has no ROC curve.
+    arguments = ["evaluate", model_file, items_file, "--pairs", pairs_file, "--json"]
+    result = succeed(*arguments)
+    assert "no threshold" in result.stderr
+    assert "ROC AUC" in json.loads(result.stdout)["results"]["learnt"]
+    write_pairs(tmp_path / "similar.csv", pairs[0][pairs[1] > 0], pairs[1][pairs[1] > 0])
+    write_items(tmp_path / "bare.npy", items)
+    arguments = [tmp_path / "bare.npy", "--pairs", tmp_path / "similar.csv"]
+    printed = json.loads(succeed("evaluate", metric_file, *arguments, "--json").stdout)
+    assert list(printed["results"]["learnt"]) == ["pair accuracy"]
+    assert "dissimilar" in fail(1, "evaluate", model_file, *arguments)
+    (tmp_path / "bad.csv").write_text("0,1,1\n0,2,3\n")
+    arguments = ["evaluate", metric_file, tmp_path / "bare.npy", "--pairs", tmp_path / "bad.csv"]
+    assert "bad.csv, line 2" in fail(1, *arguments)
+    assert json.loads(succeed(*arguments, "--on-error", "skip", "--json").stdout)["n_pairs"] == 1
+
+
+def test_evaluate_draws(tmp_path, items_file, model_file, metric_file, pairs_file):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "report.png"
     succeed("evaluate", model_file, items_file, "--plot", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    picture.unlink()
+    options = ["--pairs", pairs_file, "--plot", picture]  # only one has a pair accuracy
+    succeed("evaluate", metric_file, items_file, *options)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "extension" in fail(1, "evaluate", model_file, items_file, "--plot", "x.exe")
 
@@ -839,6 +1340,31 @@ def test_convert_triplets(tmp_path, triplets, triplets_file):
     command = ["convert", tmp_path / "ambiguous.npy", tmp_path / "out.npz", "--json"]
     assert json.loads(succeed(*command).stdout)["kind"] == "triplets"
     assert json.loads(succeed(*command, "--kind", "items").stdout)["n_features"] == 3
+
+
+def test_convert_pairs(tmp_path, pairs, pairs_file):
+    previous = pairs_file
+    for name in ("a.jsonl", "b.npy", "c.npz", "d.tsv", "e.txt", "f.csv.gz"):
+        facts = json.loads(succeed("convert", previous, tmp_path / name, "--json").stdout)
+        assert (facts["kind"], facts["n_pairs"]) == ("pairs", 400)
+        previous = tmp_path / name
+    (found,) = read_pairs(previous)
+    np.testing.assert_array_equal(found.pairs, pairs[0])
+    np.testing.assert_array_equal(found.y, pairs[1])
+    for name, text in (("s.csv", "1,2,-1\n"), ("s.jsonl", "[1, 2, -1]\n"), ("s.txt", "1 2 +1\n")):
+        (tmp_path / name).write_text(text)
+        command = ["convert", tmp_path / name, tmp_path / "out.csv", "--json"]
+        assert json.loads(succeed(*command).stdout)["kind"] == "pairs"
+    (tmp_path / "s.csv").write_text("1,2,1\n1,3,1\n")
+    command = ["convert", tmp_path / "s.csv", tmp_path / "out.csv", "--json"]
+    assert json.loads(succeed(*command).stdout)["kind"] == "triplets"
+    assert json.loads(succeed(*command, "--kind", "pairs").stdout)["n_pairs"] == 2
+
+
+def test_convert_a_distance_to_its_matrix(tmp_path, metric_file):
+    matrix = simstream.load(metric_file).get_mahalanobis_matrix()
+    succeed("convert", metric_file, tmp_path / "m.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), matrix)
 
 
 def test_convert_a_model_to_its_matrix(tmp_path, model_file):

@@ -22,8 +22,10 @@ from simstream.formats import (
     atomic_write,
     read_items,
     read_labels,
+    read_pairs,
     read_triplets,
     write_items,
+    write_pairs,
     write_triplets,
 )
 from simstream.formats.lines import csv_parser, parse_block, parse_json_line, parse_lines
@@ -31,7 +33,7 @@ from simstream.formats.lines import csv_parser, parse_block, parse_json_line, pa
 LIBSVM = [".svm", ".libsvm", ".svmlight", ".svm.gz", ".svm.bz2", ".LIBSVM"]
 DENSE = [".csv", ".csv.gz", ".csv.bz2", ".jsonl", ".jsonl.gz", ".npy", ".npz"]
 SPARSE = [*LIBSVM, ".jsonl", ".jsonl.gz", ".npz"]
-TRIPLETS = [".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".jsonl.bz2", ".npy", ".npz"]
+TRIPLETS = [".csv", ".csv.gz", ".tsv", ".txt", ".jsonl", ".jsonl.gz", ".jsonl.bz2", ".npy", ".npz"]
 
 # tmp_path is shared by the examples of one test, which overwrite the same file: that is intended.
 few = settings(
@@ -589,7 +591,7 @@ def test_triplets_round_trip_and_resume(tmp_path, extension, triplets, batch_siz
     assert not batches or batches[-1].position == len(triplets)
 
 
-@pytest.mark.parametrize("names", formats.lines.NAMES, ids=",".join)
+@pytest.mark.parametrize("names", formats.records.TRIPLETS.names, ids=",".join)
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_names_in_any_order_among_other_columns(tmp_path, names, order):
     triplet = [10, 20, 30]
@@ -615,6 +617,12 @@ def test_names_in_any_order_among_other_columns(tmp_path, names, order):
         ("quote.csv", '"anchor","positive","negative"\n"1","2","3"\n"4","5","6"\n'),
         ("zero.csv", "01,2,3\n4,+5,006\n"),
         ("gz.csv.gz", "1,2,3\n4,5,6\n"),
+        ("tabs.tsv", "1\t2\t3\n4\t5\t6\n"),
+        ("head.tsv", '"negative"\tanchor\tnote\tpositive\n3\t1\ta b\t2\n6\t4\t\t5\n'),
+        ("white.txt", "  1 2   3\n4\t5 6\r\n"),
+        ("head.txt", "anchor positive negative\n1 2 3\n4 5 6\n"),
+        ("commas.txt", "1,2,3\n4, 5,6\n"),
+        ("tabs.txt", "1\t2\t3\n4\t5\t6\n"),
         ("array.jsonl", "[1,2,3]\n[4, 5, 6]\n"),
         ("mixed.jsonl", '[1,2,3]\n{"winner": 5, "loser": 6, "head": 4}\n'),
     ],
@@ -623,7 +631,10 @@ def test_ways_to_write_the_same(tmp_path, name, text):
     assert read_all(text_file(tmp_path, name, text))[0] == [[1, 2, 3], [4, 5, 6]]
 
 
-@pytest.mark.parametrize("text", ["1,2,3\n", "[1,2,3]\n", '\n{"anchor":1,"near":2,"far":3}'])
+@pytest.mark.parametrize(
+    "text",
+    ["1,2,3\n", "1\t2\t3\n", "1 2 3\n", "[1,2,3]\n", '\n{"anchor":1,"near":2,"far":3}'],
+)
 def test_streams_tell_their_format_by_the_first_line(text):
     for stream in (
         io.StringIO(text),
@@ -801,7 +812,7 @@ def test_two_item_spaces(tmp_path):
         ("blank.jsonl", "\n \n", "blank.jsonl: no triplets"),
         ("empty.csv", "", "empty.csv: empty file"),
         ("float.csv", "1.0,2.0,3.0\n", "float.csv, line 1: not a triplet"),
-        ("t.tsv", "1\t2\t3\n", r"t.tsv: unknown extension.*\.csv, \.jsonl"),
+        ("t.dat", "1,2,3\n", r"t.dat: unknown extension.*\.csv, \.jsonl"),
         ("bad.npy", "no array", "bad.npy: damaged or cut off"),
     ],
 )
@@ -856,14 +867,174 @@ def test_only_triplets_are_written(tmp_path):
     refuse("t.csv: not triplets.*float64", write_triplets, path, [[1.0, 2.0, 3.0]])
     refuse("t.csv: positive equals negative in row 1", write_triplets, path, [[1, 2, 3], [1, 2, 2]])
     refuse("t.csv: negative item number in row 0", write_triplets, path, [[-1, 2, 3]])
-    refuse("t.txt: unknown extension", write_triplets, tmp_path / "t.txt", [[1, 2, 3]])
+    refuse("t.dat: unknown extension", write_triplets, tmp_path / "t.dat", [[1, 2, 3]])
     assert os.listdir(tmp_path) == []
+
+
+def test_an_anchor_among_the_others_is_bad_where_asked_for(tmp_path):
+    path = text_file(tmp_path, "t.csv", "1,2,3\n4,4,5\n6,7,6\n")
+    assert len(read_all(path)[0]) == 3
+    refuse("line 2: anchor compared with itself", read_all, path, distinct=True)
+    assert read_all(path, distinct=True, on_error="skip")[0] == [[1, 2, 3]]
+
+
+# -- pairs ---------------------------------------------------------------------------------------
+
+
+def read_all_pairs(source, **options):
+    """All pairs with their labels, as lists of three, and all batches."""
+    batches = list(read_pairs(source, **options))
+    rows = [
+        [*pair, y]
+        for batch in batches
+        for pair, y in zip(batch.pairs.tolist(), batch.y, strict=True)
+    ]
+    return rows, batches
+
+
+pair_lists = st.lists(
+    st.tuples(
+        st.integers(0, 2**63 - 1) | st.integers(0, 30),
+        st.integers(31, 99),
+        st.sampled_from([1, -1]),
+    ),
+    min_size=1,
+    max_size=100,
+)
+
+
+@pytest.mark.parametrize("extension", TRIPLETS)
+@few
+@given(records=pair_lists, batch_size=st.integers(1, 12), data=st.data())
+def test_pairs_round_trip_and_resume(tmp_path, extension, records, batch_size, data):
+    path = tmp_path / f"pairs{extension}"
+    expected = [list(record) for record in records if record[0] != record[1]]
+    if not expected:
+        return
+    array = np.array(expected)
+    write_pairs(path, array[:, :2], array[:, 2])
+    rows, batches = read_all_pairs(path, batch_size=batch_size)
+    assert rows == expected
+    n_read = 0
+    for batch in batches:
+        assert 1 <= len(batch.pairs) == len(batch.y) <= batch_size
+        for part in batch.tuples:
+            assert part.dtype == np.int64
+            assert part.flags.c_contiguous
+        n_read += len(batch.pairs)
+        assert (batch.position, batch.n_skipped) == (n_read, 0)
+    start = data.draw(st.integers(0, len(expected)))
+    rows, batches = read_all_pairs(path, batch_size=batch_size, start=start)
+    assert rows == expected[start:]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("plain.csv", "1,2,1\n4,5,-1"),
+        ("plus.csv", "1,2,+1\n4,5,-1\n"),
+        ("head.csv", "y,second,when,first\n1,2,5,1\n-1,5,6,4\n"),
+        ("tabs.tsv", "left\tright\ty\n1\t2\t+1\n4\t5\t-1\n"),
+        ("white.txt", "1  2 +1\n4 5  -1\n"),
+        ("array.jsonl", "[1,2,1]\n[4, 5, -1]\n"),
+        ("object.jsonl", '{"i": 1, "j": 2, "y": 1}\n{"y": -1, "i": 4, "j": 5, "who": "-"}\n'),
+    ],
+)
+def test_ways_to_write_the_same_pairs(tmp_path, name, text):
+    path = text_file(tmp_path, name, text)
+    assert read_all_pairs(path)[0] == [[1, 2, 1], [4, 5, -1]]
+    if not name.endswith(".tsv"):
+        assert read_all_pairs(io.BytesIO(text.encode()))[0] == [[1, 2, 1], [4, 5, -1]]
+
+
+BAD_PAIRS = [
+    ("1,2", "not a pair; expected two item numbers and \\+1 or -1, got '1,2'"),
+    ("1,2,x", "not a pair"),
+    ("1,2,1.0", "not a pair"),
+    ("1,2,--1", "not a pair"),
+    (
+        "1,2,0",
+        "bad label of a pair; expected \\+1 \\(similar\\) or -1 \\(dissimilar\\), got '1,2,0'",
+    ),
+    ("1,2,2", "bad label"),
+    ("1,2,-2", "bad label"),
+    ("1,2,888888881", "bad label"),
+    ("-1,2,1", "negative item number"),
+    ("1,-1,1", "negative item number"),
+    ("3,3,1", "an item paired with itself"),
+    ("10,2,1", "item number too large; expected first < 10, second < 10"),
+    ("1,10,-1", "item number too large"),
+]
+
+
+@pytest.mark.parametrize(("bad", "problem"), BAD_PAIRS, ids=[bad for bad, _ in BAD_PAIRS])
+@pytest.mark.parametrize("extension", ["csv", "jsonl"])
+def test_bad_pairs(tmp_path, bad, problem, extension):
+    lines = ["1,2,1", "4,5,-1", bad, "1,2,1"]
+    if extension == "jsonl":
+        if bad == "1,2,--1":
+            return
+        problem = problem.partition(",")[0]
+        lines = [f"[{line}]" for line in lines]
+    path = text_file(tmp_path, f"p.{extension}", "\n".join(lines))
+    batches = read_pairs(path, n_items=10)
+    first = next(batches)
+    assert (first.pairs.tolist(), first.y.tolist(), first.position) == (
+        [[1, 2], [4, 5]],
+        [1, -1],
+        2,
+    )
+    refuse(f"p.{extension}, line 3: {problem}", next, batches)
+    rows, batches = read_all_pairs(path, n_items=10, on_error="skip")
+    assert rows == [[1, 2, 1], [4, 5, -1], [1, 2, 1]]
+    assert sum(batch.n_skipped for batch in batches) == 1
+
+
+def test_json_has_no_plus_sign(tmp_path):
+    path = text_file(tmp_path, "p.jsonl", "[1,2,+1]\n" * 100)
+    refuse("p.jsonl, line 1: not a pair", read_all_pairs, path)
+
+
+def test_equal_numbers_are_different_items_in_two_spaces(tmp_path):
+    path = text_file(tmp_path, "p.csv", "3,3,1\n")
+    assert read_all_pairs(path, n_items=(4, 4))[0] == [[3, 3, 1]]
+    refuse("paired with itself", read_all_pairs, path, n_items=4)
+    refuse("paired with itself", read_all_pairs, path)
+    refuse("first < 3, second < 9", read_all_pairs, path, n_items=(3, 9))
+
+
+def test_bad_files_of_pairs(tmp_path):
+    for name, text, message in (
+        ("head.csv", "a,b,c\n1,2,1\n", "line 1: unknown header; expected first,second,y or"),
+        ("triplets.csv", "anchor,positive,negative\n1,2,3\n", "line 1: unknown header"),
+        ("none.csv", "first,second,y\n", "none.csv: no pairs"),
+        ("empty.jsonl", "", "empty.jsonl: empty file"),
+    ):
+        refuse(message, read_all_pairs, text_file(tmp_path, name, text))
+    np.save(tmp_path / "p.npy", np.zeros((2, 2), int))
+    refuse(r"p.npy: not pairs.*\(n, 3\), got shape \(2, 2\)", read_all_pairs, tmp_path / "p.npy")
+    np.save(tmp_path / "p.npy", [[0, 1, 1], [0, 2, 7]])
+    refuse("p.npy: bad label of a pair in row 1", read_all_pairs, tmp_path / "p.npy")
+    np.savez(tmp_path / "p.npz", triplets=[[0, 1, 2]])
+    refuse("p.npz: not pairs.*'pairs'.*got triplets", read_all_pairs, tmp_path / "p.npz")
+
+
+def test_only_pairs_are_written(tmp_path):
+    path = tmp_path / "p.csv"
+    refuse("p.csv: not pairs.*shape", write_pairs, path, [[1, 2, 3]], [1])
+    refuse("p.csv: not pairs.*float64", write_pairs, path, [[1.0, 2.0]], [1])
+    refuse("p.csv: bad labels of pairs.*for each of 1", write_pairs, path, [[1, 2]], [0])
+    refuse("p.csv: bad labels of pairs", write_pairs, path, [[1, 2]], [1, -1])
+    refuse("p.csv: negative item number in row 0", write_pairs, path, [[-1, 2]], [1])
+    assert os.listdir(tmp_path) == []
+    write_pairs(path, [[1, 2]], np.array([-1.0]))  # labels as the library's own floats
+    assert path.read_text() == "first,second,y\n1,2,-1\n"
 
 
 # -- triplets: the fast parser never disagrees with the slow one ---------------------------------
 
 cells = st.sampled_from(
-    ["1", "20", "300", "007", "-4", "+5", "", " 6", "x", "9" * 19, "1 2", "\x01"]
+    ["1", "20", "-1", "+1", "007", "-4", "+5", "", " 6", "x", "9" * 19, "1 2", "\x01", "888888881"]
 )
 separators = st.sampled_from([",", ", ", ",,", ";", "\x01", '","'])
 lines_of_csv = st.tuples(cells, separators, cells, separators, cells).map("".join)
@@ -874,6 +1045,10 @@ regular = st.lists(st.tuples(*[st.integers(0, 10**19)] * 3), min_size=1, max_siz
 @given(lines=st.lists(lines_of_csv, min_size=1, max_size=4))
 @example(lines=["1,2,3", "4,5 6,7"])
 @example(lines=["1, 2,3", "4,5, 6"])
+@example(lines=["1,2,-1", "888888881,2,1"])
+@example(lines=["1,2,-4", "888888881,2,1"])
+@example(lines=["1,2,1", "4,5-1,1"])
+@example(lines=["-1,2,1", "1,-1,1", "1,1,+1"])
 @example(lines=["1,2,3", "4\x015\x016"])
 def test_blocks_of_odd_csv(lines):
     check_block([line.encode() for line in lines], csv_parser((0, 1, 2), 3))
@@ -912,6 +1087,13 @@ def test_regular_blocks_are_parsed_as_a_whole():
         ),
     ]:
         assert parse_block(lines, parse).tolist() == [[1, 2, 3], [40, 50, 60]]
+    for lines, parse in [
+        (b"1,2,-1\n40,50,+1\n", csv_parser((0, 1, 2), 3)),
+        (b"1 2 -1\n40 50 1\n", csv_parser((0, 1, 2), 3, None)),
+        (b"[1, 2, -1]\n[40, 50, 1]\n", parse_json_line),
+    ]:
+        assert parse_block(lines, parse).tolist() == [[1, 2, -1], [40, 50, 1]]
+    assert parse_block(b"[1, 2, +1]\n", parse_json_line) is None
 
 
 def test_public_names():
@@ -919,11 +1101,14 @@ def test_public_names():
         "Batch",
         "FormatError",
         "ItemsFile",
+        "PairBatch",
         "atomic_write",
         "read_items",
         "read_labels",
+        "read_pairs",
         "read_triplets",
         "write_items",
+        "write_pairs",
         "write_triplets",
     }
     assert issubclass(FormatError, ValueError)

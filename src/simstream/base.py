@@ -51,6 +51,12 @@ class SimilarityEstimator(Savable, BaseEstimator):
         return learnt
 
     @property
+    def shape_(self) -> tuple[int, int]:
+        """Features of queries and of items."""
+        rows, columns = self._fitted().shape
+        return int(rows), int(columns)
+
+    @property
     def dtype_(self) -> np.dtype[Any]:
         """Precision of the learnt numbers, and of the items as they are used."""
         return np.dtype(self._fitted().dtype)
@@ -63,8 +69,11 @@ class SimilarityEstimator(Savable, BaseEstimator):
         state.pop("_items_cache", None)
         return state
 
+    def check_parameters(self) -> None:
+        """Raise if a parameter of the constructor is not legal; `fit` does so too."""
+        self._check_parameters()
+
     def _check_parameters(self) -> None:
-        """Raise if a parameter of the constructor is not legal."""
         if self.dtype is not None:
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from .bilinear_base import BilinearLearner
 from .comparisons import Comparisons
+from .documentation import documented
 from .engines import Engine, FactoredEngine, default_block_size
 from .mahalanobis import Spectrum
 from .validation import check_choice, check_number
@@ -42,15 +43,7 @@ _AVERAGE = """average_from : int, optional
         Read the average of all matrices from this round (counted from 1) on, instead of the last one."""
 
 
-def _documented(cls: type) -> type:
-    """Fill in the parameters that all learners share."""
-    if cls.__doc__:
-        cls.__doc__ = (
-            cls.__doc__.replace("{common}", _COMMON)
-            .replace("{attributes}", _ATTRIBUTES)
-            .replace("{average}", _AVERAGE)
-        )
-    return cls
+_documented = documented(common=_COMMON, attributes=_ATTRIBUTES, average=_AVERAGE)
 
 
 @_documented

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .comparisons import Comparisons
+from .documentation import documented
 from .engines import (
     Engine,
     LogDetEngine,
@@ -42,11 +43,7 @@ _ATTRIBUTES = """threshold_ : float
         Mean loss, share of pairs on the wrong side, share with a loss, each before its own update."""
 
 
-def _documented(cls: type) -> type:
-    """Fill in the parameters and attributes that all learners share."""
-    if cls.__doc__:
-        cls.__doc__ = cls.__doc__.replace("{common}", _COMMON).replace("{attributes}", _ATTRIBUTES)
-    return cls
+_documented = documented(common=_COMMON, attributes=_ATTRIBUTES)
 
 
 def _start_spectrum(init: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -372,10 +369,7 @@ _TARGETS = """lower, upper : float, optional
         Update also where a distance is on the right side of its target already."""
 
 
-def _with_targets(cls: type) -> type:
-    if cls.__doc__:
-        cls.__doc__ = cls.__doc__.replace("{targets}", _TARGETS)
-    return _documented(cls)
+_with_targets = documented(common=_COMMON, attributes=_ATTRIBUTES, targets=_TARGETS)
 
 
 @_with_targets

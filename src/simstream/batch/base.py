@@ -10,6 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .. import documentation
 from ..comparisons import Comparisons
 from ..engines.base import check_array
 from ..mahalanobis import MahalanobisEstimator, Spectrum
@@ -33,23 +34,15 @@ _CONVERGENCE = """n_iter_ : int
     converged_ : bool
         Whether the stopping rule was met before `max_iter`.
     history_ : array
-        {what}."""
+        {history}."""
 
 
-def documented(cls: type) -> type:
+def documented(history: str = "") -> Any:
     """Fill in the parameters and attributes that all batch learners share."""
-    if cls.__doc__:
-        for key, text in (("{callback}", _CALLBACK), ("{attributes}", _ATTRIBUTES)):
-            cls.__doc__ = cls.__doc__.replace(key, text)
-        for what in (
-            "Objective at the start and after every iteration",
-            "Relative change of the dual variables in every sweep",
-        ):
-            short = what.split()[0].lower()
-            cls.__doc__ = cls.__doc__.replace(
-                f"{{convergence:{short}}}", _CONVERGENCE.replace("{what}", what)
-            )
-    return cls
+    convergence = _CONVERGENCE.replace("{history}", history)
+    return documentation.documented(
+        callback=_CALLBACK, attributes=_ATTRIBUTES, convergence=convergence
+    )
 
 
 class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MahalanobisEstimator):

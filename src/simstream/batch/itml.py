@@ -16,7 +16,7 @@ from ..validation import Items, check_choice, check_integer, check_number
 from .base import PairwiseBatchMetric, check_some_class_has_two, documented
 
 
-@documented
+@documented("Relative change of the dual variables in every sweep")
 class ITML(PairwiseBatchMetric):
     """Information-theoretic metric learning: the distance closest to a given one that satisfies pairs.
 
@@ -59,7 +59,7 @@ class ITML(PairwiseBatchMetric):
     labels_, dual_, slack_ : arrays of shape (n,)
         Their labels, dual variables (none negative) and relaxed targets. At all times inv(M) = inv(M_0) +
         sum_i labels_i dual_i v_i v_i'.
-    {convergence:relative}
+    {convergence}
 
     Notes
     -----

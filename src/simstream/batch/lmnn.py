@@ -11,7 +11,7 @@ from ..validation import check_integer, check_items, check_number
 from .base import BatchMetric, documented
 
 
-@documented
+@documented("Objective at the start and after every iteration")
 class LMNN(BatchMetric):
     """Large margin nearest neighbours: pull the k nearest of one's class, push others a margin away.
 
@@ -37,7 +37,7 @@ class LMNN(BatchMetric):
     ----------
     {attributes}
     objective_ : float
-    {convergence:objective}
+    {convergence}
 
     References
     ----------

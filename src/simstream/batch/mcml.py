@@ -11,7 +11,7 @@ from ..validation import check_integer, check_number
 from .base import BatchMetric, check_some_class_has_two, documented
 
 
-@documented
+@documented("Objective at the start and after every iteration")
 class MCML(BatchMetric):
     """Maximally collapsing metric learning: items of one class together, all others infinitely far.
 
@@ -31,7 +31,7 @@ class MCML(BatchMetric):
     ----------
     {attributes}
     objective_ : float
-    {convergence:objective}
+    {convergence}
 
     Notes
     -----

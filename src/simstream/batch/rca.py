@@ -14,7 +14,7 @@ from ..validation import check_integer, check_number
 from .base import PairwiseBatchMetric, check_some_class_has_two, documented
 
 
-@documented
+@documented()
 class RCA(PairwiseBatchMetric):
     """Relevant component analysis: whiten the covariance inside chunklets (items known to belong together).
 

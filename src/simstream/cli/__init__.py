@@ -1,4 +1,4 @@
-"""The command line: ``simstream train | evaluate | query | info | convert | demo``.
+"""The command line: ``simstream train | evaluate | query | info | algorithms | convert | demo``.
 
 Commands only parse; modules with numpy or rich behind them are imported when a command runs, so that
 ``simstream --help`` is instant.
@@ -14,6 +14,7 @@ from .demo import demo
 from .evaluate import evaluate
 from .exits import ReportingGroup, exit_code_help
 from .info import info
+from .listing import list_algorithms
 from .options import debug_option
 from .query import query
 from .train import train
@@ -35,12 +36,13 @@ def main() -> None:
     simstream train items.npz -o model.safetensors       learn from the items' labels
     simstream evaluate model.safetensors test.npz        measure it beside the baselines
     simstream query model.safetensors items.npz --row 0  most similar items
+    simstream algorithms                                 what there is to learn with
     simstream demo                                       all of it on bundled data
 
-    Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets: .csv, .jsonl, .npy, .npz, or standard
-    input. Text may be compressed (.gz, .bz2).
+    Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
+    .npz, or standard input. Text may be compressed (.gz, .bz2).
     """
 
 
-for _command in (train, evaluate, query, info, convert, demo):
+for _command in (train, evaluate, query, info, list_algorithms, convert, demo):
     main.add_command(_command)

@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from .. import catalogue
 from .output import logger
 
-#: Learners of the package that the command line offers; a new one only needs its name here.
-_LEARNERS = ("OASIS", "OGD", "SORS", "AdaSORS", "AROMA", "Euclidean", "Dot")
-
 #: Name on the command line -> public class of `simstream`.
-ALGORITHMS = {name.lower(): name for name in _LEARNERS}
+ALGORITHMS = {known.name.lower(): known.name for known in catalogue.ALGORITHMS}
 DEFAULT_ALGORITHM = "oasis"
+
+#: Of all that is drawn.
+DEFAULT_SEED = 0
 
 #: Similarities that need no training, to compare with.
 BASELINES = ("dot", "euclidean")
 
 #: Constructor arguments that are not given by --param, and how they are given instead.
-_ELSEWHERE = {"preprocessor": "ITEMS", "dtype": "--dtype", "block_size": "--block-size"}
+ELSEWHERE = {
+    "preprocessor": "ITEMS",
+    "dtype": "--dtype",
+    "block_size": "--block-size",
+    "random_state": "--seed",
+    "verbose": "--quiet",
+    "callback": "the library in Python",
+}
 
 
 def learner_class(algorithm: str) -> Any:
     """The public class behind a name."""
-    import simstream
+    return catalogue.find(algorithm).cls()
 
-    return getattr(simstream, ALGORITHMS[algorithm])
+
+def is_distance(learner: Any) -> bool:
+    """Whether it is a learnt (Mahalanobis) distance, with a spectrum and perhaps a threshold."""
+    return hasattr(type(learner), "effective_dimension_")
+
+
+def names_of(is_wanted: Callable[[catalogue.Algorithm], bool]) -> str:
+    """Names on the command line of some algorithms, for a message."""
+    return ", ".join(known.name.lower() for known in catalogue.ALGORITHMS if is_wanted(known))
 
 
 def parameters_of(algorithm: str) -> dict[str, Any]:
@@ -36,7 +53,7 @@ def parameters_of(algorithm: str) -> dict[str, Any]:
     return {
         name: parameter.default
         for name, parameter in signature.parameters.items()
-        if name not in _ELSEWHERE
+        if name not in ELSEWHERE
     }
 
 
@@ -47,7 +64,7 @@ def check_names(algorithm: str, params: dict[str, Any]) -> None:
         if name in legal:
             continue
         text = ", ".join(f"{key}={value!r}" for key, value in legal.items())
-        hint = f"; use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        hint = f"; use {ELSEWHERE[name]}" if name in ELSEWHERE else ""
         raise click.BadParameter(
             f"{algorithm} has no parameter {name!r}{hint}. Its parameters and defaults: "
             f"{text or 'none'}.",
@@ -61,6 +78,7 @@ def new_learner(
     *,
     dtype: str | None = None,
     block_size: int | None = None,
+    seed: int | None = None,
 ) -> Any:
     """A learner that has seen nothing yet; illegal parameters are wrong usage.
 
@@ -70,12 +88,24 @@ def new_learner(
     params : dict
         Constructor arguments given by ``--param``.
     dtype, block_size : values of the options of that name
+    seed : seed of what the algorithm itself draws, for those that do
     """
     check_names(algorithm, params)
     cls = learner_class(algorithm)
-    own = {name: value for name, value in (("dtype", dtype), ("block_size", block_size)) if value}
-    if "block_size" in own and "block_size" not in inspect.signature(cls).parameters:
-        raise click.BadParameter(f"{algorithm} does not learn in blocks", param_hint="--block-size")
+    known = inspect.signature(cls).parameters
+    if seed is None and "random_state" in known:
+        seed = DEFAULT_SEED
+    given = {"dtype": dtype, "block_size": block_size, "random_state": seed}
+    own = {name: value for name, value in given.items() if value is not None}
+    if dtype == "float64" and "dtype" not in known:
+        del own["dtype"]  # it is what it always does
+    for name, complaint in (
+        ("dtype", "always learns in float64"),
+        ("block_size", "does not learn in blocks"),
+        ("random_state", "draws nothing"),
+    ):
+        if name in own and name not in known:
+            raise click.BadParameter(f"{algorithm} {complaint}", param_hint=ELSEWHERE[name])
     learner = cls(**params, **own)
     _check_values(learner)
     return learner
@@ -93,6 +123,11 @@ def resume_learner(
         raise click.UsageError(
             f"--resume: expected a model of {ALGORITHMS[algorithm]}, got one of {name}"
         )
+    if name not in ALGORITHMS.values() or catalogue.find(name).is_batch:
+        raise click.UsageError(
+            f"--resume: expected an online learner, got a model of {name}, which learns from everything "
+            "at once or not at all; train anew without --resume"
+        )
     check_names(name.lower(), params)
     known = learner.get_params(deep=False)
     given = params if block_size is None else params | {"block_size": block_size}
@@ -107,7 +142,7 @@ def resume_learner(
 
 def _check_values(learner: Any) -> None:
     try:
-        learner._check_parameters()
+        learner.check_parameters()
     except (TypeError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="--param") from error
 

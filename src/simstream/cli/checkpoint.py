@@ -13,6 +13,7 @@ _FIELDS: dict[str, dict[str, type]] = {
     "labels": {"items": str, "seed": int, "n_total": int, "n_drawn": int, "sampler": dict},
     "file": {"path": str, "position": int, "n_bad": int},
     "stream": {"path": str, "position": int, "n_bad": int},
+    "whole": {"path": str, "n_read": int, "n_bad": int},
 }
 
 
@@ -33,6 +34,8 @@ class TrainingRecord(NamedTuple):
         try:
             state = found["input"]
             fields = _FIELDS[state["kind"]]
+            # Models of version 0.1 were all trained from triplets and did not say so.
+            state = {"tuples": "triplets", **state}
             if all(isinstance(state[key], kind) for key, kind in fields.items()):
                 return cls(bool(found["unit_norm"]), state)
         except (KeyError, TypeError):
@@ -59,8 +62,10 @@ class TrainingRecord(NamedTuple):
             return "not trained by the command line"
         if state["kind"] == "labels":
             return (
-                f"{state['n_drawn']:,} of {state['n_total']:,} triplets drawn from the labels of "
+                f"{state['n_drawn']:,} of {state['n_total']:,} {state['tuples']} drawn from the labels of "
                 f"{state['labels'] or state['items']} (seed {state['seed']})"
             )
         bad = f", {state['n_bad']:,} of them bad" if state["n_bad"] else ""
+        if state["kind"] == "whole":
+            return f"all {state['n_read']:,} {state['tuples']} of {state['path']}{bad}"
         return f"{state['position']:,} records of {state['path']} read{bad}"

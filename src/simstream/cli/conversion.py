@@ -9,10 +9,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .. import ModelFileError
-from ..formats import FormatError, read_items, read_triplets, write_items, write_triplets
+from ..formats import (
+    FormatError,
+    read_items,
+    read_pairs,
+    read_triplets,
+    write_items,
+    write_pairs,
+    write_triplets,
+)
 from ..formats.files import load_arrays, open_input, text_lines
-from ..formats.lines import NAMES
+from ..formats.records import PAIRS, TRIPLETS
+from .algorithms import is_distance
 from .inputs import open_model
 from .output import as_count, as_percent, logger
 
@@ -34,53 +42,70 @@ def convert_file(
     match kind:
         case "items":
             facts = _convert_items(source, target, label_column)
-        case "triplets":
-            facts = _convert_triplets(source, target, on_error)
+        case "triplets" | "pairs":
+            facts = _convert_records(kind, source, target, on_error)
         case _:
             facts = _convert_model(source, target)
     return {"input": str(source), "output": str(target), "kind": kind, **facts}
 
 
 def kind_of(path: Path) -> str:
-    """Tell items, triplets and models apart by name and first record.
+    """Tell items, triplets, pairs and models apart by name and first record.
 
-    Three integers a record are taken for a triplet.
+    Three integers a record are taken for a triplet, for a pair where the third one has a sign.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] == ".safetensors":
         return "model"
     if suffixes and suffixes[-1] in (".npy", ".npz"):
         arrays = load_arrays(path)
-        array = arrays.get("triplets", arrays.get(""))
-        is_triplets = (
-            array is not None
-            and array.dtype.kind in "iu"
-            and array.ndim == 2
-            and array.shape[1] == 3
-        )
-        return "triplets" if is_triplets else "items"
-    if ".csv" in suffixes or ".jsonl" in suffixes:
+        for kind in (TRIPLETS, PAIRS):
+            if _is_records(arrays.get(kind.plural)):
+                return kind.plural
+        array = arrays.get("")
+        if not _is_records(array):
+            return "items"
+        assert array is not None
+        return "pairs" if np.any(array[:, 2] == -1) else "triplets"
+    if {".csv", ".tsv", ".txt", ".jsonl"} & set(suffixes):
         with open_input(path) as handle:
             first = next((text for _, text in text_lines(handle)), "").strip()
-        looks_so = _is_json_triplet if ".jsonl" in suffixes else _is_csv_triplet
-        return "triplets" if looks_so(first) else "items"
+        return _json_kind(first) if ".jsonl" in suffixes else _cells_kind(first)
     return "items"
 
 
-def _is_json_triplet(line: str) -> bool:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(record, list) or any(
-        isinstance(record, dict) and all(name in record for name in names) for names in NAMES
+def _is_records(array: np.ndarray | None) -> bool:
+    return (
+        array is not None and array.dtype.kind in "iu" and array.ndim == 2 and array.shape[1] == 3
     )
 
 
-def _is_csv_triplet(line: str) -> bool:
-    cells = [cell.strip().strip('"').lower() for cell in line.split(",")]
-    is_header = any(all(name in cells for name in names) for names in NAMES)
-    return is_header or (len(cells) == 3 and all(cell.isdecimal() for cell in cells))
+def _named_kind(names: Any) -> str | None:
+    """The kind of records whose names are among these."""
+    for kind in (TRIPLETS, PAIRS):
+        if any(all(name in names for name in wanted) for wanted in kind.names):
+            return kind.plural
+    return None
+
+
+def _json_kind(line: str) -> str:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return "items"
+    if isinstance(record, list):
+        return "pairs" if record[-1:] == [-1] else "triplets"
+    return (_named_kind(record) if isinstance(record, dict) else None) or "items"
+
+
+def _cells_kind(line: str) -> str:
+    separator = next((separator for separator in ",\t" if separator in line), None)
+    cells = [cell.strip().strip('"').lower() for cell in line.split(separator)]
+    if named := _named_kind(cells):
+        return named
+    if len(cells) != 3 or not all(cell.isdecimal() for cell in cells[:2]):
+        return "items"
+    return "triplets" if cells[2].isdecimal() else "pairs" if cells[2] in ("+1", "-1") else "items"
 
 
 def _holds_zeros(target: Path) -> bool:
@@ -104,28 +129,28 @@ def _convert_items(source: Path, target: Path, label_column: str | int | None) -
     }
 
 
-def _convert_triplets(source: Path, target: Path, on_error: str) -> dict[str, Any]:
-    batches = list(read_triplets(source, on_error=on_error))
-    triplets = np.concatenate([np.empty((0, 3), np.int64), *(batch.triplets for batch in batches)])
+def _convert_records(kind: str, source: Path, target: Path, on_error: str) -> dict[str, Any]:
+    read: Any = read_pairs if kind == "pairs" else read_triplets
+    write: Any = write_pairs if kind == "pairs" else write_triplets
+    batches = list(read(source, on_error=on_error))
     n_bad = sum(batch.n_skipped for batch in batches)
-    if not len(triplets):
-        raise FormatError(f"{source}: no good triplets; expected at least one, got none")
-    write_triplets(target, triplets)
+    n_good = sum(len(batch.tuples[0]) for batch in batches)
+    if not n_good:
+        raise FormatError(f"{source}: no good {kind}; expected at least one, got none")
+    parts = zip(*(batch.tuples for batch in batches), strict=True)
+    write(target, *(np.concatenate(arrays) for arrays in parts))
     skipped = f" ({as_count(n_bad)} bad records skipped)" if n_bad else ""
     return {
-        "n_triplets": len(triplets),
+        f"n_{kind}": n_good,
         "n_bad_records": n_bad,
-        "description": f"{as_count(len(triplets))} triplets{skipped}",
+        "description": f"{as_count(n_good)} {kind}{skipped}",
     }
 
 
 def _convert_model(source: Path, target: Path) -> dict[str, Any]:
     learner = open_model(source).learner
-    if not hasattr(learner, "get_bilinear_matrix"):
-        raise ModelFileError(
-            f"{source}: expected a bilinear model, got {type(learner).__name__}, which has no matrix"
-        )
-    matrix = learner.get_bilinear_matrix()
+    is_metric = is_distance(learner)
+    matrix = learner.get_mahalanobis_matrix() if is_metric else learner.get_bilinear_matrix()
     dense = _holds_zeros(target)
     if dense and sp.issparse(matrix):
         matrix = matrix.toarray()

@@ -8,10 +8,10 @@ import click
 
 from .options import FILE, debug_option, json_option, label_column_option, on_error_option
 
-KINDS = ("items", "triplets", "model")
+KINDS = ("items", "triplets", "pairs", "model")
 
 
-@click.command(short_help="Convert items, triplets, or a model to its matrix.")
+@click.command(short_help="Convert items, triplets, pairs, or a model to its matrix.")
 @click.argument("source", type=FILE, metavar="IN")
 @click.argument("target", type=FILE, metavar="OUT")
 @click.option(
@@ -29,7 +29,7 @@ def convert(
     on_error: str,
     as_json: bool,
 ) -> None:
-    """Convert items to another format of items, triplets to one of triplets, a model to its matrix.
+    """Convert items, triplets or pairs to another format of them, a model to its matrix.
 
     \b
     simstream convert items.svm.gz items.npz

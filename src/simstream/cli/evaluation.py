@@ -9,15 +9,19 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from ..formats import FormatError, read_triplets
-from ..metrics import ranking_report, triplet_accuracy
+from ..formats import FormatError, read_pairs, read_triplets
+from ..metrics import knn_error_curve, ranking_report, triplet_accuracy
 from . import algorithms
+from .algorithms import is_distance
 from .inputs import Comparison, OpenedModel, labels_of, open_model, read_for_model
 from .output import as_count, logger
 
 #: What the learnt model is called beside the baselines.
 LEARNT = "learnt"
 TRIPLET_ACCURACY = "triplet accuracy"
+PAIR_ACCURACY = "pair accuracy"
+ROC_AUC = "ROC AUC"
+_KNN_ERROR = "k-NN error@"
 
 #: Facts of a ranking report that are no measure of the model.
 _NOT_MEASURES = ("random_P", "n_queries", "n_left_out")
@@ -33,6 +37,7 @@ class EvaluateOptions(NamedTuple):
     queries: Path | None
     query_labels: Path | None
     triplets: Path | None
+    pairs: Path | None
     on_error: str
     k: tuple[int, ...]
     baseline: tuple[str, ...]
@@ -43,7 +48,7 @@ class Evaluation(NamedTuple):
 
     #: Model name -> measure -> value; the learnt one first.
     results: dict[str, dict[str, float]]
-    #: Counts: queries, triplets, bad records.
+    #: Counts: queries, triplets, pairs, bad records.
     facts: dict[str, Any]
 
 
@@ -52,9 +57,10 @@ def evaluate_model(options: EvaluateOptions) -> Evaluation:
     model = open_model(options.model)
     data = read_for_model(model, options.items, options.queries, options.label_column)
     labels = _labels(options, data)
-    if labels is None and options.triplets is None:
+    if labels is None and not _judges_tuples(options):
         raise click.UsageError(
-            f"{options.items} has no labels: expected --labels, --label-column or --triplets, got none"
+            f"{options.items} has no labels: expected --labels, --label-column, --triplets or --pairs, "
+            "got none"
         )
     contestants = _contestants(model, options.baseline)
     results: dict[str, dict[str, float]] = {name: {} for name in contestants}
@@ -63,14 +69,85 @@ def evaluate_model(options: EvaluateOptions) -> Evaluation:
         for name, contestant in contestants.items():
             report = _rank(contestant, data, labels, options.k)
             facts |= {key: report.pop(key) for key in _NOT_MEASURES}
-            results[name] |= report
+            results[name] |= report | _knn_errors(contestant, data, labels, options.k)
+    for contestant in contestants.values() if _judges_tuples(options) else ():
+        contestant.set_params(preprocessor=_preprocessor(data))
     if options.triplets is not None:
-        triplets, n_bad = _read_all_triplets(options, data)
+        (triplets,), n_bad = _read_all(options.triplets, "triplets", options, data)
         facts |= {"n_triplets": len(triplets), "n_bad_records": n_bad}
         for name, contestant in contestants.items():
-            contestant.set_params(preprocessor=_preprocessor(data))
             results[name][TRIPLET_ACCURACY] = triplet_accuracy(contestant, triplets)
+    if options.pairs is not None:
+        (pairs, y), n_bad = _read_all(options.pairs, "pairs", options, data)
+        facts |= {"n_pairs": len(pairs), "n_similar": int(np.sum(y > 0))}
+        facts["n_bad_records"] = facts.get("n_bad_records", 0) + n_bad
+        facts["threshold"] = _threshold(model.learner)
+        if facts["threshold"] is None:
+            logger.info("no pair accuracy: the model has no threshold")
+        for name, contestant in contestants.items():
+            results[name] |= _pair_measures(contestant, pairs, y)
+        if not results[LEARNT]:
+            raise FormatError(
+                f"{options.pairs}: nothing to measure without a threshold; expected similar and "
+                "dissimilar pairs, got one kind"
+            )
     return Evaluation(results, facts)
+
+
+def is_error(measure: str) -> bool:
+    """Whether less of it is better."""
+    return measure.startswith(_KNN_ERROR)
+
+
+def _judges_tuples(options: EvaluateOptions) -> bool:
+    return options.triplets is not None or options.pairs is not None
+
+
+def _threshold(learner: Any) -> float | None:
+    """The model's threshold of squared distances, None if it has none."""
+    from sklearn.exceptions import NotFittedError
+
+    if not is_distance(learner):
+        return None
+    try:
+        return learner.threshold_
+    except NotFittedError:
+        return None
+
+
+def _pair_measures(model: Any, pairs: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Accuracy for a model with a threshold, and the area under the ROC curve where there are both kinds."""
+    from sklearn.metrics import roc_auc_score
+
+    measures = {}
+    if _threshold(model) is not None:
+        measures[PAIR_ACCURACY] = float(np.mean(model.predict_pairs(pairs) == y))
+    if len(np.unique(y)) == 2:
+        measures[ROC_AUC] = float(roc_auc_score(y, model.pair_score(pairs)))
+    return measures
+
+
+def _knn_errors(
+    model: Any, data: Comparison, labels: _Labels, k: tuple[int, ...]
+) -> dict[str, float]:
+    """Error of k-NN for the lengths that do not exceed the number of candidates."""
+    is_own_pool = data.queries is None
+    n_candidates = data.items.items.shape[0] - is_own_pool
+    fitting = [length for length in k if length <= n_candidates]
+    if not fitting:
+        return {}
+    asked = data.items.items if data.queries is None else data.queries.items
+    asked_labels = labels.items if labels.queries is None else labels.queries
+    errors = knn_error_curve(
+        model,
+        asked,
+        asked_labels,
+        data.items.items,
+        labels.items,
+        fitting,
+        exclude_self=is_own_pool,
+    )
+    return {f"{_KNN_ERROR}{length}": float(e) for length, e in zip(fitting, errors, strict=True)}
 
 
 class _Labels(NamedTuple):
@@ -85,7 +162,7 @@ def _labels(options: EvaluateOptions, data: Comparison) -> _Labels | None:
     if labels is None:
         return None
     if len(np.unique(labels)) < 2:
-        if options.triplets is not None and not asked_for:
+        if _judges_tuples(options) and not asked_for:
             return None  # a LIBSVM file has a first column even where it says nothing
         raise FormatError(
             f"{options.labels_file or options.items}: labels of one class; expected at least two"
@@ -95,7 +172,7 @@ def _labels(options: EvaluateOptions, data: Comparison) -> _Labels | None:
     assert options.queries is not None
     query_labels = labels_of(options.queries, data.queries, options.query_labels)
     if query_labels is None:
-        if options.triplets is not None and not asked_for:
+        if _judges_tuples(options) and not asked_for:
             return None
         raise click.UsageError(
             f"{options.queries} has no labels: expected --query-labels, got none"
@@ -129,17 +206,18 @@ def _preprocessor(data: Comparison) -> Any:
     return data.queries.items, data.items.items
 
 
-def _read_all_triplets(options: EvaluateOptions, data: Comparison) -> tuple[np.ndarray, int]:
+def _read_all(
+    path: Path, tuples: str, options: EvaluateOptions, data: Comparison
+) -> tuple[tuple[np.ndarray, ...], int]:
+    """All triplets, or pairs and labels, of a file, and the number of bad records in it."""
     n_items = data.items.items.shape[0]
-    n_anchors = n_items if data.queries is None else data.queries.items.shape[0]
-    assert options.triplets is not None
-    batches = list(
-        read_triplets(options.triplets, on_error=options.on_error, n_items=(n_anchors, n_items))
-    )
-    triplets = np.concatenate([np.empty((0, 3), np.int64), *(batch.triplets for batch in batches)])
+    read: Any = read_pairs if tuples == "pairs" else read_triplets
+    sizes = n_items if data.queries is None else (data.queries.items.shape[0], n_items)
+    batches = list(read(path, on_error=options.on_error, n_items=sizes))
     n_bad = sum(batch.n_skipped for batch in batches)
-    if not len(triplets):
-        raise FormatError(f"{options.triplets}: no good triplets; expected at least one, got none")
+    if not any(len(batch.tuples[0]) for batch in batches):
+        raise FormatError(f"{path}: no good {tuples}; expected at least one, got none")
     if n_bad:
         logger.info("%s bad records skipped", as_count(n_bad))
-    return triplets, n_bad
+    parts = zip(*(batch.tuples for batch in batches), strict=True)
+    return tuple(np.concatenate(arrays) for arrays in parts), n_bad

@@ -33,8 +33,8 @@ _MEANING = {
     ExitCode.MODEL: "not a model file, a damaged one, or one of a newer version",
     ExitCode.DIVERGED: "learning diverged: take a smaller step or scale the items",
     ExitCode.BUG: "a bug in simstream",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; train has saved a checkpoint",
-    ExitCode.TERMINATED: "stopped by SIGTERM; train has saved a checkpoint",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; train has saved a checkpoint (of an online learner)",
+    ExitCode.TERMINATED: "stopped by SIGTERM; train has saved a checkpoint (of an online learner)",
 }
 
 
@@ -48,7 +48,7 @@ def exit_code_help() -> str:
 def exit_code_of(error: BaseException) -> ExitCode:
     """The exit code that an error of the library leads to."""
     if isinstance(error, KeyboardInterrupt):  # perhaps in the middle of an import: import nothing
-        return ExitCode.INTERRUPTED
+        return ExitCode(128 + getattr(error, "signal", signal.SIGINT))
     from .. import DivergedError, ModelFileError
 
     # The first match wins: ModelFileError is a ValueError too.
@@ -84,8 +84,8 @@ class ReportingGroup(click.Group):
 def _one_line(error: BaseException, code: ExitCode) -> str:
     text = " ".join(str(error).split())
     match code:
-        case ExitCode.INTERRUPTED:
-            return "interrupted; what was learnt since the last checkpoint is lost"
+        case ExitCode.INTERRUPTED | ExitCode.TERMINATED:
+            return text or "interrupted; what was learnt since the last checkpoint is lost"
         case ExitCode.BUG:
             return (
                 f"bug: {type(error).__name__}: {text} (please report it with the output of --debug)"

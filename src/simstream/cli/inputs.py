@@ -28,12 +28,12 @@ class OpenedModel(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """Features of a query and of an item."""
-        return tuple(self.learner._fitted().shape)
+        return self.learner.shape_
 
     @property
     def dtype(self) -> str:
         """Precision of the learnt matrix."""
-        return str(self.learner._fitted().dtype)
+        return str(self.learner.dtype_)
 
 
 def open_model(path: Path) -> OpenedModel:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..formats import FormatError
+from .algorithms import is_distance
 from .sources import Source
 
 #: Work between two moments at which a request to stop is heard.
@@ -24,9 +25,9 @@ _LARGEST_READING = 250_000_000
 class Snapshot(NamedTuple):
     """How far learning has come."""
 
-    #: Triplets learnt in this run.
+    #: Triplets or pairs learnt in this run.
     n_learnt: int
-    #: Triplets per second in this run, waiting for input not counted.
+    #: The same per second, waiting for input not counted.
     rate: float
     average_loss: float
     mistake_rate: float
@@ -41,15 +42,15 @@ class Outcome(NamedTuple):
     n_learnt: int
     #: Time spent learning, waiting for input not counted.
     seconds: float
-    #: Triplets per second, without the first piece where there are more: it may have been compiling.
+    #: Tuples per second, without the first piece where there are more: it may have been compiling.
     rate: float
 
 
 class Pace:
-    """How many triplets make a piece of about `_SECONDS_PER_PIECE`, and how fast learning is."""
+    """How many tuples make a piece of about `_SECONDS_PER_PIECE`, and how fast learning is."""
 
     def __init__(self) -> None:
-        # Triplets and seconds: of the first piece, and of all others.
+        # Tuples and seconds: of the first piece, and of all others.
         self._pieces = [(0, 0.0), (0, 0.0)]
         self._target = _FIRST_PIECE
 
@@ -74,11 +75,15 @@ class Pace:
 
 
 class SparsityGauge:
-    """Reads the sparsity now and then: often enough to watch, seldom enough not to cost."""
+    """Reads the sparsity now and then: often enough to watch, seldom enough not to cost.
 
-    def __init__(self, shape: tuple[int, int]) -> None:
+    That of a distance is not read: it takes all eigenvectors, and there are hardly ever zeros to see.
+    """
+
+    def __init__(self, model: Any) -> None:
         self.value: float | None = None
-        self._is_affordable = shape[0] * shape[1] <= _LARGEST_READING
+        rows, columns = model.shape_
+        self._is_affordable = rows * columns <= _LARGEST_READING and not is_distance(model)
         self._next = time.perf_counter() + _SECONDS_BETWEEN_READINGS
 
     def read(self, model: Any, at_once: bool = False) -> float | None:
@@ -108,7 +113,7 @@ def learn(
     report : function of a Snapshot, or None
         Called after every piece.
     save : function without arguments
-        Writes a checkpoint: called every `checkpoint_every` triplets, and before an error of the input
+        Writes a checkpoint: called every `checkpoint_every` tuples, and before an error of the input
         is passed on, so that what was learnt until then is not lost.
     checkpoint_every : int, optional
 
@@ -117,7 +122,7 @@ def learn(
     Outcome
     """
     pace = Pace()
-    gauge = SparsityGauge(model._fitted().shape)
+    gauge = SparsityGauge(model)
     n_unsaved = 0
 
     def wish() -> int:
@@ -131,11 +136,11 @@ def learn(
         return Snapshot(so_far.n_learnt, so_far.rate, *losses, sparsity, source.n_bad)
 
     try:
-        for triplets in source.pieces(wish):
+        for piece in source.pieces(wish):
             started = time.perf_counter()
-            model.partial_fit(triplets)
-            pace.note(len(triplets), time.perf_counter() - started)
-            n_unsaved += len(triplets)
+            model.partial_fit(*piece)
+            pace.note(len(piece[0]), time.perf_counter() - started)
+            n_unsaved += len(piece[0])
             if checkpoint_every and n_unsaved >= checkpoint_every:
                 save()
                 n_unsaved = 0

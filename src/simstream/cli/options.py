@@ -54,7 +54,7 @@ def on_error_option(command: Command) -> Command:
         type=click.Choice(["fail", "skip"]),
         default="fail",
         show_default=True,
-        help="What to do at a bad triplet record: stop, or count it and go on.",
+        help="What to do at a bad record of a triplet or pair: stop, or count it and go on.",
     )(command)
 
 

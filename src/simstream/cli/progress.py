@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from .learning import Snapshot
 from .output import as_count, as_rate, logger
@@ -16,7 +17,9 @@ Report = Callable[[Snapshot], None]
 
 
 @contextmanager
-def progress(quiet: bool, total: int | None, done: int) -> Iterator[Report | None]:
+def progress(
+    quiet: bool, total: int | None, done: int, tuples: str = "triplets"
+) -> Iterator[Report | None]:
     """Show the progress of the block.
 
     Parameters
@@ -24,9 +27,10 @@ def progress(quiet: bool, total: int | None, done: int) -> Iterator[Report | Non
     quiet : bool
         Show nothing.
     total : int or None
-        Triplets in all, None if nobody knows.
+        Tuples in all, None if nobody knows.
     done : int
-        Triplets of earlier runs that are part of the total.
+        Tuples of earlier runs that are part of the total.
+    tuples : "triplets" or "pairs"
 
     Yields
     ------
@@ -35,18 +39,16 @@ def progress(quiet: bool, total: int | None, done: int) -> Iterator[Report | Non
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _bar(total, done) as report:
+        with _bar(total, done, tuples) as report:
             yield report
     else:
-        yield _lines(total, done)
+        yield _lines(total, done, tuples)
 
 
 @contextmanager
-def _bar(total: int | None, done: int) -> Iterator[Report]:
+def _bar(total: int | None, done: int, tuples: str) -> Iterator[Report]:
     from rich import progress as rich_progress
-    from rich.console import Console
 
-    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
     text = rich_progress.TextColumn("{task.description}", markup=False)
     # All of it fits into 80 columns.
     columns: tuple[rich_progress.ProgressColumn, ...] = (
@@ -56,19 +58,62 @@ def _bar(total: int | None, done: int) -> Iterator[Report]:
     )
     if total is None:
         columns = rich_progress.SpinnerColumn(), text
-    with rich_progress.Progress(*columns, console=console) as bar:
-        task = bar.add_task("waiting for triplets", total=total, completed=done)
+    with rich_progress.Progress(*columns, console=_console()) as bar:
+        task = bar.add_task(f"waiting for {tuples}", total=total, completed=done)
 
         def report(snapshot: Snapshot) -> None:
             n = done + snapshot.n_learnt
-            so_far = f"{as_count(n)} triplets" if total is None else f"{n / total:.0%}"
+            so_far = f"{as_count(n)} {tuples}" if total is None else f"{n / total:.0%}"
             description = "  ".join([so_far, *_measurements(snapshot)])
             bar.update(task, completed=n, description=description)
 
         yield report
 
 
-def _lines(total: int | None, done: int) -> Report:
+@contextmanager
+def iterations(quiet: bool, name: str, reports: str) -> Iterator[Callable[[int, float], None]]:
+    """Show the progress of a batch learner; yields what it wants as ``callback``.
+
+    Parameters
+    ----------
+    quiet : bool
+        Show nothing.
+    name : str
+        What learns.
+    reports : str
+        What the number reported with an iteration is.
+    """
+
+    def describe(n: int, value: float) -> str:
+        return f"{name}: iteration {as_count(int(n))}, {reports} {float(value):.6g}"
+
+    if not quiet and sys.stderr.isatty():
+        from rich import progress as rich_progress
+
+        text = rich_progress.TextColumn("{task.description}", markup=False)
+        columns = rich_progress.SpinnerColumn(), text, rich_progress.TimeElapsedColumn()
+        with rich_progress.Progress(*columns, console=_console()) as bar:
+            task = bar.add_task(f"{name} begins", total=None)
+            yield lambda n, value: bar.update(task, description=describe(n, value))
+        return
+    last = time.monotonic()
+
+    def report(n: int, value: float) -> None:
+        nonlocal last
+        if not quiet and time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            logger.info("%s", describe(n, value))
+
+    yield report
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+
+def _lines(total: int | None, done: int, tuples: str) -> Report:
     """Log lines, rate limited: the first after a while, so that short runs stay silent."""
     last = time.monotonic()
 
@@ -77,7 +122,7 @@ def _lines(total: int | None, done: int) -> Report:
         if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
             last = time.monotonic()
             n = as_count(done + snapshot.n_learnt)
-            so_far = f"{n} triplets" if total is None else f"{n} of {as_count(total)} triplets"
+            so_far = f"{n} {tuples}" if total is None else f"{n} of {as_count(total)} {tuples}"
             logger.info("%s", ", ".join([so_far, *_measurements(snapshot)]))
 
     return report

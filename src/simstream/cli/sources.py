@@ -1,8 +1,8 @@
-"""Where triplets come from: labels, a file, a stream. Each knows its position and can go on from one.
+"""Where tuples come from: labels, a file, a stream. Each knows its position and can go on from one.
 
-A source hands out *pieces*, arrays of triplets that are learnt in one call. Learners that work in blocks
-give the same result, to the bit, only if the stream is cut at the same places; so every source cuts at
-places that do not depend on the speed of the machine or on where an earlier run was interrupted.
+A source hands out *pieces*, triplets or labelled pairs that are learnt in one call. Learners that work in
+blocks give the same result, to the bit, only if the stream is cut at the same places; so every source cuts
+at places that do not depend on the speed of the machine or on where an earlier run was interrupted.
 """
 
 from __future__ import annotations
@@ -16,36 +16,41 @@ from typing import Any, Protocol
 import click
 import numpy as np
 
-from .. import ModelFileError, TripletSampler
-from ..formats import Batch, FormatError
+from .. import ModelFileError, PairSampler, TripletSampler
+from ..formats import Batch, FormatError, PairBatch
+from .algorithms import DEFAULT_SEED
 
-#: Triplets drawn from labels unless told otherwise.
-DEFAULT_N_TRIPLETS = 100_000
-_DEFAULT_SEED = 0
+#: Tuples drawn from labels unless told otherwise.
+DEFAULT_N_TUPLES = 100_000
 
 #: Records of a file between two places where learning may stop: few, for learners of 100 a second.
 _BATCH_OF_FILE = 64
 
-#: How many triplets the learner would like in the next piece.
+#: How many tuples the learner would like in the next piece.
 Wish = Callable[[], int]
+
+#: Arguments of ``partial_fit``: triplets, or pairs and their labels.
+Piece = tuple[np.ndarray, ...]
 
 
 class Source(Protocol):
     """What the training loop asks of a source."""
 
+    #: "triplets" or "pairs".
+    tuples: str
     #: Records left out because they were bad.
     n_bad: int
 
     @property
     def total(self) -> int | None:
-        """Triplets in all where that is known, counting those of earlier runs."""
+        """Tuples in all where that is known, counting those of earlier runs."""
 
     @property
     def finished(self) -> bool:
         """Whether everything there is has been handed out; of a stream nobody knows."""
 
-    def pieces(self, wish: Wish) -> Iterator[np.ndarray]:
-        """Yield triplets until there are no more, or until asked to stop."""
+    def pieces(self, wish: Wish) -> Iterator[Piece]:
+        """Yield tuples until there are no more, or until asked to stop."""
 
     def state(self) -> dict[str, Any]:
         """Position after the last piece handed out, as JSON values."""
@@ -63,15 +68,16 @@ def multiple_of(block: int, n: int) -> int:
 
 
 class LabelSource:
-    """Triplets drawn from labels by a seeded generator.
+    """Triplets or pairs drawn from labels by a seeded generator.
 
     Parameters
     ----------
     labels : array of shape (n_items,)
     identity : dict of JSON values
         Which input this is; a state with another identity is that of another input.
-    n_triplets : int or None
-        Triplets in all, those of earlier runs included. None keeps the number of the earlier run.
+    tuples : "triplets" or "pairs"
+    n_tuples : int or None
+        Tuples in all, those of earlier runs included. None keeps the number of the earlier run.
     seed : int or None
         Seed of the generator.
     earlier : dict or None
@@ -89,23 +95,25 @@ class LabelSource:
         labels: np.ndarray,
         identity: dict[str, Any],
         *,
-        n_triplets: int | None,
+        tuples: str,
+        n_tuples: int | None,
         seed: int | None,
         earlier: dict[str, Any] | None,
         block: int,
         stop: Callable[[], bool],
     ) -> None:
-        self._identity = {"kind": "labels", **identity}
+        self.tuples = tuples
+        self._identity = {"kind": "labels", "tuples": tuples, **identity}
         self._block, self._stop = block, stop
         if earlier is None:
-            self.total = n_triplets or DEFAULT_N_TRIPLETS
-            self._seed = _DEFAULT_SEED if seed is None else seed
-            self._sampler = TripletSampler(labels, self._seed)
+            self.total = n_tuples or DEFAULT_N_TUPLES
+            self._seed = DEFAULT_SEED if seed is None else seed
+            self._sampler = _new_sampler(tuples, labels, self._seed)
             self._n_drawn = 0
             return
         self._seed, self._n_drawn = earlier["seed"], earlier["n_drawn"]
-        self.total = max(n_triplets or earlier["n_total"], self._n_drawn)
-        self._sampler = TripletSampler(labels, self._seed)
+        self.total = max(n_tuples or earlier["n_total"], self._n_drawn)
+        self._sampler = _new_sampler(tuples, labels, self._seed)
         try:
             self._sampler.state = earlier["sampler"]
         except (KeyError, TypeError, ValueError) as error:
@@ -117,15 +125,16 @@ class LabelSource:
 
     @property
     def finished(self) -> bool:
-        """Whether all triplets were drawn."""
+        """Whether all tuples were drawn."""
         return self._n_drawn >= self.total
 
-    def pieces(self, wish: Wish) -> Iterator[np.ndarray]:
-        """Draw triplets until there are as many as asked for."""
+    def pieces(self, wish: Wish) -> Iterator[Piece]:
+        """Draw tuples until there are as many as asked for."""
         while not (self.finished or self._stop()):
             n = min(multiple_of(self._block, wish()), self.total - self._n_drawn)
             self._n_drawn += n
-            yield self._sampler.draw(n)
+            drawn = self._sampler.draw(n)
+            yield drawn if isinstance(drawn, tuple) else (drawn,)
 
     def state(self) -> dict[str, Any]:
         """Generator and counts."""
@@ -137,18 +146,23 @@ class LabelSource:
         }
 
 
+def _new_sampler(tuples: str, labels: np.ndarray, seed: int) -> TripletSampler | PairSampler:
+    return (PairSampler if tuples == "pairs" else TripletSampler)(labels, seed)
+
+
 class RecordSource:
-    """Triplets of a file or a stream.
+    """Triplets or pairs of a file or a stream.
 
     Parameters
     ----------
-    batches : function from batch size to an iterator of `simstream.formats.Batch`
+    batches : function from batch size to an iterator of `simstream.formats.Batch` or ``PairBatch``
     path : str
         Name of the input.
+    tuples : "triplets" or "pairs"
     position, n_bad : int
         Records read, and bad ones among them, in earlier runs.
     block : int
-        Triplets that the learner takes together.
+        Tuples that the learner takes together.
     stop : function without arguments, or None
         Returns True once learning shall end. None for a stream: it ends by itself when asked to, and
         every record read from it is handed out as soon as it is there, since it cannot be read again.
@@ -158,25 +172,28 @@ class RecordSource:
 
     def __init__(
         self,
-        batches: Callable[[int], Iterator[Batch]],
+        batches: Callable[[int], Iterator[Batch | PairBatch]],
         path: str,
         *,
+        tuples: str,
         position: int,
         n_bad: int,
         block: int,
         stop: Callable[[], bool] | None,
     ) -> None:
         self._is_stream = stop is None
-        self._identity = {"kind": "stream" if self._is_stream else "file", "path": path}
+        self.tuples = tuples
+        kind = "stream" if self._is_stream else "file"
+        self._identity = {"kind": kind, "path": path, "tuples": tuples}
         size = 4096 if self._is_stream else _BATCH_OF_FILE
         self._batches = batches(multiple_of(block, size))
         self._position, self.n_bad, self._block = position, n_bad, block
         self._stop = stop or (lambda: False)
         self.finished = False
 
-    def pieces(self, wish: Wish) -> Iterator[np.ndarray]:
-        """Join batches until there are as many triplets as the learner wants at a time."""
-        held: list[np.ndarray] = []
+    def pieces(self, wish: Wish) -> Iterator[Piece]:
+        """Join batches until there are as many tuples as the learner wants at a time."""
+        held: list[Piece] = []
         n_held = 0
         while True:
             failure: FormatError | None = None
@@ -185,8 +202,8 @@ class RecordSource:
             except FormatError as error:
                 batch, failure = None, error
             if batch is not None:
-                held.append(batch.triplets)
-                n_held += len(batch.triplets)
+                held.append(batch.tuples)
+                n_held += len(batch.tuples[0])
                 self._position, self.n_bad = batch.position, self.n_bad + batch.n_skipped
                 # Blocks are counted from the start of a piece: after an incomplete block nothing may
                 # be appended, or an interruption here would cut the blocks differently.
@@ -194,7 +211,7 @@ class RecordSource:
                 if not is_full:
                     continue
             if n_held:
-                yield np.concatenate(held)
+                yield tuple(np.concatenate(parts) for parts in zip(*held, strict=True))
                 held, n_held = [], 0
             if failure is not None:
                 raise failure

@@ -6,7 +6,7 @@ import os
 import select
 from collections.abc import Callable
 
-#: Little is read at a time, because all that was read is learnt before stopping: about 200 triplets.
+#: Little is read at a time, because all that was read is learnt before stopping: about 200 records.
 _READ_BYTES = 8192
 _POLL_SECONDS = 0.2
 

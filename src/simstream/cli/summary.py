@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..catalogue import find
+from .algorithms import is_distance
 from .checkpoint import TrainingRecord
 from .output import as_count, as_percent
+
+#: Features up to which all eigenvalues of a distance are computed to say something about it.
+_LARGEST_SPECTRUM = 2000
 
 
 def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any]:
@@ -18,34 +25,74 @@ def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any
     learner : the fitted learner
     record : how the command line trained it
     """
-    engine = learner._fitted()
     return {
         "model": str(path),
         "class": type(learner).__name__,
         "parameters": _plain_parameters(learner),
-        "n_rounds": learner.n_rounds_,
-        "n_updates": learner.n_updates_,
-        "n_skipped": learner.n_skipped_,
-        "average_loss": learner.average_loss_,
-        "mistake_rate": learner.mistake_rate_,
-        "sparsity": learner.sparsity_,
-        "shape": list(engine.shape),
-        "dtype": str(engine.dtype),
+        **_counts(learner),
+        **(_spectrum(learner) if is_distance(learner) else {"sparsity": learner.sparsity_}),
+        "shape": list(learner.shape_),
+        "dtype": str(learner.dtype_),
         "unit_norm": record.unit_norm,
         "file_bytes": path.stat().st_size,
         "position": record.position(),
     }
 
 
+def _counts(learner: Any) -> dict[str, Any]:
+    """What was counted in learning; a batch learner counts iterations, a given distance nothing."""
+    if hasattr(learner, "partial_fit"):
+        return {
+            "n_rounds": learner.n_rounds_,
+            "n_updates": learner.n_updates_,
+            "n_skipped": learner.n_skipped_,
+            "average_loss": learner.average_loss_,
+            "mistake_rate": learner.mistake_rate_,
+        }
+    names = {"n_iter": int, "converged": bool, "objective": float}
+    return {
+        name: kind(getattr(learner, f"{name}_"))
+        for name, kind in names.items()
+        if hasattr(learner, f"{name}_")
+    }
+
+
+def _spectrum(learner: Any) -> dict[str, Any]:
+    """Threshold and spectrum of a distance; None for what it has not, or what is too large to compute."""
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        threshold: float | None = learner.threshold_
+    except NotFittedError:
+        threshold = None
+    d, _ = learner.shape_
+    if d > _LARGEST_SPECTRUM:
+        unknown = ("rank", "effective_dimension", "largest_eigenvalue", "sparsity")
+        return {"threshold": threshold, **dict.fromkeys(unknown)}
+    values = learner.eigenvalues_
+    # As numpy.linalg.matrix_rank counts: what is not rounding.
+    rounding = values[0] * d * np.finfo(learner.dtype_).eps
+    return {
+        "threshold": threshold,
+        "rank": int(np.count_nonzero(values > rounding)),
+        "effective_dimension": learner.effective_dimension_,
+        "largest_eigenvalue": float(values[0]),
+        "sparsity": learner.sparsity_,
+    }
+
+
 def _plain_parameters(learner: Any) -> dict[str, Any]:
-    """Constructor arguments without the items; a matrix is only named."""
+    """Constructor arguments without the items; a matrix is only named, infinity (not in JSON) a text."""
     params = learner.get_params(deep=False)
     params.pop("preprocessor", None)
-    plain = (bool, int, float, str, type(None))
-    return {
-        name: value if isinstance(value, plain) else f"<{type(value).__name__}>"
-        for name, value in params.items()
-    }
+    return {name: _plain(value) for name, value in params.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    is_plain = isinstance(value, bool | int | float | str | None)
+    return value if is_plain else f"<{type(value).__name__}>"
 
 
 def summary_fields(facts: dict[str, Any], record: TrainingRecord) -> dict[str, str]:
@@ -54,17 +101,46 @@ def summary_fields(facts: dict[str, Any], record: TrainingRecord) -> dict[str, s
         f"{name}={value}" for name, value in facts["parameters"].items() if value
     )
     rows, columns = facts["shape"]
+    zeros = "" if facts["sparsity"] is None else f", {as_percent(facts['sparsity'])} zeros"
     return {
         "model": f"{facts['model']} ({_as_bytes(facts['file_bytes'])})",
         "class": f"{facts['class']}({parameters})",
-        "matrix": f"{rows:,} x {columns:,}, {facts['dtype']}, {as_percent(facts['sparsity'])} zeros",
-        "triplets": f"{as_count(facts['n_rounds'])} seen, {as_count(facts['n_updates'])} updates, "
-        f"{as_count(facts['n_skipped'])} without a direction",
-        "average loss": f"{facts['average_loss']:.4f}",
-        "mistake rate": as_percent(facts["mistake_rate"]),
+        "matrix": f"{rows:,} x {columns:,}, {facts['dtype']}{zeros}",
+        **(_spectrum_fields(facts) if "rank" in facts else {}),
+        **_count_fields(facts),
         "rows": "scaled to length one" if facts["unit_norm"] else "used as they are",
         "position": record.describe(),
     }
+
+
+def _spectrum_fields(facts: dict[str, Any]) -> dict[str, str]:
+    threshold = facts["threshold"]
+    fields = {"threshold": "none" if threshold is None else f"{threshold:.6g} (squared distance)"}
+    if facts["rank"] is None:
+        return fields | {"spectrum": "not computed: too many features"}
+    return fields | {
+        "rank": f"{facts['rank']:,}",
+        "effective dimension": f"{facts['effective_dimension']:,}",
+        "largest eigenvalue": f"{facts['largest_eigenvalue']:.6g}",
+    }
+
+
+def _count_fields(facts: dict[str, Any]) -> dict[str, str]:
+    if "n_rounds" in facts:
+        tuples = find(facts["class"]).takes[0]
+        return {
+            tuples: f"{as_count(facts['n_rounds'])} seen, {as_count(facts['n_updates'])} updates, "
+            f"{as_count(facts['n_skipped'])} without a direction",
+            "average loss": f"{facts['average_loss']:.4f}",
+            "mistake rate": as_percent(facts["mistake_rate"]),
+        }
+    fields = {}
+    if "n_iter" in facts:
+        end = "converged" if facts["converged"] else "stopped before it converged"
+        fields["iterations"] = f"{facts['n_iter']:,}, {end}"
+    if "objective" in facts:
+        fields["objective"] = f"{facts['objective']:.6g}"
+    return fields
 
 
 def _as_bytes(n: int) -> str:

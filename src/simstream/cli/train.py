@@ -19,11 +19,16 @@ from .options import (
 )
 
 
-@click.command(short_help="Learn from labels, triplets or a stream.")
+@click.command(short_help="Learn from labels, triplets, pairs or a stream.")
 @click.argument("items", type=FILE)
 @labels_options
 @click.option(
     "--triplets", type=FILE, help="Triplets of row numbers: a file, or - for standard input."
+)
+@click.option(
+    "--pairs",
+    type=FILE,
+    help="Pairs of row numbers with +1 (similar) or -1: a file, or - for standard input.",
 )
 @click.option(
     "--queries", type=FILE, help="Items of the anchors, where these are not rows of ITEMS."
@@ -43,15 +48,24 @@ from .options import (
     help="A parameter of the algorithm, such as C=0.1; may be repeated.",
 )
 @click.option(
+    "--tuples",
+    type=click.Choice(["auto", "triplets", "pairs"]),
+    default="auto",
+    show_default=True,
+    help="What to draw from labels; auto is what the algorithm is made for.",
+)
+@click.option(
+    "--n-tuples",
     "--n-triplets",
     "-n",
+    "n_tuples",
     type=click.IntRange(min=1),
-    help="Triplets to draw from labels, counting those before --resume (default: 100,000).",
+    help="Tuples to draw from labels, counting those before --resume (default: 100,000).",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    help="Seed of the triplets drawn from labels (default: 0).",
+    help="Seed of the tuples drawn from labels (default: 0).",
 )
 @click.option(
     "--output", "-o", type=FILE, help="Model file to write (default: the one of --resume)."
@@ -61,7 +75,7 @@ from .options import (
     "--checkpoint-every",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Save a checkpoint to --output every N triplets.",
+    help="Save a checkpoint to --output every N tuples.",
 )
 @on_error_option
 @click.option(
@@ -72,7 +86,7 @@ from .options import (
 @click.option(
     "--block-size",
     type=click.IntRange(min=1),
-    help="Dense triplets learnt together (default: chosen by dimension).",
+    help="Dense tuples learnt together (default: chosen by dimension).",
 )
 @click.option(
     "--unit-norm/--no-unit-norm",
@@ -89,17 +103,22 @@ def train(
     as_json: bool,
     **others: Any,
 ) -> None:
-    """Learn a similarity of the rows of ITEMS, from labels or from triplets.
+    """Learn a similarity of the rows of ITEMS, from labels, triplets or pairs.
 
     \b
     simstream train items.svm -a sors -p lam=1e-6 -p eta=0.1 -n 100000 -o model.safetensors
     simstream train items.npy --triplets judgements.csv -o model.safetensors
+    simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
+    simstream train items.npz -a lmnn -o model.safetensors
     tail -f events.jsonl | simstream train items.npz --triplets - \\
         --resume model.safetensors --checkpoint-every 1000
 
+    Which algorithm learns from what: simstream algorithms.
+
     Ctrl-C finishes the piece at hand and saves a checkpoint. The same command with --resume goes on
-    from there: labels with the same stream of triplets, the same file at the next record, another
-    file from its beginning, standard input with what comes.
+    from there: labels with the same stream of tuples, the same file at the next record, another
+    file from its beginning, standard input with what comes. Learners from all items at once (ITML,
+    LMNN, MCML, RCA) have no checkpoints: Ctrl-C ends them, and nothing is written.
     """
     from .output import configure_logging, echo_fields, echo_json, logger
     from .training import TrainOptions, train_model
@@ -112,14 +131,10 @@ def train(
     if as_json:
         echo_json(trained.facts)
     elif not others["quiet"]:
-        from .output import as_count, as_rate
         from .summary import summary_fields
 
-        seconds, rate = trained.outcome.seconds, as_rate(trained.outcome.rate)
-        run = f"{as_count(trained.outcome.n_learnt)} triplets in {seconds:.1f} s ({rate})"
-        if n_bad := trained.facts["n_bad_records"]:
-            run += f", {as_count(n_bad)} bad records skipped"
-        echo_fields({"learnt": run} | summary_fields(trained.facts, trained.record))
+        run = {"learnt": trained.describe_run()}
+        echo_fields(run | summary_fields(trained.facts, trained.record))
     if trained.signal is not None:
         logger.warning(
             "interrupted; checkpoint saved to %s. To go on, repeat the command with --resume %s",

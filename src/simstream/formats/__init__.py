@@ -1,4 +1,4 @@
-"""The files the command line reads and writes: items, labels and triplets.
+"""The files the command line reads and writes: items, labels, triplets and pairs.
 
 Everything that is wrong with a file is reported as a one-line `FormatError` that names the file,
 the line where there are lines, what was expected and what was found. Files are written whole or not
@@ -21,16 +21,26 @@ Examples
 from .files import FormatError, atomic_write
 from .items import ItemsFile, read_items, write_items
 from .labels import read_labels
-from .triplets import Batch, read_triplets, write_triplets
+from .triplets import (
+    Batch,
+    PairBatch,
+    read_pairs,
+    read_triplets,
+    write_pairs,
+    write_triplets,
+)
 
 __all__ = [
     "Batch",
     "FormatError",
     "ItemsFile",
+    "PairBatch",
     "atomic_write",
     "read_items",
     "read_labels",
+    "read_pairs",
     "read_triplets",
     "write_items",
+    "write_pairs",
     "write_triplets",
 ]

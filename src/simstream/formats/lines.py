@@ -1,4 +1,4 @@
-"""Lines of triplets: in blocks as they arrive, and from text to numbers."""
+"""Lines of triplets or pairs: in blocks as they arrive, and from text to numbers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,7 @@ import numpy as np
 
 from .files import FormatError, excerpt, format_error
 from .labels import is_number
-
-#: The names of anchor, positive and negative; the second are Salmon's.
-NAMES = (
-    ("anchor", "positive", "negative"),
-    ("head", "winner", "loser"),
-    ("anchor", "near", "far"),
-)
-#: Stands for a line that is not three integers. No valid triplet has negative numbers.
-UNREADABLE = (-(2**63),) * 3
+from .records import TRIPLETS, UNREADABLE, RecordKind
 
 _READ_BYTES = 1 << 20
 _DIGITS = re.compile(rb"\d+")
@@ -35,9 +27,9 @@ LineParser = Callable[[bytes], Sequence[int] | None]
 
 
 class Records(NamedTuple):
-    """Triplets not yet checked, and how to speak of one of them."""
+    """Rows of three numbers not yet checked, and how to speak of one of them."""
 
-    triplets: np.ndarray
+    numbers: np.ndarray
     #: Row to line number (None: no lines) and text.
     describe: Callable[[int], tuple[int | None, str]]
 
@@ -89,15 +81,17 @@ def _read_some(read: Callable[[int], bytes | None], descriptor: int | None) -> b
     return chunk
 
 
-def csv_parser(columns: Sequence[int], n_columns: int) -> LineParser:
-    """Parser of lines of CSV, given where anchor, positive and negative are."""
+def csv_parser(columns: Sequence[int], n_columns: int, separator: str | None = ",") -> LineParser:
+    """Parser of lines of cells, given where the three numbers are; None separates at white space."""
+    between = None if separator is None else separator.encode()
 
     def parse(line: bytes) -> Sequence[int] | None:
         try:
-            if b'"' in line:
-                cells = [cell.encode() for cell in next(csv.reader([line.decode()]))]
+            if b'"' in line and separator is not None:
+                rows = csv.reader([line.decode()], delimiter=separator)
+                cells = [cell.encode() for cell in next(rows)]
             else:
-                cells = line.split(b",")
+                cells = line.split(between)
             if len(cells) != n_columns:
                 return None
             chosen = [cells[column] for column in columns]
@@ -109,14 +103,14 @@ def csv_parser(columns: Sequence[int], n_columns: int) -> LineParser:
     return parse
 
 
-def parse_json_line(line: bytes) -> Sequence[int] | None:
-    """Parser of lines of JSON: an array of three, or an object with one of the sets of `NAMES`."""
+def parse_json_line(line: bytes, kind: RecordKind = TRIPLETS) -> Sequence[int] | None:
+    """Parser of lines of JSON: an array of three, or an object with one of the sets of names."""
     try:
         record = json.loads(line.decode())  # from bytes it would guess the encoding: slower
     except (ValueError, RecursionError):
         return None
     if isinstance(record, dict):
-        names = next((names for names in NAMES if all(name in record for name in names)), ())
+        names = next((names for names in kind.names if all(name in record for name in names)), ())
         record = [record[name] for name in names]
     three = (
         isinstance(record, list)
@@ -127,11 +121,11 @@ def parse_json_line(line: bytes) -> Sequence[int] | None:
 
 
 def parse_lines(lines: Sequence[bytes], parse: LineParser) -> np.ndarray:
-    """The triplets of lines, `UNREADABLE` for a bad one; halving keeps the good ones fast."""
+    """The numbers of lines, `UNREADABLE` for a bad one; halving keeps the good ones fast."""
     if len(lines) > 64:
-        triplets = parse_block(b"\n".join([*lines, b""]), parse)
-        if triplets is not None:
-            return triplets
+        numbers = parse_block(b"\n".join([*lines, b""]), parse)
+        if numbers is not None:
+            return numbers
         middle = len(lines) // 2
         return np.concatenate(
             [parse_lines(lines[:middle], parse), parse_lines(lines[middle:], parse)]
@@ -142,22 +136,32 @@ def parse_lines(lines: Sequence[bytes], parse: LineParser) -> np.ndarray:
 
 
 def parse_block(block: bytes, parse: LineParser) -> np.ndarray | None:
-    """The triplets of a block whose lines differ in nothing but three numbers, else None.
+    """The numbers of a block whose lines differ in nothing but three numbers, else None.
 
     The first line, split at its numbers, is the pattern ``p0 N p1 N p2 N p3``. Replacing ``p1``,
     ``p2`` and the line ends ``p3 newline p0`` by three bytes that occur nowhere else leaves digits
     and these bytes, in turn, exactly if all lines follow the pattern. One parser serves CSV and
     JSONL at the speed of numpy, and anything unusual, a bad line above all, is left to be parsed
-    line by line.
+    line by line. Signs, which the labels of pairs have, become digits for a while.
     """
+    signs = [(sign, digits) for sign, digits in _SIGNS if sign in block]
+    n_signs = {sign: block.count(sign) for sign, _ in signs}
+    for sign, digits in signs:
+        if digits in block:
+            return None
+        block = block.replace(sign, digits)
     first = block[: block.index(b"\n")]
     pieces = _DIGITS.split(first)
     if len(pieces) != 4 or any(mark in block for mark in (b"\x01", b"\x02", b"\x03")):
         return None
-    # Which number is which: ask the parser, with numbers that cannot be mistaken (a sign would
-    # show).
-    order = parse(b"".join(a + b for a, b in zip(pieces, (b"1", b"2", b"3", b""), strict=True)))
+    # Which number is which: ask the parser, with numbers that cannot be mistaken, and whether it
+    # takes such signs (JSON has no plus).
+    order = parse(_filled(pieces, b"1", b"2", b"3"))
     if order is None or sorted(order) != [1, 2, 3]:
+        return None
+    if any(
+        parse(_filled(pieces, sign + b"1", sign + b"1", sign + b"1")) is None for sign, _ in signs
+    ):
         return None
     text = (block + pieces[0])[len(pieces[0]) :]
     text = text.replace(pieces[3] + b"\n" + pieces[0], b"\x03").replace(pieces[1], b"\x01")
@@ -174,17 +178,30 @@ def parse_block(block: bytes, parse: LineParser) -> np.ndarray | None:
     if np.any((characters[ends - lengths] == ord("0")) & (lengths > 1)):
         return None
     numbers = np.fromstring(text.translate(_COMMAS), dtype=np.int64, sep=",").reshape(-1, 3)
+    for sign, digits in signs:
+        signed = numbers == int(digits + b"1")
+        if np.count_nonzero(signed) != n_signs[sign]:  # other numbers than one, or misplaced signs
+            return None
+        numbers[signed] = int(sign + b"1")
     return np.take(numbers, np.array(order) - 1, axis=1)
 
 
+def _filled(pieces: Sequence[bytes], *numbers: bytes) -> bytes:
+    """A line of the pattern with these numbers."""
+    return b"".join(a + b for a, b in zip(pieces, (*numbers, b""), strict=True))
+
+
+#: Signs and the digits that stand for them while a block is parsed.
+_SIGNS = ((b"-", b"88888888"), (b"+", b"99999999"))
 _COMMAS = bytes.maketrans(b"\x01\x02\x03", b",,,")
 
 
 def text_records(
     blocks: Iterator[bytes],
     name: str,
-    kind: str | None,
+    extension: str | None,
     start: int,
+    kind: RecordKind,
     must_have_records: bool = False,
 ) -> Iterator[Records]:
     """Records of blocks of lines: a whole block at once where possible, else line by line."""
@@ -201,7 +218,7 @@ def text_records(
             if not block:
                 continue
             end = block.index(b"\n")
-            parse, has_header = _recognise(block[:end], name, kind, next_line)
+            parse, has_header = _recognise(block[:end], name, extension, next_line, kind)
             if has_header:
                 block = block[end + 1 :]
                 next_line += 1
@@ -214,40 +231,52 @@ def text_records(
             continue
         n_lines = block.count(b"\n")
         rows: Sequence[int] = range(n_lines)
-        triplets = parse_block(block, parse)
-        if triplets is None:
+        numbers = parse_block(block, parse)
+        if numbers is None:
             lines = block.split(b"\n")
             rows = [row for row, line in enumerate(lines) if line.strip()]
-            triplets = parse_lines([lines[row] for row in rows], parse)
-        if len(triplets):
+            numbers = parse_lines([lines[row] for row in rows], parse)
+        if len(numbers):
             empty = False
-            yield Records(triplets, partial(_describe_line, block, rows, next_line))
+            yield Records(numbers, partial(_describe_line, block, rows, next_line))
         next_line += n_lines
     if empty and must_have_records:
-        raise no_records(name)
+        raise no_records(name, kind)
     if n_passed < start:
         raise too_short(name, start, n_passed)
 
 
-def _recognise(first: bytes, name: str, kind: str | None, line: int) -> tuple[LineParser, bool]:
+def _recognise(
+    first: bytes, name: str, extension: str | None, line: int, kind: RecordKind
+) -> tuple[LineParser, bool]:
     """The parser for a text that begins with this line, and whether the line is a header."""
     text = first.decode(errors="replace").strip()
-    if kind == "jsonl" or (kind is None and text[0] in "{["):
-        return parse_json_line, False
-    cells = [cell.strip().strip('"').lower() for cell in text.split(",")]
-    for names in NAMES:
+    if extension == "jsonl" or (extension is None and text[0] in "{["):
+        return partial(parse_json_line, kind=kind), False
+    separator = SEPARATORS.get(extension or "", _separator_of(text))
+    cells = [cell.strip().strip('"').lower() for cell in text.split(separator)]
+    for names in kind.names:
         if all(column in cells for column in names):
-            return csv_parser([cells.index(column) for column in names], len(cells)), True
+            columns = [cells.index(column) for column in names]
+            return csv_parser(columns, len(cells), separator), True
     if not any(map(is_number, cells)):
         # Without the columns nothing after it can be understood, so on_error does not apply.
         raise format_error(
             name,
             "unknown header",
-            expected=" or ".join(map(",".join, NAMES)),
+            expected=" or ".join(map(",".join, kind.names)),
             got=excerpt(text),
             line=line,
         )
-    return csv_parser((0, 1, 2), 3), False
+    return csv_parser((0, 1, 2), 3, separator), False
+
+
+#: What is between the cells of a text; in others (a stream, .txt) the first line shows it.
+SEPARATORS = {"csv": ",", "tsv": "\t"}
+
+
+def _separator_of(text: str) -> str | None:
+    return next((separator for separator in SEPARATORS.values() if separator in text), None)
 
 
 def _pass_over(block: bytes, n_records: int) -> tuple[bytes, int, int]:
@@ -266,9 +295,9 @@ def _describe_line(block: bytes, rows: Sequence[int], first_line: int, row: int)
     return first_line + rows[row], excerpt(text)
 
 
-def no_records(name: object) -> FormatError:
+def no_records(name: object, kind: RecordKind) -> FormatError:
     """The error for a file without a single record."""
-    return format_error(name, "no triplets", expected="at least one", got="none")
+    return format_error(name, f"no {kind.plural}", expected="at least one", got="none")
 
 
 def too_short(name: object, start: int, n_records: int) -> FormatError:

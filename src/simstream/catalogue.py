@@ -1,0 +1,230 @@
+"""What there is to learn with: one entry per algorithm, the only place where these facts are written down.
+
+Parameters and their defaults are read from the signature of the class, what they mean from its docstring. The
+module itself imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+BILINEAR = "bilinear similarity"
+DISTANCE = "Mahalanobis distance"
+
+_YAO = "Yao, Zhao, Yu, Jin, Li. Sparse online relative similarity learning. ICDM 2015"
+_DAVIS = "Davis, Kulis, Jain, Sra, Dhillon. Information-theoretic metric learning. ICML 2007"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of the constructor."""
+
+    name: str
+    default: Any
+    #: Kind of values, and what it means, as in the docstring of the class.
+    type: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One algorithm.
+
+    Examples
+    --------
+    >>> from simstream.catalogue import find
+    >>> find("oasis").name, find("POLA").input
+    ('OASIS', 'pairs or triplets')
+    """
+
+    #: Public class of `simstream`.
+    name: str
+    #: What it learns from, the natural kind first: "triplets", "pairs", "labels".
+    takes: tuple[str, ...]
+    #: What is learnt.
+    learns: str
+    #: What one step does, or what is minimised.
+    update: str
+    #: Where it was published; empty for baselines.
+    paper: str
+    #: What the number is that a batch learner reports after every iteration.
+    reports: str = "objective"
+
+    @property
+    def input(self) -> str:
+        """The kinds of input in words."""
+        *others, last = self.takes
+        return f"{', '.join(others)} or {last}" if others else last
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it learns from all items at once instead of from one tuple after the other."""
+        return self.takes[0] == "labels"
+
+    def cls(self) -> Any:
+        """The class itself."""
+        return getattr(import_module(__package__), self.name)
+
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.cls()) or "").partition("\n")[0]
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Arguments of the constructor, in order."""
+        signature = inspect.signature(self.cls())
+        defaults = {name: given.default for name, given in signature.parameters.items()}
+        texts = _parameter_texts(inspect.getdoc(self.cls()) or "", set(defaults))
+        return tuple(
+            Parameter(name, default, *texts.get(name, ("", "")))
+            for name, default in defaults.items()
+        )
+
+
+#: z = x+ - x- of a triplet (x, x+, x-); v the difference of the items of a pair with label y.
+ALGORITHMS = (
+    Algorithm(
+        "OASIS",
+        ("triplets",),
+        BILINEAR,
+        "M += tau x z',  tau = min(C, [1 - x'Mz]+ / (||x||^2 ||z||^2))",
+        "Chechik, Sharma, Shalit, Bengio. Large scale online learning of image similarity through ranking. "
+        "JMLR 2010",
+    ),
+    Algorithm(
+        "OGD",
+        ("triplets",),
+        BILINEAR,
+        "M += eta_t x z'  if x'Mz < 1",
+        f"a baseline of {_YAO}",
+    ),
+    Algorithm(
+        "SORS",
+        ("triplets",),
+        BILINEAR,
+        "M = soft(M + eta_t x z' [x'Mz < 1], eta_t lam)",
+        _YAO,
+    ),
+    Algorithm(
+        "AdaSORS",
+        ("triplets",),
+        BILINEAR,
+        "H = sqrt(H^2 + G^2),  M = soft(M - eta G / (delta + H), eta lam / (delta + H)),  "
+        "G = -x z' [x'Mz < 1]",
+        _YAO,
+    ),
+    Algorithm(
+        "AROMA",
+        ("triplets",),
+        BILINEAR,
+        "argmin KL(N(M,S) || N(M_t,S_t)) + ([1 - x'Mz]+)^2 / (2r) + phi'S phi / (2r),  phi = vec(x z')",
+        "Crammer, Chechik. Adaptive regularization for weight matrices. ICML 2012",
+    ),
+    Algorithm(
+        "PAMetric",
+        ("pairs", "triplets"),
+        DISTANCE,
+        "M -= tau y v v',  b += tau y,  p = 1 - y (b - v'Mv),  K = 1 + ||v||^4;  PA: tau = [p]+ / K;  "
+        "PA-I (Eq. 12): min(C, [p]+ / K);  PA-II (Eq. 13): [p]+ / (K + 1/(2C));  "
+        "PALS (Eq. 16): p / (K + 1/(2C))",
+        "Perez-Suay, Ferri, Arevalillo-Herraez. Passive-aggressive online distance metric learning and "
+        "extensions. Progress in Artificial Intelligence 2013",
+    ),
+    Algorithm(
+        "POLA",
+        ("pairs", "triplets"),
+        DISTANCE,
+        "M = P+(M - tau y v v'),  b = max(1, b + tau y),  tau = [1 - y (b - v'Mv)]+ / (1 + ||v||^4)",
+        "Shalev-Shwartz, Singer, Ng. Online and batch learning of pseudo-metrics. ICML 2004",
+    ),
+    Algorithm(
+        "RDML",
+        ("pairs", "triplets"),
+        DISTANCE,
+        "M -= lam_t y v v'  if y (1 - v'Mv) <= margin,  lam_t = min(lam, 1 / (v'M^-1 v)) for similar pairs, "
+        "else lam",
+        "Jin, Wang, Zhou. Regularized distance metric learning: theory and algorithm. NIPS 2009",
+    ),
+    Algorithm(
+        "LEGO",
+        ("pairs", "triplets"),
+        DISTANCE,
+        "argmin D_ld(M, M_t) + eta/2 (v'Mv - target)^2,  target = lower (similar) or upper (dissimilar)",
+        "Jain, Kulis, Dhillon, Grauman. Online metric learning and fast similarity search. NIPS 2008",
+    ),
+    Algorithm(
+        "OnlineITML",
+        ("pairs", "triplets"),
+        DISTANCE,
+        "M^-1 += c v v',  c = 2 eta_t (v'Mv - target),  eta_t <= eta so that 0 < M < I",
+        _DAVIS,
+    ),
+    Algorithm(
+        "ITML",
+        ("labels", "pairs", "triplets"),
+        DISTANCE,
+        "min D_ld(M, M_0) + gamma D_ld(diag(xi), diag(xi_0))  s.t. v'Mv <= xi (similar), "
+        "v'Mv >= xi (dissimilar)",
+        _DAVIS,
+        reports="change of the dual variables",
+    ),
+    Algorithm(
+        "LMNN",
+        ("labels",),
+        DISTANCE,
+        "min (1 - mu) sum_ij d(i,j) + mu sum_ijl [1 + d(i,j) - d(i,l)]+,  j target neighbours of i, "
+        "l of other classes",
+        "Weinberger, Saul. Distance metric learning for large margin nearest neighbor classification. "
+        "JMLR 2009",
+    ),
+    Algorithm(
+        "MCML",
+        ("labels",),
+        DISTANCE,
+        "min sum_i KL(p0(.|i) || p(.|i)),  p(j|i) ~ exp(-d(i,j)),  p0 uniform over the class of i",
+        "Globerson, Roweis. Metric learning by collapsing classes. NIPS 2005",
+    ),
+    Algorithm(
+        "RCA",
+        ("labels", "pairs", "triplets"),
+        DISTANCE,
+        "M = (C + eps I)^-1,  C = 1/N sum_j sum_{x in H_j} (x - m_j)(x - m_j)',  m_j mean of chunklet H_j",
+        "Bar-Hillel, Hertz, Shental, Weinshall. Learning a Mahalanobis metric from equivalence constraints. "
+        "JMLR 2005",
+    ),
+    Algorithm(
+        "Euclidean", ("triplets",), "nothing: Euclidean distance", "s(q, x) = -||q - x||^2", ""
+    ),
+    Algorithm("Dot", ("triplets",), "nothing: inner product", "s(q, x) = q'x", ""),
+)
+
+
+def find(name: str) -> Algorithm:
+    """The algorithm of that name, in any case of letters; KeyError if there is none."""
+    by_name = {algorithm.name.lower(): algorithm for algorithm in ALGORITHMS}
+    return by_name[name.lower()]
+
+
+def _parameter_texts(docstring: str, names: set[str]) -> dict[str, tuple[str, str]]:
+    """Type and text of each parameter of a numpy-style docstring.
+
+    Lines are told apart by the names that the signature has, not by their indentation: parts that classes
+    share are pasted into docstrings, and how far these are indented depends on the version of Python.
+    """
+    sections = re.split(r"^ *(\w[\w ]*)\n *-{3,} *$", docstring, flags=re.MULTILINE)
+    found: dict[str, tuple[str, str]] = {}
+    here: list[str] = []
+    for line in sections[sections.index("Parameters") + 1].splitlines() if names else ():
+        before, colon, after = line.partition(" : ")
+        listed = [part.strip() for part in before.split(",")]
+        if colon and all(part in names for part in listed):
+            here = listed
+            found |= dict.fromkeys(here, (after.strip(), ""))
+        elif line.strip():
+            for name in here:
+                kind, text = found[name]
+                found[name] = kind, f"{text} {line.strip()}".strip()
+    return found

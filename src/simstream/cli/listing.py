@@ -1,0 +1,98 @@
+"""``simstream algorithms``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .algorithms import ALGORITHMS, ELSEWHERE
+from .options import debug_option, json_option
+
+
+@click.command("algorithms", short_help="List what there is to learn with.")
+@click.argument(
+    "name",
+    type=click.Choice(list(ALGORITHMS), case_sensitive=False),
+    required=False,
+    metavar="[NAME]",
+)
+@json_option
+@debug_option
+def list_algorithms(name: str | None, as_json: bool) -> None:
+    """List the algorithms: what they learn from, their parameters, papers and updates; or tell all of one.
+
+    \b
+    simstream algorithms
+    simstream algorithms pametric
+    simstream algorithms --json
+
+    In updates, x, x+, x- are a triplet and z = x+ - x-; v is the difference of the two items of a pair, y its
+    label (+1 similar, -1 dissimilar); [a]+ is max(0, a); soft(a, t) shrinks entries by t towards 0; P+
+    projects on the positive semi-definite matrices; d(i,j) is the squared distance.
+    """
+    from ..catalogue import ALGORITHMS as known
+    from ..catalogue import find
+    from .output import echo_fields, echo_json
+
+    chosen = known if name is None else (find(name),)
+    if as_json:
+        documents = [_as_json(algorithm) for algorithm in chosen]
+        echo_json(documents if name is None else documents[0])
+        return
+    for place, algorithm in enumerate(chosen):
+        if place:
+            click.echo()
+        echo_fields(_fields(algorithm, in_detail=name is not None), title=_title(algorithm))
+    if name is None:
+        click.echo("\nMore about one of them: simstream algorithms NAME")
+
+
+def _title(algorithm: Any) -> str:
+    return f"{algorithm.name.lower()} ({algorithm.name})"
+
+
+def _given_by(parameter: str) -> str:
+    return ELSEWHERE.get(parameter, f"--param {parameter}=...")
+
+
+def _as_json(algorithm: Any) -> dict[str, Any]:
+    return {
+        "name": algorithm.name.lower(),
+        "class": algorithm.name,
+        "summary": algorithm.summary(),
+        "input": list(algorithm.takes),
+        "learns": algorithm.learns,
+        "update": algorithm.update,
+        "paper": algorithm.paper,
+        "parameters": [
+            {
+                "name": parameter.name,
+                "default": parameter.default,
+                "type": parameter.type,
+                "text": parameter.text,
+                "given_by": _given_by(parameter.name),
+            }
+            for parameter in algorithm.parameters()
+        ],
+    }
+
+
+def _fields(algorithm: Any, in_detail: bool) -> dict[str, str]:
+    parameters = algorithm.parameters()
+    own = [parameter for parameter in parameters if parameter.name not in ELSEWHERE]
+    fields = {
+        "input": algorithm.input,
+        "learns": algorithm.learns,
+        "update": algorithm.update,
+        "paper": algorithm.paper or "none",
+    }
+    if not in_detail:
+        text = ", ".join(f"{parameter.name}={parameter.default!r}" for parameter in own)
+        return fields | {"parameters": text or "none"}
+    fields = {"about": algorithm.summary(), **fields}
+    for parameter in parameters:
+        given_by = f" [{_given_by(parameter.name)}]" if parameter.name in ELSEWHERE else ""
+        text = f"{parameter.text} " if parameter.text else ""
+        fields[f"{parameter.name}={parameter.default!r}"] = f"{text}({parameter.type}){given_by}"
+    return fields
