@@ -19,8 +19,11 @@ class Comparisons:
     right: Items
     #: Row numbers: three columns for triplets, two for pairs.
     index: np.ndarray
-    #: +1 (similar) or -1 (dissimilar) for every pair; None for triplets.
+    #: +1 or -1: whether a pair is similar, whether the anchor of a triplet is more like the second item
+    #: than like the third. None for triplets in that order.
     y: np.ndarray | None = None
+    #: Number of the task of each tuple, for learners of many tasks.
+    tasks: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -33,11 +36,18 @@ class Comparisons:
     @property
     def sign(self) -> np.ndarray:
         """Side of the threshold on which x'Mz belongs: +1 above, -1 below (distance of a similar pair)."""
-        return np.ones(len(self)) if self.y is None else -self.y
+        if self.y is None:
+            return np.ones(len(self))
+        return -self.y if self.is_pairs else self.y
+
+    @property
+    def is_pairs(self) -> bool:
+        """Whether these are pairs, not triplets."""
+        return self.index.shape[1] == 2
 
     def as_pairs(self) -> Comparisons:
         """The same as pairs: a triplet yields its similar pair, then its dissimilar one."""
-        if self.y is not None:
+        if self.is_pairs:
             return self
         pairs = self.index[:, [0, 1, 0, 2]].reshape(-1, 2)
         return replace(self, index=pairs, y=np.tile([1.0, -1.0], len(self)))
@@ -50,7 +60,7 @@ class Comparisons:
         """Dense rows x and z of some tuples: anchor and difference, or twice the difference of a pair."""
         index = self.index[which]
         first = self.left.dense_rows(index[:, 0])
-        if self.y is None:
+        if not self.is_pairs:
             z = self.right.dense_rows(index[:, 1]) - self.right.dense_rows(index[:, 2])
             return first, z
         v = first - self.right.dense_rows(index[:, 1])
@@ -71,4 +81,11 @@ class Comparisons:
         """The record that compiled readers take."""
         from .kernels.rows import Pairs, Triplets
 
-        return (Triplets if self.y is None else Pairs)(self.index, self.sign)
+        return (Pairs if self.is_pairs else Triplets)(self.index, self.sign)
+
+    def part(self, begin: int, end: int) -> Comparisons:
+        """Tuples begin .. end - 1."""
+        cut = slice(begin, end)
+        y = None if self.y is None else self.y[cut]
+        tasks = None if self.tasks is None else self.tasks[cut]
+        return replace(self, index=self.index[cut], y=y, tasks=tasks)

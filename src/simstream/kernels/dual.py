@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .dispatch import driver, helper
-from .entrywise import DIVERGED, DONE, NEEDS_SPACE, squared_norm, store_margin, store_update
-from .rows import read_tuple
+from .entrywise import DIVERGED, DONE, NEEDS_SPACE, store_margin, store_update
+from .rows import read_tuple, step_norm
 from .steps import HOPELESS
 
 # Sums over the draws of an epoch, each before its own step.
@@ -61,7 +61,7 @@ def ascend_singly(
         margin, _, slots = store_margin(store, rule, scratch, nx, nz, 0.0)
         if not abs(margin) < HOPELESS:
             return DIVERGED, draw
-        norm = squared_norm(scratch.x, nx) * squared_norm(scratch.z, nz)
+        norm = step_norm(tuples, scratch, nx, nz)
         delta = _move(dual.alpha[i], margin, norm, scale)
         if delta != 0.0 and norm > 0.0:
             tau = delta * scale

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import by_component, driver, helper
+from .dispatch import by_component, driver
 from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
-from .rows import read_tuple
+from .rows import read_tuple, ready_for_step, step_norm, unstored_part
 from .rules import row_margin, row_update, row_variance
 from .steps import (
     CONFIDENCE,
@@ -87,11 +87,12 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         shift = clock[SHIFT]
         nx, nz = read_tuple(tuples, t, left, right, scratch)
         value, variance, slots = store_margin(store, rule, scratch, nx, nz, shift)
+        value += unstored_part(tuples, scratch, nx, nz)
         if not abs(value) < HOPELESS:
             return DIVERGED, t
         eta = current_eta(step, clock)
         loss = signed_loss(signs[t], value, clock)
-        norm = squared_norm(scratch.x, nx) * squared_norm(scratch.z, nz)
+        norm = step_norm(tuples, scratch, nx, nz)
         updated = False
         if is_active(step, loss) and norm > 0.0:
             tau = step_length(step, loss, norm + step.bias, variance, eta)
@@ -103,6 +104,7 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
             if updated:
                 tau *= signs[t]
                 weight = average_weight(step, clock)
+                ready_for_step(tuples, scratch, nx, nz)
                 if not store_update(store, rule, scratch, slots, nx, nz, tau, shift, weight):
                     return NEEDS_SPACE, t
                 clock[THRESHOLD] -= tau * step.bias
@@ -113,11 +115,3 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
             if clock[SHIFT] * eps > step.lam * eta / 8.0:
                 return NEEDS_REBASE, t + 1
     return DONE, end
-
-
-@helper
-def squared_norm(values, n):
-    total = 0.0
-    for k in range(n):
-        total += float(values[k]) * float(values[k])
-    return total

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import by_component
+from .dispatch import by_component, helper
 
 
 class DenseRows(NamedTuple):
@@ -38,6 +38,22 @@ class Pairs(NamedTuple):
 
     items: np.ndarray
     sign: np.ndarray  # +1: above (dissimilar), -1: below (similar)
+
+
+class TaskTriplets(NamedTuple):
+    """Triplets of many tasks: M is a shared matrix on top of one matrix for each task.
+
+    Task k scores with x'z + shared x'Sz + own x'D_k z. The anchor is read twice, for the rows of S and for
+    those of D_k, with these weights; a step changes both matrices by the same.
+    """
+
+    items: np.ndarray
+    sign: np.ndarray
+    tasks: np.ndarray
+    width: int  # rows of one matrix
+    shared: float
+    own: float
+    has_identity: bool
 
 
 class Scratch(NamedTuple):
@@ -151,5 +167,79 @@ def _read_pair(tuples, t, left, right, scratch):
     return _repeat_difference(left, scratch, nz), nz
 
 
+def _read_task_triplet(tuples, t, left, right, scratch):
+    items, x_index, x = tuples.items, scratch.x_index, scratch.x
+    n = read_anchor(left, items[t, 0], scratch)
+    first_row = (1 + tuples.tasks[t]) * tuples.width
+    for p in range(n):
+        x_index[n + p] = first_row + x_index[p]
+        x[n + p] = x[p] * tuples.own
+        x[p] *= tuples.shared
+    return 2 * n, read_difference(right, items[t, 1], right, items[t, 2], scratch)
+
+
 #: (tuples, t, left, right, scratch) -> (nx, nz)
-read_tuple = by_component({Triplets: _read_triplet, Pairs: _read_pair})
+read_tuple = by_component(
+    {Triplets: _read_triplet, Pairs: _read_pair, TaskTriplets: _read_task_triplet}
+)
+
+
+@helper
+def _squared_norm(values, begin, end):
+    total = 0.0
+    for k in range(end - begin):
+        total += float(values[begin + k]) * float(values[begin + k])
+    return total
+
+
+def _plain_norm(tuples, scratch, nx, nz):
+    return _squared_norm(scratch.x, 0, nx) * _squared_norm(scratch.z, 0, nz)
+
+
+def _task_norm(tuples, scratch, nx, nz):
+    x = _squared_norm(scratch.x, nx // 2, nx) / (tuples.own * tuples.own)
+    return (tuples.shared + tuples.own) * x * _squared_norm(scratch.z, 0, nz)
+
+
+#: (tuples, scratch, nx, nz) -> how much a step of length one changes the tuple's own x'Mz
+step_norm = by_component({Triplets: _plain_norm, Pairs: _plain_norm, TaskTriplets: _task_norm})
+
+
+def _nothing(tuples, scratch, nx, nz):
+    return 0.0
+
+
+def _inner_product(tuples, scratch, nx, nz):
+    """x'z for sparse rows: both have sorted labels."""
+    if not tuples.has_identity:
+        return 0.0
+    x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z
+    n = nx // 2
+    total = 0.0
+    k = 0
+    for p in range(n):
+        while k < nz and z_index[k] < x_index[p]:
+            k += 1
+        if k < nz and z_index[k] == x_index[p]:
+            total += float(x[n + p]) * float(z[k])
+    return total / tuples.own
+
+
+#: (tuples, scratch, nx, nz) -> the part of x'Mz that is not in the store
+unstored_part = by_component({Triplets: _nothing, Pairs: _nothing, TaskTriplets: _inner_product})
+
+
+def _as_it_is(tuples, scratch, nx, nz):
+    return
+
+
+def _same_for_both(tuples, scratch, nx, nz):
+    x = scratch.x
+    n = nx // 2
+    for p in range(n):
+        x[n + p] /= tuples.own
+        x[p] = x[n + p]
+
+
+#: (tuples, scratch, nx, nz): turn what was read into what a step adds
+ready_for_step = by_component({Triplets: _as_it_is, Pairs: _as_it_is, TaskTriplets: _same_for_both})
