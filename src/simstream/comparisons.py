@@ -43,14 +43,13 @@ class Comparisons:
         return replace(self, index=pairs, y=np.tile([1.0, -1.0], len(self)))
 
     def rows(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Dense rows x and z of some tuples: anchor and difference, or twice the difference of a pair."""
+        """Dense rows x and z of some tuples: anchor and difference; for pairs the difference is both."""
         index = self.index[begin:end]
-        first = self.left.dense_rows(index[:, 0])
-        if self.y is None:
-            z = self.right.dense_rows(index[:, 1]) - self.right.dense_rows(index[:, 2])
-            return first, z
-        v = first - self.right.dense_rows(index[:, 1])
-        return v, v
+        if self.y is not None:
+            v = _differences(self.left, index[:, 0], self.right, index[:, 1])
+            return v, v
+        z = _differences(self.right, index[:, 1], self.right, index[:, 2])
+        return self.left.dense_rows(index[:, 0]), z
 
     def densified(self) -> Comparisons:
         """The same with dense items, but only those the tuples name."""
@@ -68,3 +67,12 @@ class Comparisons:
         from .kernels.rows import Pairs, Triplets
 
         return (Triplets if self.y is None else Pairs)(self.index, self.sign)
+
+
+def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray:
+    """Dense rows a[i] - b[j]."""
+    if a.is_sparse or b.is_sparse:
+        return a.dense_rows(i) - b.dense_rows(j)
+    from .kernels.rows import differences
+
+    return differences(a.values, i, b.values, j)

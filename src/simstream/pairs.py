@@ -112,7 +112,9 @@ class _PassiveAggressive(PairLearner):
         super()._advance(engine, tuples)
 
     def _block_size(self, engine: Any) -> int:
-        return self.block_size or default_block_size(engine.shape[0])
+        # One Gram matrix where triplets have two: larger blocks pay.
+        size = default_block_size(engine.shape[0])
+        return self.block_size or (size if size == 1 else min(512, 2 * size))
 
     def _own_threshold(self) -> float:
         return max(1.0, self._count("THRESHOLD"))

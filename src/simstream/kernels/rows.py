@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import by_component
+from .dispatch import by_component, driver
 
 
 class DenseRows(NamedTuple):
@@ -153,3 +153,14 @@ def _read_pair(tuples, t, left, right, scratch):
 
 #: (tuples, t, left, right, scratch) -> (nx, nz)
 read_tuple = by_component({Triplets: _read_triplet, Pairs: _read_pair})
+
+
+@driver
+def differences(a, i, b, j):
+    """Rows a[i] - b[j] of dense arrays, in one pass."""
+    out = np.empty((len(i), a.shape[1]), a.dtype)
+    for t in range(len(i)):
+        first, second = i[t], j[t]
+        for k in range(a.shape[1]):
+            out[t, k] = a[first, k] - b[second, k]
+    return out
