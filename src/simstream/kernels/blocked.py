@@ -15,6 +15,7 @@ from scipy.linalg import blas
 from .dispatch import driver, helper
 from .steps import (
     HOPELESS,
+    LARGEST_NORM,
     THRESHOLD,
     average_weight,
     count_round,
@@ -113,6 +114,8 @@ def _rank_one_recursion(step, value, sign, x, z, gram_x, gram_z, clock, coeffici
         squared_norm = (
             float(gram_x[t, t]) * float(gram_z[t, t]) if has_gram else _dot(x, t, t) * _dot(z, t, t)
         )
+        if not squared_norm < LARGEST_NORM:
+            return t
         c = 0.0
         if is_active(step, loss) and squared_norm > 0.0:
             eta = current_eta(step, clock)

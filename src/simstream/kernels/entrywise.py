@@ -19,6 +19,7 @@ from .rules import row_margin, row_update, row_variance
 from .steps import (
     CONFIDENCE,
     HOPELESS,
+    LARGEST_NORM,
     SHIFT,
     THRESHOLD,
     average_weight,
@@ -92,6 +93,8 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         eta = current_eta(step, clock)
         loss = signed_loss(signs[t], value, clock)
         squared_norm = _squared_norm(scratch.x, nx) * _squared_norm(scratch.z, nz)
+        if not squared_norm < LARGEST_NORM:
+            return DIVERGED, t
         updated = False
         if is_active(step, loss) and squared_norm > 0.0:
             tau = step_length(step, loss, squared_norm + step.bias, variance, eta)
