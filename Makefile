@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
+PEERS := .venv-peers
 
-.PHONY: demo test lint types check check-full bench clean build wheel-test oldest newest nojit
+.PHONY: demo test lint types check check-full bench bench-peers clean build wheel-test oldest newest nojit
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
@@ -49,13 +50,21 @@ newest: ## the newest releases of everything
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
 	$(BIN)/python benchmarks/bench.py --write
 
+bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager NumPy, to docs/benchmarks-peers.md
+	$(BIN)/python benchmarks/bench_peers.py --write
+
 build: $(INSTALLED)
 	$(BIN)/python -m build -q
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(NEWEST) .venv-wheel dist demo-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(PEERS) .venv-wheel dist demo-output .pytest_cache .mypy_cache .ruff_cache
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+$(PEERS)/.installed: constraints-peers.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install -q --disable-pip-version-check -c constraints-peers.txt metric-learn
 	touch $@

@@ -14,7 +14,7 @@ SOURCE = Path(simstream.__file__).parent
 #: From the bottom up: a module may import, at any time, only from layers below its own.
 LAYERS = [
     {"kernels"},
-    {"validation", "formats", "documentation"},
+    {"validation", "formats", "documentation", "interrupts"},
     {"similarity", "comparisons", "constraints", "stores", "metrics", "persistence"},
     {"engines", "base", "batch_solvers"},
     {"online", "mahalanobis"},

@@ -16,6 +16,8 @@ import reference as ref
 import simstream
 from simstream import ITML, LMNN, MCML, RCA, PairSampler
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 LEARNERS = [ITML(random_state=0), LMNN(k=1, max_iter=50), MCML(max_iter=20), RCA()]
 every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda m: type(m).__name__)
 
@@ -194,7 +196,10 @@ def test_itml_inverse_is_the_dual_sum_and_the_solution_does_not_depend_on_the_or
     assert model.converged_
     assert model.dual_.min() >= 0
     assert np.linalg.eigvalsh(model.get_mahalanobis_matrix())[0] > 0
-    inverse = np.linalg.inv(start) + (model.pairs_.T * (model.labels_ * model.dual_)) @ model.pairs_
+    inverse = (
+        np.linalg.inv(start)
+        + (model.differences_.T * (model.labels_ * model.dual_)) @ model.differences_
+    )
     np.testing.assert_allclose(np.linalg.inv(model.get_mahalanobis_matrix()), inverse, atol=1e-8)
     other = ITML(1.0, **options, preprocessor=X).fit_pairs(P[::-1], labels[::-1])
     np.testing.assert_allclose(
@@ -240,7 +245,7 @@ def test_itml_leaves_out_pairs_of_equal_items(wine):
     X = wine[0].copy()
     X[5] = X[9]
     model = ITML(lower=0.4, upper=1.5, preprocessor=X).fit_pairs([[5, 9], [0, 1]], [1, -1])
-    assert len(model.pairs_) == 1
+    assert len(model.differences_) == 1
     with pytest.raises(ValueError, match="only pairs of equal ones"):
         model.fit_pairs([[5, 9]], [1])
 
@@ -271,9 +276,63 @@ def test_lmnn_is_monotone_and_can_learn_a_projection(wine):
     assert flat.effective_dimension_ == 2
 
 
+def test_mcml_does_not_stop_where_a_longer_step_would_help(wine):
+    """The optimum does not depend on the units of the items."""
+    X, y = wine
+    X = StandardScaler().fit_transform(X)
+    reached = [MCML(max_iter=300).fit(X * s, y).objective_ for s in (1.0, 1e-4)]
+    assert reached[1] == pytest.approx(reached[0], abs=0.05)
+
+
+def test_one_class_is_nothing_to_tell_apart(wine):
+    X, _ = wine
+    for learner in (ITML(), LMNN(), MCML()):
+        with pytest.raises(ValueError, match="two classes"):
+            learner.fit(X, np.zeros(len(X)))
+
+
+def test_pairs_given_to_fit_are_noticed(wine):
+    X, y = wine
+    P, labels = labelled_pairs(y, 50)
+    for learner, hint in ((ITML(), "fit_pairs"), (RCA(), "fit_pairs"), (LMNN(), "labels only")):
+        with pytest.raises(ValueError, match=hint):
+            learner.set_params(preprocessor=X).fit(P, labels)
+
+
+@every_learner
+def test_a_failed_fit_changes_nothing(learner, wine):
+    X, y = wine
+    model = clone(learner).fit(X, y)
+    before = model.transform(X)
+    with pytest.raises(ValueError):  # noqa: PT011
+        model.fit(X[:6, :3] * 1e200, [0, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(model.transform(X), before)
+    never = clone(learner)
+    with pytest.raises(ValueError):  # noqa: PT011
+        never.fit(X[:6, :3] * 1e200, [0, 0, 0, 1, 1, 1])
+    assert not hasattr(never, "n_features_in_")
+
+
+def test_rca_does_not_care_about_the_order_inside_pairs(wine):
+    X, y = wine
+    P, labels = labelled_pairs(y, 200)
+    swapped = np.where(np.arange(200)[:, None] % 2, P, P[:, ::-1])
+    one, other = (
+        RCA(n_components=3, preprocessor=X).fit_pairs(Q, labels).get_mahalanobis_matrix()
+        for Q in (P, swapped)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-9)
+    with pytest.raises(ValueError, match="n_components"):
+        RCA(n_components=50).fit(X, y)
+
+
 def test_mcml_is_monotone_and_ignores_lonely_items(wine):
     X, y = wine
     model = MCML().fit(X, y)
+    lonely = np.append(y, 9)
+    far = np.vstack([X, X[0] + 100.0])  # so far away that it does not take part in any p(j|i)
+    with_one = MCML().fit(far, lonely)
+    assert with_one.objective_ == pytest.approx(model.objective_, rel=1e-2)
     assert (np.diff(model.history_) <= 0).all()
     assert 0 <= model.objective_ < model.history_[0]
     with pytest.raises(ValueError, match="semi-definite"):
@@ -339,7 +398,7 @@ def test_rca_reduces_to_the_directions_that_tell_classes_apart(wine):
 
 def test_rca_refuses_what_it_cannot_whiten(wine):
     X, y = wine
-    with pytest.raises(ValueError, match="differ inside"):
+    with pytest.raises(ValueError, match="variance inside chunklets"):
         RCA().fit(np.repeat(X[:3], 4, axis=0), np.repeat([0, 1, 2], 4))
     flat = X.copy()
     flat[:, 3] = 0

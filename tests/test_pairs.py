@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import reference as ref
 import simstream
 from cases import LAYOUTS, items, triplets
-from pair_cases import PAIR_CASES, TARGETS, pairs, stream_of_pairs, stream_of_triplets
+from pair_cases import PAIR_CASES, SCALE, TARGETS, pairs, stream_of_pairs, stream_of_triplets
 from simstream import LEGO, POLA, RDML, Mahalanobis, OnlineITML, PairSampler, PAMetric
 
 every_case = pytest.mark.parametrize("case", PAIR_CASES, ids=lambda c: c.name)
@@ -352,20 +352,99 @@ def test_lego_limits_of_the_step():
     np.testing.assert_allclose(near.get_mahalanobis_matrix(), np.eye(16), atol=1e-9)
 
 
-@pytest.mark.parametrize("eta", [0.5, 20.0])
-@pytest.mark.parametrize("block_size", [1, 16])
-def test_online_itml_stays_between_zero_and_the_identity(eta, block_size):
+@pytest.mark.parametrize("dissimilar_only", [False, True])
+@pytest.mark.parametrize("eta", [0.5, 20.0, 1e4])
+def test_online_itml_stays_between_zero_and_the_identity(eta, dissimilar_only):
     X, (P, y) = items(), pairs(n=600)
+    if dissimilar_only:
+        P, y = np.tile(P, (3, 1)), -np.ones(1800, int)
     longest = np.sqrt((X**2).sum(axis=1)).max()
-    model = OnlineITML(eta, lower=0.2 * longest, upper=3.9 * longest**2, block_size=block_size)
-    model.set_params(preprocessor=X)
-    for part in range(0, 600, 50):
+    model = OnlineITML(eta, lower=0.2 * longest, upper=3.9 * longest**2, preprocessor=X)
+    for part in range(0, len(P), 50):
         model.partial_fit(P[part : part + 50], y[part : part + 50])
-        values = np.linalg.eigvalsh(model.get_mahalanobis_matrix() * 4 * longest**2)
+        values = np.linalg.eigvalsh(model.get_mahalanobis_matrix())
         assert values[0] > 0
-        assert values[-1] < 1
-    if eta > 1:
+        assert values[-1] <= 1 - 0.99e-4
+        companion = np.linalg.eigvalsh(model._engine.matrices[1])
+        assert companion[0] > 0
+    if eta > 1 and dissimilar_only:
         assert values[-1] > 0.9  # the limit was felt
+
+
+def test_online_itml_distances_are_in_the_units_of_the_items():
+    """Scaling the items scales distances, targets and thresholds alike: nothing else changes."""
+    X, (P, y) = items(), pairs()
+    plain, large = (OnlineITML(0.5, preprocessor=X * s).fit(P, y) for s in (1.0, 1000.0))
+    np.testing.assert_allclose(large.pair_distance(P), 1e6 * plain.pair_distance(P), rtol=1e-9)
+    assert large.threshold_ == pytest.approx(1e6 * plain.threshold_)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 3e3, 1e5])
+def test_lego_scales_with_the_items_and_stays_positive_definite(scale):
+    """X -> s X, targets -> s^2 targets, eta -> eta / s^4 is the same problem in other units."""
+    X, (P, y) = items(), pairs()
+    lower, upper = TARGETS
+    plain = LEGO(0.02, lower=lower, upper=upper, preprocessor=X).fit(P, y)
+    scaled = LEGO(
+        0.02 / scale**4, lower=lower * scale**2, upper=upper * scale**2, preprocessor=X * scale
+    ).fit(P, y)
+    np.testing.assert_allclose(
+        scaled.get_mahalanobis_matrix(), plain.get_mahalanobis_matrix(), rtol=1e-7, atol=1e-9
+    )
+    raw_steps = LEGO(0.1, preprocessor=X * scale).fit(P, y)  # the same step in other units: huge
+    assert np.linalg.eigvalsh(raw_steps.get_mahalanobis_matrix())[0] > 0
+
+
+@pytest.mark.parametrize("learner", [LEGO, OnlineITML])
+def test_always_updating_follows_the_reference(learner):
+    X, (P, y) = items(), pairs()
+    options = {"lower": TARGETS[0], "upper": TARGETS[1], "always": True, "preprocessor": X}
+    stream = stream_of_pairs(X, P, y)
+    if learner is LEGO:
+        model = LEGO(0.02, **options).fit(P, y)
+        expected = ref.lego(np.eye(16), stream, 0.02, TARGETS, always=True)[-1]
+    else:
+        model = OnlineITML(0.3, scale=SCALE, **options).fit(P, y)
+        scaled = [(v * SCALE, label) for v, label in stream]
+        targets = np.array(TARGETS) * SCALE**2
+        expected = ref.online_itml(np.eye(16) / 16, scaled, 0.3, targets, always=True)[-1]
+    close(model, expected)
+    assert model.n_updates_ == len(P)
+
+
+def test_rdml_margin_follows_the_reference():
+    X, (P, y) = items(), pairs()
+    model = RDML(0.05, margin=0.5, preprocessor=X).fit(P, y)
+    close(model, ref.rdml(np.zeros((16, 16)), stream_of_pairs(X, P, y), 0.05, margin=0.5)[-1])
+    assert model.n_updates_ > RDML(0.05, preprocessor=X).fit(P, y).n_updates_
+
+
+def test_one_feature():
+    X = np.array([[0.0], [1.0], [3.0], [4.5]])
+    P, y = [[0, 1], [0, 2], [1, 3], [2, 3]], [1, -1, -1, 1]
+    for case in PAIR_CASES:
+        model = case.make(preprocessor=X).fit(P, y)
+        assert model.get_mahalanobis_matrix().shape == (1, 1)
+        assert model.get_mahalanobis_matrix()[0, 0] >= 0
+
+
+def test_small_eigenvalues_of_large_features_are_kept():
+    """A direction may have a tiny weight and matter, where its feature is large."""
+    for dtype in (np.float32, np.float64):
+        fixed = Mahalanobis(np.diag([1.0, 1e-7]).astype(dtype))
+        assert fixed.pair_distance(np.array([[[0, 0], [0, 1e4]]], dtype)) == pytest.approx([10.0])
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4)) * [1e4, 1.0, 1.0, 1e-2]
+    P, y = PairSampler(np.arange(60) % 3, 0).draw(200)
+    exact = LEGO(1e-18, preprocessor=X).fit(P, y).pair_distance(P)
+    single = LEGO(1e-18, preprocessor=X.astype(np.float32)).fit(P, y).pair_distance(P)
+    np.testing.assert_allclose(single, exact, rtol=1e-4)
+
+
+def test_one_similar_pair_learns_nothing():
+    model = PAMetric(preprocessor=items()).fit([[0, 1]], [1])
+    assert model.effective_dimension_ == 0
+    assert model.transform(items()).shape == (40, 1)
 
 
 def test_rdml_is_psd_and_a_shortened_step_hits_the_boundary():
@@ -614,9 +693,85 @@ def test_equal_vectors_are_skipped_and_two_spaces_need_one_dimension():
     np.testing.assert_array_equal(two.get_mahalanobis_matrix(), one.get_mahalanobis_matrix())
 
 
-def test_lego_needs_targets_to_begin_with_one_pair():
+def test_targets():
+    P, y = pairs(n=5)
     with pytest.raises(ValueError, match="lower, upper: expected both"):
         LEGO().learn_one(np.ones(3), np.zeros(3), 1)
+    with pytest.raises(ValueError, match="lower, upper: expected both"):
+        LEGO().learn_one(np.ones(3), np.zeros(3), np.full(3, 2.0))
+    with pytest.raises(ValueError, match="expected lower < upper"):
+        LEGO(lower=1e9, preprocessor=items()).fit(P, y)
+    one = LEGO(preprocessor=items()).fit(
+        P[:1], y[:1]
+    )  # measured on all items, not only on the pair's
+    assert one.threshold_ == LEGO(preprocessor=items()).fit(P, y).threshold_
+    with pytest.raises(ValueError, match="lower: cannot change in the middle"):
+        one.set_params(lower=0.1).partial_fit(P, y)
+    model = OnlineITML(scale=0.1, preprocessor=items()).fit(P, y)
+    with pytest.raises(ValueError, match="scale: cannot change"):
+        model.set_params(scale=0.2).partial_fit(P, y)
+
+
+@pytest.mark.parametrize("factor", [1e90, 1e200])
+@every_case
+def test_numbers_beyond_all_use_are_refused(case, factor):
+    P, y = pairs(n=50)
+    model = case.make(preprocessor=items() * factor)
+    with pytest.raises((simstream.DivergedError, ValueError)):
+        model.fit(P, y)
+
+
+def test_nothing_is_left_behind_by_a_refused_call():
+    model = PAMetric()
+    with pytest.raises(ValueError, match="one feature space"):
+        model.learn_one([1.0, 0.0], [1.0, 0.0, 0.0], 1)
+    assert not model.__sklearn_is_fitted__()
+    P, y = pairs()
+    model = PAMetric(0.01, preprocessor=items()).fit(P, y).calibrate_threshold(P, y, "f1")
+    before = model.threshold_
+    with pytest.raises(ValueError, match="16 features"):
+        model.set_params(preprocessor=items()[:, :5]).partial_fit(P, y)
+    with pytest.raises(ValueError, match="middle of a stream"):
+        model.set_params(preprocessor=items(), projection="every-step").partial_fit(P, y)
+    assert model.threshold_ == before
+
+
+@pytest.mark.parametrize(
+    ("learner", "changes"),
+    [
+        (LEGO(), {"a": lambda a: -a}),
+        (LEGO(), {"a": lambda a: np.concatenate([a, a])}),
+        (LEGO(), {"a": lambda a: a * np.nan}),
+        (LEGO(), {"numbers": lambda n: n[[1, 0, 2]]}),
+        (LEGO(), {"numbers": lambda n: n * [1, 1, 0]}),
+        (OnlineITML(), {"a": lambda a: a[:1]}),
+        (POLA(), {"vectors": lambda v: 3 * v}),
+        (POLA(), {"values": lambda v: -v}),
+        (POLA(), {"values": lambda v: v * np.inf}),
+    ],
+)
+def test_restored_numbers_are_looked_at(learner, changes):
+    P, y = pairs()
+    learner = learner.set_params(preprocessor=items()).fit(P, y)
+    header, arrays = learner._get_state()
+    type(learner)()._set_state(header, arrays)  # as they are they are fine
+    for name, change in changes.items():
+        with pytest.raises(ValueError, match=name):
+            type(learner)()._set_state(header, {**arrays, name: change(arrays[name])})
+    with pytest.raises(ValueError, match="engine"):
+        (LEGO if isinstance(learner, POLA) else POLA)()._set_state(header, arrays)
+    with pytest.raises(ValueError, match="calibrated"):
+        type(learner)()._set_state({**header, "calibrated": "abc"}, arrays)
+
+
+def test_calibration_tells_neighbouring_numbers_apart():
+    eps = np.finfo(float).eps
+    model = Mahalanobis(np.eye(1))
+    V = np.sqrt([1 + 2 * eps, 1 + 4 * eps])[:, None]
+    X = np.stack([V, np.zeros_like(V)], axis=1)
+    first, second = model.pair_distance(X)
+    assert first < second
+    np.testing.assert_array_equal(model.calibrate_threshold(X, [1, -1]).predict_pairs(X), [1, -1])
 
 
 def test_pair_sampler_is_uniform_and_distinct():

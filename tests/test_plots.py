@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from simstream import LMNN, Mahalanobis, plots
 
@@ -22,6 +23,7 @@ def test_spectrum_shows_the_eigenvalues_that_count(tmp_path):
 def test_convergence_shows_the_history():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 3)), np.arange(30) % 2
-    model = LMNN(max_iter=10).fit(X, y)
+    with pytest.warns(ConvergenceWarning):
+        model = LMNN(max_iter=10).fit(X, y)
     (line,) = plots.convergence_figure({"LMNN": model}).axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), model.history_ / model.history_[0])

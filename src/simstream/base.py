@@ -125,6 +125,12 @@ class SimilarityEstimator(Savable, BaseEstimator):
             flat = array.reshape(-1, array.shape[2])
             items = check_items(flat, what, dtype=dtype)
             return Comparisons(items, items, np.arange(len(flat)).reshape(-1, size))
+        is_index = array.ndim == 2 and array.shape[1] == size and array.dtype.kind in "iu"
+        if self.preprocessor is None and not is_index:
+            raise ValueError(
+                f"{what}: expected row numbers of shape (n, {size}), or vectors of shape (n, {size}, d), got "
+                f"{array.dtype} of shape {array.shape}"
+            )
         left, right = self._preprocessed(dtype)
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
         roles = _ROLES if size == 3 else ("first item", "second item")
@@ -134,6 +140,10 @@ class SimilarityEstimator(Savable, BaseEstimator):
         expected = self._fitted().shape
         got = left.shape[1], right.shape[1]
         if got != expected:
+            if expected[0] == expected[1] and got[0] == got[1]:
+                raise ValueError(
+                    f"items: expected {expected[0]} features, as the model was first given, got {got[0]}"
+                )
             raise ValueError(
                 f"items: expected {expected[0]} features on the left and {expected[1]} on the right, "
                 f"as the model was first given, got {got[0]} and {got[1]}"

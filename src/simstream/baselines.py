@@ -17,6 +17,8 @@ from .online import TripletLearner
 class _Untrained(TripletLearner):
     """Learning changes nothing; rounds, losses and mistakes are still counted."""
 
+    _engine_kinds: tuple[str, ...] = ("identity",)
+
     def __init__(self, *, dtype: Any = None, preprocessor: Any = None) -> None:
         self.dtype = dtype
         self.preprocessor = preprocessor

@@ -25,6 +25,7 @@ class BilinearLearner(BilinearEstimator, TripletLearner):
     head_bytes: Any
     average_from: Any = None
     _has_aux = False
+    _engine_kinds: tuple[str, ...] = ("dense", "sparse", "factored", "identity")
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -57,14 +57,13 @@ class Comparisons:
         return self.rows_of(slice(begin, end))
 
     def rows_of(self, which: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Dense rows x and z of some tuples: anchor and difference, or twice the difference of a pair."""
+        """Dense rows x and z of some tuples: anchor and difference; for pairs the difference is both."""
         index = self.index[which]
-        first = self.left.dense_rows(index[:, 0])
-        if not self.is_pairs:
-            z = self.right.dense_rows(index[:, 1]) - self.right.dense_rows(index[:, 2])
-            return first, z
-        v = first - self.right.dense_rows(index[:, 1])
-        return v, v
+        if self.is_pairs:
+            v = _differences(self.left, index[:, 0], self.right, index[:, 1])
+            return v, v
+        z = _differences(self.right, index[:, 1], self.right, index[:, 2])
+        return self.left.dense_rows(index[:, 0]), z
 
     def densified(self) -> Comparisons:
         """The same with dense items, but only those the tuples name."""
@@ -89,3 +88,12 @@ class Comparisons:
         y = None if self.y is None else self.y[cut]
         tasks = None if self.tasks is None else self.tasks[cut]
         return replace(self, index=self.index[cut], y=y, tasks=tasks)
+
+
+def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray:
+    """Dense rows a[i] - b[j]."""
+    if a.is_sparse or b.is_sparse:
+        return a.dense_rows(i) - b.dense_rows(j)
+    from .kernels.rows import differences
+
+    return differences(a.values, i, b.values, j)

@@ -18,12 +18,7 @@ class _LabelSampler:
             raise ValueError(f"labels: expected one label per item, got shape {labels.shape}")
         if labels.dtype.kind == "f" and np.isnan(labels).any():
             raise ValueError("labels: expected a label for every item, got NaN")
-        classes, codes = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"labels: expected at least two classes to draw negatives from, got 1 class "
-                f"({classes[0]})"
-            )
+        codes = np.unique(labels, return_inverse=True)[1]
         self._codes = codes
         self._size = np.bincount(codes)
         self._first = np.cumsum(self._size) - self._size  # of each class in the order below
@@ -88,6 +83,11 @@ class TripletSampler(_LabelSampler):
 
     def __init__(self, labels: Any, random_state: Any = None, *, allow_self: bool = False) -> None:
         super().__init__(labels, random_state)
+        if len(self._size) < 2:
+            raise ValueError(
+                f"labels: expected at least two classes to draw negatives from, got 1 class "
+                f"({np.asarray(labels)[0]})"
+            )
         self.allow_self = allow_self
         self._anchors = np.flatnonzero(self._size[self._codes] > (0 if allow_self else 1))
         if len(self._anchors) == 0:
@@ -137,6 +137,10 @@ class PairSampler(_LabelSampler):
         super().__init__(labels, random_state)
         if similar_share is not None:
             check_number("similar_share", similar_share, exclusive=False)
+            if similar_share < 1 and len(self._size) < 2:
+                raise ValueError(
+                    "labels: expected at least two classes to draw dissimilar pairs from, got 1 class"
+                )
             if similar_share > 1:
                 raise ValueError(f"similar_share: expected at most 1, got {similar_share}")
             if similar_share > 0 and self._size.max() < 2:
@@ -144,6 +148,8 @@ class PairSampler(_LabelSampler):
                     "labels: expected a class with at least two items to draw similar pairs from, "
                     f"got {len(self._size)} classes of one item each"
                 )
+        if len(self._codes) < 2:
+            raise ValueError("labels: expected at least two items to pair, got 1")
         self.similar_share = similar_share
         size = self._size[self._codes]
         # An item begins as many similar pairs as there are others in its class.

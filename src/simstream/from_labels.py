@@ -36,7 +36,7 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
     n_neighbors : int
         Neighbours that vote in `predict`.
     allow_self : bool
-        Whether an item may be its own positive in a triplet.
+        Whether an item may be its own positive in a triplet; of no consequence for pairs.
     tuples : "auto", "triplets" or "pairs"
         What to draw: "auto" is what the learner is made for. Learners from pairs take both.
 
@@ -120,6 +120,16 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         )
         check_classification_targets(y)
         rng = self._generator() if first else self._rng
+        kind = getattr(self.learner, "natural_tuples", None)
+        if kind not in ("triplets", "pairs") or not hasattr(self.learner, "partial_fit"):
+            raise TypeError(
+                "learner: expected an online learner from triplets or pairs, such as OASIS(), got "
+                f"{type(self.learner).__name__}; batch learners take labels themselves"
+            )
+        if self.tuples == "pairs" and kind != "pairs":
+            raise ValueError(
+                f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
+            )
         learner = clone(self.learner) if first else self.learner_
         drawn = self._draw(learner, y, rng)
         own_items = learner.preprocessor

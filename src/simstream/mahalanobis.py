@@ -30,18 +30,19 @@ class Spectrum:
 
     def __init__(self, values: np.ndarray, vectors: Any, dtype: Any) -> None:
         order = np.argsort(-values, kind="stable")
-        # Smaller ones are rounding of the matrix they were found in.
-        rounding = vectors.shape[1] * np.finfo(dtype).eps * max(0.0, values.max(initial=0.0))
-        positive = order[values[order] > rounding]
+        positive = order[values[order] > 0]
         self.values, self.vectors = values[positive], vectors[positive]
         self.dtype = np.dtype(dtype)
 
     @classmethod
-    def of_matrix(cls, matrix: Any) -> Spectrum:
-        """The positive part of a symmetric matrix: that of its nearest positive semi-definite one."""
+    def of_matrix(cls, matrix: Any, *, rounding: float = np.finfo(np.float64).eps) -> Spectrum:
+        """The positive part of a symmetric matrix: that of its nearest positive semi-definite one.
+
+        `rounding` is the relative precision of its entries: eigenvalues that may be rounding are zero.
+        """
         if not sp.issparse(matrix):
             values, vectors = np.linalg.eigh(_symmetric(matrix))
-            return cls(values, vectors.T, matrix.dtype)
+            return cls(_without_noise(values, rounding), vectors.T, matrix.dtype)
         # Features that M does not touch have no part in its eigenvectors.
         csr = sp.csr_matrix(_symmetric(matrix))
         touched = np.unique(csr.nonzero()[1])
@@ -50,7 +51,7 @@ class Spectrum:
             (np.ones(len(touched)), (np.arange(len(touched)), touched)),
             (len(touched), matrix.shape[1]),
         )
-        return cls(values, sp.csr_matrix(wide), matrix.dtype)
+        return cls(_without_noise(values, rounding), sp.csr_matrix(wide), matrix.dtype)
 
     @classmethod
     def of_components(cls, components: np.ndarray) -> Spectrum:
@@ -73,11 +74,20 @@ class Spectrum:
             return sp.csr_matrix(sp.diags_array(roots) @ self.vectors)
         return roots[:, None] * self.vectors
 
+    def truncated(self, q: int) -> Spectrum:
+        """The q largest directions."""
+        return Spectrum(self.values[:q], self.vectors[:q], self.dtype)
+
     def matrix(self) -> np.ndarray:
         """M, as an array."""
         components = self.components
         product = components.T @ components
         return (product.toarray() if sp.issparse(product) else product).astype(self.dtype)
+
+
+def _without_noise(values: np.ndarray, rounding: float) -> np.ndarray:
+    """Eigenvalues, with zero for those that are small beside the rounding of the largest (of any sign)."""
+    return np.where(np.abs(values) > 10 * rounding * np.abs(values).max(initial=0.0), values, 0.0)
 
 
 def _symmetric(matrix: Any) -> Any:
@@ -127,7 +137,7 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
 
     @property
     def effective_dimension_(self) -> int:
-        """Number of eigenvalues of M above 1e-10 times the largest one."""
+        """Number of eigenvalues of M above 1e-10 times the largest one: directions that count."""
         values = self.eigenvalues_
         return int(np.count_nonzero(values > _NO_DIMENSION * values[0]))
 
@@ -157,11 +167,18 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
         return embedded.toarray() if sp.issparse(embedded) else np.asarray(embedded)
 
     def truncated(self, n_components: int) -> Mahalanobis:
-        """The metric with only its `n_components` largest directions, as a model of its own."""
+        """The metric with only its `n_components` largest directions, as a model of its own.
+
+        It has no threshold: one for all directions does not fit a few of them (`calibrate_threshold`).
+        """
         self._fitted()
         q = check_integer("n_components", n_components)
-        components = self.components_[:q]
-        return Mahalanobis(components.T @ components, preprocessor=self.preprocessor)
+        return Mahalanobis(
+            self._spectrum().truncated(q).matrix(),
+            n_components=q,
+            dtype=self.dtype,
+            preprocessor=self.preprocessor,
+        )
 
     def pair_distance(self, pairs: Any) -> np.ndarray:
         """Squared distance of each pair; lower is more similar. Same input as `pair_score`."""
@@ -207,6 +224,14 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
             )
         return float(threshold)
 
+    def _restore_threshold(self, header: dict[str, Any]) -> None:
+        calibrated = header["calibrated"]
+        if calibrated is not None:
+            if not isinstance(calibrated, (int, float)) or not np.isfinite(calibrated):
+                raise ValueError(f"calibrated: expected a number or None, got {calibrated!r}")
+            calibrated = float(calibrated)
+        self._calibrated = calibrated
+
     def predict_pairs(self, pairs: Any) -> np.ndarray:
         """+1 where the distance of a pair is at most `threshold_`, else -1."""
         return np.where(self.pair_distance(pairs) <= self.threshold_, 1, -1)
@@ -233,7 +258,7 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
 
 
 def _best_threshold(distances: np.ndarray, similar: np.ndarray, criterion: str) -> float:
-    """The middle between two neighbouring distances, or one beyond all of them."""
+    """The middle between two neighbouring distances; the largest distance to accept all pairs."""
     n_similar = int(similar.sum())
     n_dissimilar = len(similar) - n_similar
     if criterion == "balanced_accuracy" and 0 in (n_similar, n_dissimilar):
@@ -254,9 +279,13 @@ def _best_threshold(distances: np.ndarray, similar: np.ndarray, criterion: str) 
         quality = 2 * hits / np.maximum(1, accepted + n_similar)
     possible = np.concatenate([[True], np.diff(sorted_distances) > 0, [True]])
     best = int(np.flatnonzero(possible)[np.argmax(quality[possible])])
-    below = sorted_distances[best - 1] if best > 0 else -1.0
-    above = sorted_distances[best] if best < len(distances) else below + 1.0
-    return float((below + above) / 2) if best > 0 else float(above / 2 if above > 0 else -1.0)
+    if best == 0:  # none of them: below the smallest distance
+        return float(sorted_distances[0] / 2) if sorted_distances[0] > 0 else -1.0
+    below = float(sorted_distances[best - 1])
+    if best == len(distances):
+        return below
+    middle = (below + float(sorted_distances[best])) / 2
+    return middle if middle < sorted_distances[best] else below
 
 
 class Mahalanobis(MahalanobisEstimator):
@@ -265,7 +294,9 @@ class Mahalanobis(MahalanobisEstimator):
     Parameters
     ----------
     matrix : array of shape (d, d)
-        Symmetric and positive semi-definite.
+        Symmetric and positive semi-definite; do not change it in place.
+    n_components : int, optional
+        Use only so many of its largest directions.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
         Items behind row numbers.
@@ -281,19 +312,41 @@ class Mahalanobis(MahalanobisEstimator):
     2.0
     """
 
-    _kept: tuple[Any, Spectrum] | None = None
+    _kept: tuple[tuple[Any, ...], Spectrum] | None = None
 
-    def __init__(self, matrix: Any, *, dtype: Any = None, preprocessor: Any = None) -> None:
+    def __init__(
+        self,
+        matrix: Any,
+        *,
+        n_components: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
         self.matrix = matrix
+        self.n_components = n_components
         self.dtype = dtype
         self.preprocessor = preprocessor
 
     def _spectrum(self) -> Spectrum:
-        if self._kept is None or self._kept[0] is not self.matrix:
+        key = (id(self.matrix), self.n_components, str(self.dtype))
+        if self._kept is None or self._kept[0] != key:
             self._check_parameters()
             matrix = check_positive(self.matrix, "matrix", dtype=self.dtype)
-            self._kept = (self.matrix, Spectrum.of_matrix(matrix))
+            spectrum = Spectrum.of_matrix(matrix)
+            if self.n_components is not None:
+                spectrum = spectrum.truncated(self.n_components)
+            self._kept = (key, spectrum)
         return self._kept[1]
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.n_components is not None:
+            check_integer("n_components", self.n_components)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_kept", None)
+        return state
 
     def _learnt(self) -> Any:
         return self._spectrum()
@@ -302,7 +355,7 @@ class Mahalanobis(MahalanobisEstimator):
         return {"calibrated": self._calibrated}, {}
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        self._calibrated = header["calibrated"]
+        self._restore_threshold(header)
         self._spectrum()
 
 

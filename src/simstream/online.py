@@ -25,6 +25,8 @@ class OnlineLearner(SimilarityEstimator):
 
     #: Kind of tuples that `FromLabels` draws for it.
     natural_tuples = "triplets"
+    #: Engines that its files may hold.
+    _engine_kinds: tuple[str, ...] = ()
 
     def _learnt(self) -> Any:
         return self._engine
@@ -181,6 +183,10 @@ class OnlineLearner(SimilarityEstimator):
 
             rule = RULES[rule["name"]](*rule["fields"])
         options = self._storage_options()
+        if header["engine"] not in self._engine_kinds:
+            raise ValueError(
+                f"engine: expected one of {self._engine_kinds}, got {header['engine']!r}"
+            )
         kind = ENGINES[header["engine"]]
         self._forget(kind.from_state(rule, header["average_from"], arrays, **options))
 

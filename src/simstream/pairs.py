@@ -16,12 +16,13 @@ from .documentation import documented
 from .engines import (
     Engine,
     LogDetEngine,
+    LogDetStep,
     SpectralEngine,
     default_block_size,
     entrywise_engine,
     first_matrix,
 )
-from .mahalanobis import check_positive, first_metric
+from .mahalanobis import Spectrum, check_positive, first_metric
 from .pairs_base import PairLearner, check_targets, distance_targets
 from .stores import DEFAULT_HEAD_BYTES
 from .validation import check_choice, check_integer, check_number
@@ -66,6 +67,7 @@ class _PassiveAggressive(PairLearner):
     init: Any
     block_size: Any = None
     head_bytes: Any = None
+    _engine_kinds: tuple[str, ...] = ("dense", "sparse", "spectral")
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -112,7 +114,9 @@ class _PassiveAggressive(PairLearner):
         super()._advance(engine, tuples)
 
     def _block_size(self, engine: Any) -> int:
-        return self.block_size or default_block_size(engine.shape[0])
+        # One Gram matrix where triplets have two: larger blocks pay.
+        size = default_block_size(engine.shape[0])
+        return self.block_size or (size if size == 1 else min(512, 2 * size))
 
     def _own_threshold(self) -> float:
         return max(1.0, self._count("THRESHOLD"))
@@ -281,6 +285,8 @@ class RDML(PairLearner):
            [0. , 0. ]])
     """
 
+    _engine_kinds: tuple[str, ...] = ("spectral",)
+
     def __init__(
         self,
         lam: float = 0.1,
@@ -333,38 +339,61 @@ class _LogDet(PairLearner):
     lower: Any
     upper: Any
     always: bool
-    block_size: Any
+    _engine_kinds: tuple[str, ...] = ("logdet",)
+    _n_matrices = 1
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("eta", self.eta)
         check_targets(self.lower, self.upper)
-        if self.block_size is not None:
-            check_integer("block_size", self.block_size)
+
+    def _step(self) -> Any:
+        return LogDetStep(float(self.eta), bool(self.always))
 
     def _targets(self, tuples: Comparisons) -> np.ndarray:
         """Squared distances that similar pairs should not exceed and dissimilar ones should reach."""
-        if len(tuples) == 1 and None in (self.lower, self.upper):
+        if tuples.left.shape[0] + tuples.right.shape[0] < 4 and None in (self.lower, self.upper):
             raise ValueError(
-                "lower, upper: expected both to start from a single tuple (there are no items to measure "
-                f"distances of yet), got {self.lower} and {self.upper}"
+                "lower, upper: expected both to start from a single tuple (there are too few items to "
+                f"measure distances of), got {self.lower} and {self.upper}"
             )
         return distance_targets(self.lower, self.upper, tuples)
 
-    def _block_size(self, engine: Any) -> int:
-        # Its recursion costs B^3: smaller blocks than usual.
-        size = default_block_size(engine.shape[0])
-        return self.block_size or (1 if size == 1 else max(32, size // 4))
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        own = engine.targets / engine.scale**2
+        for name, given, kept in zip(
+            ("lower", "upper"), (self.lower, self.upper), own, strict=True
+        ):
+            if given is not None and not np.isclose(given, kept, rtol=1e-9, atol=0):
+                raise ValueError(
+                    f"{name}: cannot change in the middle of a stream, expected {kept:g}, got {given!r}"
+                )
+        super()._advance(engine, tuples)
+
+    def _spectrum_of(self, engine: Any) -> Spectrum:
+        spectrum = Spectrum.of_matrix(engine.exact_matrix())
+        spectrum.dtype = engine.dtype
+        return spectrum
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        super()._set_state(header, arrays)
+        if len(self._engine.matrices) != self._n_matrices:
+            raise ValueError(
+                f"a: expected {self._n_matrices} matrices, got {len(self._engine.matrices)}"
+            )
 
     def _own_threshold(self) -> float:
         engine = self._fitted()
         return float(engine.targets.mean() / engine.scale**2)
 
 
+#: From this dimension on blocks of LEGO are faster than single steps.
+_LEGO_BLOCKS_FROM = 300
+
 _TARGETS = """lower, upper : float, optional
         Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach. None
-        takes the 5th and the 95th percentile of squared Euclidean distances of random pairs of the first
-        items.
+        takes the 5th and the 95th percentile of squared Euclidean distances of random pairs of the items
+        of the first call (all rows of `preprocessor`).
     always : bool
         Update also where a distance is on the right side of its target already."""
 
@@ -434,11 +463,13 @@ class LEGO(_LogDet):
         super()._check_parameters()
         if isinstance(self.init, str):
             check_choice("init", self.init, ("identity",))
+        if self.block_size is not None:
+            check_integer("block_size", self.block_size)
 
-    def _step(self) -> Any:
-        from .kernels.logdet import ExactGradient
-
-        return ExactGradient(float(self.eta), bool(self.always))
+    def _block_size(self, engine: Any) -> int:
+        # Its recursion costs B^3: smaller blocks than usual, and they pay later.
+        size = default_block_size(engine.shape[0])
+        return self.block_size or (1 if engine.shape[0] < _LEGO_BLOCKS_FROM else max(32, size // 4))
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         start = first_metric(self.init, tuples.left.shape[1], definite=True)
@@ -449,8 +480,8 @@ class LEGO(_LogDet):
 class OnlineITML(_LogDet):
     """Information-theoretic metric learning, online: LogDet steps along the gradient of the violation.
 
-    M starts as I/d (in scaled units) and stays between zero and the identity: a step that would leave that
-    range is shortened.
+    M starts as I/d (I/2 where there is one feature) and stays between zero and the identity: a step that
+    would leave that range is shortened.
 
     Parameters
     ----------
@@ -460,8 +491,6 @@ class OnlineITML(_LogDet):
     scale : float, optional
         Items are multiplied by it before learning, so that targets are below 1. None takes one over twice the
         longest of the first items. `lower`, `upper` and all distances are in the items' own units.
-    block_size : int, optional
-        Pairs learnt together: the same steps as one at a time, to rounding. None chooses by dimension.
     {common}
 
     Attributes
@@ -470,8 +499,9 @@ class OnlineITML(_LogDet):
 
     Notes
     -----
-    Along directions where M is within 1e-4 of its upper limit it does not grow further: the exact rule would
-    go on by steps too small to matter, and end in a division by zero.
+    M is kept at least 1e-4 below the identity: the exact rule would go on by ever smaller steps and end in a
+    division by zero. Learning starts from distances d times too small, so that the threshold (the middle of
+    the targets) says little before many steps; rankings, and `calibrate_threshold`, do not depend on it.
 
     References
     ----------
@@ -485,6 +515,8 @@ class OnlineITML(_LogDet):
     array([ True])
     """
 
+    _n_matrices = 2
+
     def __init__(
         self,
         eta: float = 0.1,
@@ -493,7 +525,6 @@ class OnlineITML(_LogDet):
         upper: float | None = None,
         always: bool = False,
         scale: float | None = None,
-        block_size: int | None = None,
         dtype: Any = None,
         preprocessor: Any = None,
     ) -> None:
@@ -502,7 +533,6 @@ class OnlineITML(_LogDet):
         self.upper = upper
         self.always = always
         self.scale = scale
-        self.block_size = block_size
         self.dtype = dtype
         self.preprocessor = preprocessor
 
@@ -511,10 +541,12 @@ class OnlineITML(_LogDet):
         if self.scale is not None:
             check_number("scale", self.scale)
 
-    def _step(self) -> Any:
-        from .kernels.logdet import ClippedGradient
-
-        return ClippedGradient(float(self.eta), bool(self.always))
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        if self.scale is not None and self.scale != engine.scale:
+            raise ValueError(
+                f"scale: cannot change in the middle of a stream, expected {engine.scale}, got {self.scale}"
+            )
+        super()._advance(engine, tuples)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         d = tuples.left.shape[1]

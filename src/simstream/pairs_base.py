@@ -46,8 +46,12 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
         return self._learn(read)
 
     def _learn(self, tuples: Comparisons) -> Any:
-        self._calibrated = None  # it is for the matrix as it was
+        check_one_space(self, tuples)
         return super()._learn(tuples)
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        self._calibrated = None  # it is for the matrix as it was
+        super()._advance(engine, tuples)
 
     # -- reading the metric -------------------------------------------------------------------
 
@@ -57,9 +61,12 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
             if isinstance(engine, SpectralEngine):
                 spectrum = Spectrum(engine.values, engine.vectors, engine.dtype)
             else:
-                spectrum = Spectrum.of_matrix(engine.matrix())
+                spectrum = self._spectrum_of(engine)
             self._read_cache = (self.n_rounds_, spectrum)
         return self._read_cache[1]
+
+    def _spectrum_of(self, engine: Any) -> Spectrum:
+        return Spectrum.of_matrix(engine.matrix(), rounding=np.finfo(engine.dtype).eps)
 
     # -- deciding -----------------------------------------------------------------------------
 
@@ -94,7 +101,7 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         super()._set_state(header, arrays)
-        self._calibrated = header["calibrated"]
+        self._restore_threshold(header)
 
 
 def read_labelled_pairs(
@@ -104,11 +111,7 @@ def read_labelled_pairs(
     size = _tuple_size(tuples)
     read = estimator._read_tuples(tuples, size, dtype)
     left, right, index = read.left, read.right, read.index
-    if left.shape[1] != right.shape[1]:
-        raise ValueError(
-            f"{type(estimator).__name__}: expected one feature space, got {left.shape[1]} features on "
-            f"the left and {right.shape[1]} on the right"
-        )
+    check_one_space(estimator, read)
     if size == 3:
         if y is not None:
             raise ValueError("y: expected None with triplets (their order says it all), got labels")
@@ -121,6 +124,15 @@ def read_labelled_pairs(
             "different items"
         )
     return Comparisons(left, right, index, labels)
+
+
+def check_one_space(estimator: Any, tuples: Comparisons) -> None:
+    """Raise if the two items of a pair do not have the same features."""
+    if tuples.left.shape[1] != tuples.right.shape[1]:
+        raise ValueError(
+            f"{type(estimator).__name__}: expected one feature space, got {tuples.left.shape[1]} features "
+            f"on the left and {tuples.right.shape[1]} on the right"
+        )
 
 
 def _tuple_size(tuples: Any) -> int:
@@ -142,31 +154,33 @@ def distance_targets(lower: Any, upper: Any, tuples: Comparisons) -> np.ndarray:
     """Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach.
 
     Where one is None: the 5th or the 95th percentile of squared Euclidean distances of random pairs of the
-    items that the tuples name (of all items, if there are no tuples). The same items give the same targets.
+    items. The same items give the same targets, whatever the tuples are.
     """
     given = np.array([np.nan if target is None else target for target in (lower, upper)])
     if np.isnan(given).any():
         percentiles = np.percentile(_random_distances(tuples), (5, 95))
         given = np.where(np.isnan(given), percentiles, given)
+    if not given[0] < given[1]:
+        raise ValueError(
+            f"lower, upper: expected lower < upper, got {given[0]:g} and {given[1]:g} (where None was "
+            "given: percentiles of the items' squared distances)"
+        )
     return given
 
 
 def _random_distances(tuples: Comparisons) -> np.ndarray:
     """Squared Euclidean distances of random pairs, equal items left out; the generator has a fixed seed."""
-    index = tuples.index
     rng = np.random.default_rng(0)
-    first = np.unique(index[:, 0]) if len(index) else np.arange(tuples.left.shape[0])
-    second = np.unique(index[:, 1:]) if len(index) else np.arange(tuples.right.shape[0])
-    a, b = rng.choice(first, _N_TARGET_PAIRS), rng.choice(second, _N_TARGET_PAIRS)
-    if tuples.left is tuples.right:
-        a, b = a[a != b], b[a != b]
-    distances = np.zeros(len(a))
-    for s in range(0, len(a), 1000):
-        v = tuples.left.dense_rows(a[s : s + 1000]) - tuples.right.dense_rows(b[s : s + 1000])
-        distances[s : s + 1000] = np.einsum("ij,ij->i", v, v, dtype=np.float64)
+    left, right = tuples.left, tuples.right
+    a = rng.integers(0, left.shape[0], _N_TARGET_PAIRS)
+    b = rng.integers(0, right.shape[0], _N_TARGET_PAIRS)
+    distances = np.zeros(_N_TARGET_PAIRS)
+    with np.errstate(over="ignore"):
+        for s in range(0, _N_TARGET_PAIRS, 1000):
+            v = left.dense_rows(a[s : s + 1000]) - right.dense_rows(b[s : s + 1000])
+            distances[s : s + 1000] = np.einsum("ij,ij->i", v, v, dtype=np.float64)
     distances = distances[distances > 0]
-    if len(distances) == 0:
-        raise ValueError(
-            "targets: expected different items to measure distances of, got equal ones"
-        )
+    if len(distances) == 0 or not np.isfinite(distances).all():
+        got = "infinite ones" if len(distances) else "only zeros (equal items, or tiny numbers)"
+        raise ValueError(f"items: expected squared distances that are positive numbers, got {got}")
     return distances

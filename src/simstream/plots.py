@@ -192,7 +192,7 @@ def convergence_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
     --------
     >>> from sklearn.datasets import load_iris
     >>> from simstream import LMNN
-    >>> figure = convergence_figure({"LMNN": LMNN(max_iter=20).fit(*load_iris(return_X_y=True))})
+    >>> figure = convergence_figure({"LMNN": LMNN(tol=0.1).fit(*load_iris(return_X_y=True))})
     """
     figure = _new_figure(6.4, 4.2)
     axes = figure.add_subplot()

@@ -84,8 +84,11 @@ class EuclideanModel:
         return -row_products(difference, difference)
 
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        queries = self._embed(queries.astype(np.float64))
-        items = self._embed(items.astype(np.float64))
+        queries, items = queries.astype(np.float64), items.astype(np.float64)
+        if not (sp.issparse(queries) or sp.issparse(items)):
+            centre = items.mean(axis=0)  # distances do not change, and cancel less
+            queries, items = queries - centre, items - centre
+        queries, items = self._embed(queries), self._embed(items)
         q, x = row_products(queries, queries), row_products(items, items)
         return np.minimum(0.0, 2 * all_products(queries, items) - q[:, None] - x)
 

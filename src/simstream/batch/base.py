@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -71,11 +75,43 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
             Class of each item.
         """
         self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
-        check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-        self._solve(X, codes, classes)
+        self._check_these_are_items(X, y)
+        with self._unchanged_on_error():
+            X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+            check_classification_targets(y)
+            classes, codes = np.unique(y, return_inverse=True)
+            self._solve(X, codes, classes)
         return self
+
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        """Attributes that scikit-learn sets before the solution is there are put back if there is none."""
+        names = ("n_features_in_", "feature_names_in_")
+        before = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        try:
+            yield
+        except BaseException:
+            for name in names:
+                if hasattr(self, name):
+                    delattr(self, name)
+            for name, value in before.items():
+                setattr(self, name, value)
+            raise
+
+    def _check_these_are_items(self, X: Any, y: Any) -> None:
+        """Pairs of row numbers are labelled like items of two features: the likelier one is meant."""
+        array = np.asarray(X) if self.preprocessor is not None and not sp.issparse(X) else None
+        if (
+            array is not None
+            and array.ndim == 2
+            and array.shape[1] in (2, 3)
+            and array.dtype.kind in "iu"
+            and np.isin(y, (-1, 1)).all()
+        ):
+            hint = "use fit_pairs" if hasattr(self, "fit_pairs") else "it learns from labels only"
+            raise ValueError(
+                f"X: expected items, got what looks like pairs of row numbers with labels; {hint}"
+            )
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         raise AttributeError("provided by the learner")
@@ -89,6 +125,13 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         self.history_ = np.asarray(solution.history, np.float64)
         self.n_iter_ = int(solution.n_iter)
         self.converged_ = bool(solution.converged)
+        if not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} has not converged after {self.n_iter_} iterations; look at "
+                "history_, or raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _report(self) -> Callable[[int, float], None] | None:
         """What solvers call after every iteration."""
@@ -140,9 +183,13 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         values, vectors = arrays["values"], arrays["vectors"]
         check_array("vectors", vectors, np.float64, (None, None))
         check_array("values", values, np.float64, (len(vectors),))
+        if not (np.isfinite(values).all() and np.isfinite(vectors).all()):
+            raise ValueError("values, vectors: expected finite numbers")
         self._keep(Spectrum(values, vectors, np.float64))
-        self._calibrated = header["calibrated"]
+        self._restore_threshold(header)
         for name in self._saved_numbers:
+            if not isinstance(header[name], (bool, int, float)):
+                raise ValueError(f"{name}: expected a number, got {header[name]!r}")
             setattr(self, name, header[name])
         for name in self._saved_arrays:
             setattr(self, name, arrays[name])
@@ -161,7 +208,10 @@ class PairwiseBatchMetric(BatchMetric):
         y : array of +1 (similar) and -1 (dissimilar); not for triplets
         """
         self._check_parameters()
-        self._solve_pairs(read_labelled_pairs(self, pairs, y, np.float64))
+        read = read_labelled_pairs(self, pairs, y, np.float64)
+        self._solve_pairs(read)
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # of the items of another fit
         return self
 
     def _solve_pairs(self, pairs: Comparisons) -> None:
@@ -175,4 +225,12 @@ def check_some_class_has_two(codes: np.ndarray, purpose: str) -> None:
         raise ValueError(
             f"classes: expected at least two items in some class to {purpose}, got {len(sizes)} classes "
             f"of one item each (n_samples = {len(codes)})"
+        )
+
+
+def check_several_classes(classes: np.ndarray) -> None:
+    """Raise if there is nothing to tell apart."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"y: expected at least two classes to tell apart, got 1 class ({classes[0]})"
         )

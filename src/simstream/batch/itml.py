@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 
 from ..comparisons import Comparisons
 from ..constraints import PairSampler
 from ..mahalanobis import Spectrum, first_metric
+from ..metrics import knn_predict
 from ..pairs_base import check_targets, distance_targets
 from ..validation import Items, check_choice, check_integer, check_number
-from .base import PairwiseBatchMetric, check_some_class_has_two, documented
+from .base import (
+    PairwiseBatchMetric,
+    check_several_classes,
+    check_some_class_has_two,
+    documented,
+)
 
 
 @documented("Relative change of the dual variables in every sweep")
@@ -53,8 +63,8 @@ class ITML(PairwiseBatchMetric):
     gamma_ : float
         The gamma used.
     tuning_ : array of shape (9, 2)
-        gamma and accuracy, if it was tuned.
-    pairs_ : array of shape (n, d)
+        gamma and accuracy; without rows if it was not tuned.
+    differences_ : array of shape (n, d)
         Differences of the pairs used, without equal items.
     labels_, dual_, slack_ : arrays of shape (n,)
         Their labels, dual variables (none negative) and relaxed targets. At all times inv(M) = inv(M_0) +
@@ -64,6 +74,8 @@ class ITML(PairwiseBatchMetric):
     Notes
     -----
     The step factor is gamma / (gamma + 1), the exact Bregman projection; the paper's listing has another.
+    With a very large gamma and pairs that no distance satisfies, the dual variables grow for ever and their
+    relative change falls: `converged_` then says nothing about the constraints.
     Targets are percentiles of squared distances; some implementations mix squared and plain ones.
 
     References
@@ -84,7 +96,7 @@ class ITML(PairwiseBatchMetric):
     """
 
     _saved_numbers = ("n_iter_", "converged_", "gamma_")
-    _saved_arrays = ("history_", "pairs_", "labels_", "dual_", "slack_")
+    _saved_arrays = ("history_", "differences_", "labels_", "dual_", "slack_", "tuning_")
 
     def __init__(
         self,
@@ -132,15 +144,12 @@ class ITML(PairwiseBatchMetric):
         self._check_init()
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-        if len(classes) < 2:
-            raise ValueError(
-                f"y: expected at least two classes to draw dissimilar pairs from, got 1 class "
-                f"({classes[0]})"
-            )
+        check_several_classes(classes)
         check_some_class_has_two(codes, "draw similar pairs from")
         rng = check_random_state(self.random_state)
-        gamma = self._tune(X, codes, rng) if isinstance(self.gamma, str) else float(self.gamma)
-        self._solve_from(*self._draw(X, codes, rng), gamma)
+        tuning = self._tune(X, codes, rng) if isinstance(self.gamma, str) else np.empty((0, 2))
+        gamma = float(tuning[np.argmax(tuning[:, 1]), 0] if len(tuning) else self.gamma)
+        self._solve_from(*self._draw(X, codes, rng), gamma, tuning)
 
     def _draw(self, X: np.ndarray, codes: np.ndarray, rng: Any) -> tuple[Comparisons, np.ndarray]:
         """Labelled pairs, and the targets of their distances."""
@@ -157,31 +166,33 @@ class ITML(PairwiseBatchMetric):
             raise ValueError(
                 "gamma: expected a number with pairs (tuning needs labels), got 'auto'"
             )
-        self._solve_from(pairs, distance_targets(self.lower, self.upper, pairs), float(self.gamma))
+        targets = distance_targets(self.lower, self.upper, pairs)
+        self._solve_from(pairs, targets, float(self.gamma), np.empty((0, 2)))
 
-    def _tune(self, X: np.ndarray, codes: np.ndarray, rng: Any) -> float:
-        """The gamma with the best accuracy of k-NN; the smallest of equals."""
-        from sklearn.neighbors import KNeighborsClassifier
-
+    def _tune(self, X: np.ndarray, codes: np.ndarray, rng: Any) -> np.ndarray:
+        """Every gamma with the accuracy of k-NN in two folds."""
         folds = list(KFold(2, shuffle=True, random_state=rng).split(X))
-        smallest = min(len(train) for train, _ in folds)
-        results = []
-        for gamma in 10.0 ** np.arange(-4, 5):
-            right = 0
-            for train, test in folds:
-                sizes = np.bincount(codes[train])
-                if np.count_nonzero(sizes) < 2 or sizes.max() < 2:
-                    continue  # nothing to learn from: a fold without hits
-                part = type(self)(**{**self.get_params(), "gamma": gamma, "callback": None})
-                part.set_params(verbose=False, random_state=0).fit(X[train], codes[train])
-                neighbours = KNeighborsClassifier(min(self.n_neighbors, smallest))
-                neighbours.fit(part.transform(X[train]), codes[train])
-                right += int(np.sum(neighbours.predict(part.transform(X[test])) == codes[test]))
-            results.append((gamma, right / len(X)))
-        self.tuning_ = np.array(results)
-        return float(self.tuning_[np.argmax(self.tuning_[:, 1]), 0])
+        gammas = 10.0 ** np.arange(-4, 5)
+        right = np.zeros(len(gammas))
+        for train, test in folds:
+            sizes = np.bincount(codes[train])
+            if np.count_nonzero(sizes) < 2 or sizes.max() < 2:
+                continue  # nothing to learn from: a fold without hits
+            for place, gamma in enumerate(gammas):
+                part = clone(self).set_params(
+                    gamma=gamma, callback=None, verbose=False, random_state=0
+                )
+                with warnings.catch_warnings(), contextlib.suppress(ArithmeticError):
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    part.fit(X[train], codes[train])
+                    neighbors = min(self.n_neighbors, len(train))
+                    said = knn_predict(part, X[test], X[train], codes[train], neighbors)
+                    right[place] += np.sum(said == codes[test])
+        return np.column_stack([gammas, right / len(X)])
 
-    def _solve_from(self, pairs: Comparisons, targets: np.ndarray, gamma: float) -> None:
+    def _solve_from(
+        self, pairs: Comparisons, targets: np.ndarray, gamma: float, tuning: np.ndarray
+    ) -> None:
         from ..batch_solvers.itml import solve_itml
 
         v, _ = pairs.rows(0, len(pairs))
@@ -202,8 +213,8 @@ class ITML(PairwiseBatchMetric):
             block_size=self.block_size,
             report=self._report(),
         )
-        self.gamma_ = gamma
-        self.pairs_, self.labels_ = v[apart], pairs.y[apart]
+        self.gamma_, self.tuning_ = gamma, tuning
+        self.differences_, self.labels_ = v[apart], pairs.y[apart]
         self.dual_, self.slack_ = solution.dual, solution.slack
         self._targets_mean = float(targets.mean())
         self._keep(Spectrum.of_matrix(solution.matrix))

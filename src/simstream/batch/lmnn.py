@@ -8,7 +8,7 @@ import numpy as np
 
 from ..mahalanobis import Spectrum
 from ..validation import check_integer, check_items, check_number
-from .base import BatchMetric, documented
+from .base import BatchMetric, check_several_classes, documented
 
 
 @documented("Objective at the start and after every iteration")
@@ -51,7 +51,7 @@ class LMNN(BatchMetric):
     >>> from sklearn.preprocessing import StandardScaler
     >>> from simstream import LMNN
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = make_pipeline(StandardScaler(), LMNN(max_iter=100), KNeighborsClassifier())
+    >>> model = make_pipeline(StandardScaler(), LMNN(), KNeighborsClassifier())
     >>> model.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
     True
     """
@@ -93,6 +93,7 @@ class LMNN(BatchMetric):
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         from ..batch_solvers.lmnn import solve_lmnn
 
+        check_several_classes(classes)
         sizes = np.bincount(codes)
         if sizes.min() <= self.k:
             small = int(np.argmin(sizes))
@@ -105,9 +106,9 @@ class LMNN(BatchMetric):
             start = np.eye(d)
         else:
             start = check_items(self.init, "init", dtype=np.float64).values
-            if start.shape[1] != d or len(start) > d:
+            if start.shape[1] != d or len(start) > d or not start.any():
                 raise ValueError(
-                    f"init: expected at most {d} rows and {d} columns, got shape {start.shape}"
+                    f"init: expected at most {d} rows and {d} columns, not all zero, got shape {start.shape}"
                 )
         solution = solve_lmnn(
             X,

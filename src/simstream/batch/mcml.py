@@ -8,7 +8,7 @@ import numpy as np
 
 from ..mahalanobis import Spectrum, first_metric
 from ..validation import check_integer, check_number
-from .base import BatchMetric, check_some_class_has_two, documented
+from .base import BatchMetric, check_several_classes, check_some_class_has_two, documented
 
 
 @documented("Objective at the start and after every iteration")
@@ -16,7 +16,8 @@ class MCML(BatchMetric):
     """Maximally collapsing metric learning: items of one class together, all others infinitely far.
 
     Minimises sum_i KL(p0(.|i) || p(.|i)) with p(j|i) proportional to exp(-d(i, j)) and p0 uniform over the
-    other items of i's class: a convex problem in M, solved by projected gradients with backtracking.
+    other items of i's class: a convex problem in M, solved by projected gradients with backtracking and the
+    step lengths of Barzilai and Borwein.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class MCML(BatchMetric):
     >>> from sklearn.datasets import load_iris
     >>> from simstream import MCML
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = MCML(max_iter=20).fit(X, y)
+    >>> model = MCML(tol=0.1).fit(X, y)
     >>> bool(model.history_[-1] < model.history_[0])
     True
     """
@@ -78,6 +79,7 @@ class MCML(BatchMetric):
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         from ..batch_solvers.mcml import solve_mcml
 
+        check_several_classes(classes)
         check_some_class_has_two(codes, "learn from")
         start = first_metric(self.init, X.shape[1])
         solution = solve_mcml(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import eigh
 from sklearn.utils.validation import validate_data
 
@@ -25,7 +26,8 @@ class RCA(PairwiseBatchMetric):
     n_components : int, optional
         Reduce to so many dimensions first: those with the largest ratio of total to inner variance.
     regularization : float
-        eps is this share of the mean of C's diagonal.
+        eps is this share of the mean of C's diagonal. A feature that is constant inside all chunklets gets a
+        weight of 1/eps: leave such features out, or take a larger share.
     preprocessor : array, optional
         Items behind row numbers in `fit_pairs`, `pair_distance` and the like; `fit` does not use it.
 
@@ -105,19 +107,28 @@ class RCA(PairwiseBatchMetric):
         if len(similar) == 0:
             raise ValueError("pairs: expected similar pairs to be chunklets, got none")
         v, _ = pairs.rows(0, len(pairs))
-        named = [
-            items.dense_rows(np.unique(column))
-            for items, column in zip((pairs.left, pairs.right), pairs.index.T, strict=True)
-        ]
+        if pairs.left is pairs.right:
+            named = pairs.left.dense_rows(np.unique(pairs.index))
+        else:
+            columns = zip((pairs.left, pairs.right), pairs.index.T, strict=True)
+            named = np.vstack([items.dense_rows(np.unique(column)) for items, column in columns])
         # Two items are their mean plus and minus half their difference.
-        self._whiten(v[similar].T @ v[similar] / (4 * len(similar)), np.vstack(named))
+        self._whiten(v[similar].T @ v[similar] / (4 * len(similar)), named)
 
     def _whiten(self, inner: np.ndarray, X: np.ndarray) -> None:
         d = len(inner)
-        scale = np.trace(inner) / d
-        if not scale > 1e-24 * np.mean(X**2):  # more than the rounding of the means
+        if self.n_components is not None and self.n_components > d:
             raise ValueError(
-                "X: expected items that differ inside their chunklets, got only equal ones"
+                f"n_components: expected at most the {d} features, got {self.n_components}"
+            )
+        with np.errstate(over="ignore"):
+            scale, size = np.trace(inner) / d, np.mean(X**2)
+        if not scale > 1e-24 * size or not np.isfinite(
+            scale
+        ):  # more than the rounding of the means
+            raise ValueError(
+                "X: expected a positive, finite variance inside chunklets, got "
+                f"{scale:g} (equal items there, or numbers whose squares overflow or vanish)"
             )
         inner = inner + self.regularization * scale * np.eye(d)
         values, vectors = np.linalg.eigh(inner)
@@ -126,7 +137,7 @@ class RCA(PairwiseBatchMetric):
                 "regularization: expected more, since the covariance inside chunklets is singular, got "
                 f"{self.regularization}"
             )
-        if self.n_components is None or self.n_components >= d:
+        if self.n_components is None or self.n_components == d:
             self._keep(Spectrum(1.0 / values, vectors.T, np.float64))
             return
         _, vectors = eigh(np.cov(X, rowvar=False, bias=True).reshape(d, d), inner)
@@ -138,7 +149,8 @@ def _inner_covariance(X: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Covariance around the means of groups; groups of one item are left out."""
     sizes = np.bincount(codes)
     several = sizes[codes] > 1
-    means = np.zeros((len(sizes), X.shape[1]))
-    np.add.at(means, codes, X)
-    inside = (X - means[codes] / sizes[codes][:, None])[several]
-    return inside.T @ inside / len(inside)
+    members = sp.csr_matrix((np.ones(len(X)), (codes, np.arange(len(X)))), (len(sizes), len(X)))
+    means = (members @ X) / sizes[:, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        inside = (X - means[codes])[several]
+        return inside.T @ inside / len(inside)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..interrupts import ctrl_c_waits
+
 #: From this dimension on blocks are faster than single projections.
 _BLOCKS_FROM = 128
 
@@ -59,10 +61,11 @@ def solve_itml(
     history: list[float] = []
     for iteration in range(1, max_iter + 1):
         before = dual.copy()
-        if block == 1:
-            itml_sweep_singly(a, v, labels, slack, dual, gamma, step)
-        else:
-            itml_sweep_blocked(ops, a, v, labels, slack, dual, gamma, step, block)
+        with ctrl_c_waits():
+            if block == 1:
+                itml_sweep_singly(a, v, labels, slack, dual, gamma, step)
+            else:
+                itml_sweep_blocked(ops, a, v, labels, slack, dual, gamma, step, block)
         if not np.isfinite(a).all():
             raise ArithmeticError(
                 f"ITML: sweep {iteration} left the finite numbers; expected pairs that a distance can "
@@ -73,6 +76,6 @@ def solve_itml(
         history.append(change)
         if report is not None:
             report(iteration, change)
-        if change < tol:
+        if change <= tol:
             return ITMLSolution((a + a.T) / 2, dual, slack, history, iteration, True)
     return ITMLSolution((a + a.T) / 2, dual, slack, history, max_iter, False)

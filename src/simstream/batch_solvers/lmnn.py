@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from ..interrupts import ctrl_c_waits
 from ..similarity import chunks, row_products
 
 #: Bytes of candidate pairs kept from one evaluation to the next.
@@ -90,16 +91,21 @@ def solve_lmnn(
     """
     evaluate = _Objective(X, target_neighbors(X, codes, n_neighbors), codes, mu)
     L = np.array(start, np.float64)
-    objective, gradient = evaluate(L)
+    with ctrl_c_waits(), np.errstate(over="ignore", invalid="ignore"):
+        objective, gradient = evaluate(L)
     if not np.isfinite(objective):
-        raise FloatingPointError("LMNN: the objective at the start is not finite")
+        raise ValueError(
+            "X: expected items whose squared distances are finite, got an infinite objective at the "
+            "start; scale the items"
+        )
     history = [objective]
     norm = np.linalg.norm(gradient)
     step = 1 / norm if norm > 0 else 0.0
     quiet = 0
     while len(history) <= max_iter and quiet < patience and norm > 0:
         attempt = L - step * gradient
-        value, new_gradient = evaluate(attempt)
+        with ctrl_c_waits(), np.errstate(over="ignore", invalid="ignore"):
+            value, new_gradient = evaluate(attempt)
         if value <= objective:
             quiet = quiet + 1 if objective - value < tol else 0
             L, objective, gradient = attempt, value, new_gradient

@@ -22,6 +22,9 @@ from ..similarity import chunks, row_products
 #: Least decrease that a step must bring, as a part of what the gradient promises.
 _ENOUGH = 1e-4
 
+#: Steps that move A farther than this are not tried.
+_FAR = 1e30
+
 
 class MCMLSolution(NamedTuple):
     """What `solve_mcml` found; ``history[t]`` is the objective after t iterations."""
@@ -70,31 +73,47 @@ def solve_mcml(
     A = _psd(np.array(start, np.float64))
     objective, gradient = _evaluate(A, data)
     if not np.isfinite(objective):
-        raise FloatingPointError("MCML: the objective at the start is not finite")
+        raise ValueError(
+            "X: expected items whose squared distances are finite, got an infinite objective at the "
+            "start; scale the items"
+        )
     history = [objective]
     size = float(np.linalg.norm(gradient))
     step = max(1.0, float(np.linalg.norm(A))) / size if size > 0 else 1.0
-    converged = False
+    converged = too_long = False
     while len(history) <= max_iter and not converged:
-        attempt = _psd(A - step * gradient)
-        change = attempt - A
-        slope = float(np.vdot(gradient, change))
-        if slope > -tol:  # f is convex, so that this step cannot lower it by more than -slope
+        attempt, slope = _attempt(A, gradient, step)
+        # f is convex: a step cannot lower it by more than -slope. A longer one may, unless it was tried.
+        while slope > -tol and not too_long and 0 < step * size < _FAR:
+            step *= 4
+            attempt, slope = _attempt(A, gradient, step)
+        if slope > -tol:
             converged = True
             break
+        change = attempt - A
         value, new_gradient = _evaluate(attempt, data)
         if value <= objective + _ENOUGH * slope:
             converged = objective - value < tol
             step = _next_step(change, new_gradient - gradient, step, len(history))
             A, objective, gradient = attempt, value, new_gradient
+            size = float(np.linalg.norm(gradient))
+            too_long = False
         else:
             step /= 2
+            too_long = True
         history.append(objective)
         if report is not None:
             report(len(history) - 1, objective)
     return MCMLSolution(A, objective, np.array(history), len(history) - 1, converged)
 
 
+def _attempt(A: np.ndarray, gradient: np.ndarray, step: float) -> tuple[np.ndarray, float]:
+    """Where a projected step leads, and how much f would fall if it were linear (negative)."""
+    attempt = _psd(A - step * gradient)
+    return attempt, float(np.vdot(gradient, attempt - A))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # the caller looks at the objective
 def _prepare(X: np.ndarray, codes: np.ndarray) -> _Data:
     X = X - X.mean(axis=0)
     pull = np.zeros((X.shape[1], X.shape[1]))

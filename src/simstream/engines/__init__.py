@@ -10,7 +10,7 @@ from .dense import DenseEngine, default_block_size
 from .entrywise import entrywise_engine, first_matrix
 from .factored import FactoredEngine
 from .identity import IdentityEngine
-from .logdet import LogDetEngine
+from .logdet import LogDetEngine, LogDetStep
 from .sparse import SparseEngine
 from .spectral import SpectralEngine
 
@@ -35,6 +35,7 @@ __all__ = [
     "FactoredEngine",
     "IdentityEngine",
     "LogDetEngine",
+    "LogDetStep",
     "SparseEngine",
     "SpectralEngine",
     "default_block_size",

@@ -91,11 +91,17 @@ class DenseEngine(Engine):
         sign = tuples.sign
 
         def learn(begin: int, end: int) -> tuple[int, int]:
-            x, z = tuples.rows(begin, end)
-            learnt = learn_block(ops, step, u, acc, x, z, sign[begin:end], self.clock)
-            return (DONE if learnt == len(x) else DIVERGED), begin + learnt
+            for first in range(begin, end, block_size):
+                last = min(end, first + block_size)
+                x, z = tuples.rows(first, last)
+                learnt = learn_block(ops, step, u, acc, x, z, sign[first:last], self.clock)
+                if learnt < last - first:
+                    return DIVERGED, first + learnt
+            return DONE, end
 
-        self._drive(learn, len(tuples), block_size, None, None)
+        # Several blocks between two moments at which Ctrl-C is noticed: looking for it costs too.
+        blocks = max(1, int(ENTRIES_PER_CALL / self.arrays.u.size) // block_size)
+        self._drive(learn, len(tuples), blocks * block_size, None, None)
 
     def _rebase(self, rule: Any, shift: float) -> None:
         u = self.arrays.u

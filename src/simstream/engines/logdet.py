@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,13 +11,19 @@ from ..comparisons import Comparisons
 from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats
 
 
+class LogDetStep(NamedTuple):
+    """Step size, and whether to move where a distance is on the right side of its target already."""
+
+    eta: float
+    always: bool
+
+
 class LogDetEngine(Engine):
-    """A positive definite matrix, in float64, and a second one that takes the same steps if need be.
+    """A positive definite matrix A in float64; with a companion C = A (I - A)^{-1} it is that of online ITML.
 
     Parameters
     ----------
-    rule : a rule of `kernels.logdet`
-    matrices : arrays of shape (d, d): A, or A and A (I - A)^{-1}
+    matrices : arrays of shape (d, d): A, or A and C
     targets : array of two numbers
         Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach, in
         the scale of the matrices.
@@ -35,6 +42,7 @@ class LogDetEngine(Engine):
         self.targets = np.array(targets, np.float64)
         self.scale = float(scale)
         self._dtype = np.dtype(dtype)
+        self.learns_blocks = len(self.matrices) == 1
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -45,31 +53,40 @@ class LogDetEngine(Engine):
         return self._dtype
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from ..kernels.blocked import Blas
         from ..kernels.entrywise import DIVERGED, DONE
-        from ..kernels.logdet import learn_logdet_block, learn_logdet_singly
 
-        ops = Blas(np.dtype(np.float64))
-        sign, singly = tuples.sign, block_size == 1
+        kernel, chunk = self._kernel(block_size)
+        sign = tuples.sign
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             v, _ = tuples.rows(begin, end)
             z = v.astype(np.float64) * self.scale
-            given = step, self.matrices, z, sign[begin:end], self.targets, self.clock
-            learnt, worn = (
-                learn_logdet_singly(*given) if singly else learn_logdet_block(ops, *given)
-            )
-            if worn:
-                a, c = self.matrices
-                c[...] = np.linalg.solve(np.eye(len(a)) - a, a)
-            return (DONE if learnt == len(z) or worn else DIVERGED), begin + learnt
+            learnt = kernel(*step, *self.matrices, z, sign[begin:end], self.targets, self.clock)
+            return (DONE if learnt == len(z) else DIVERGED), begin + learnt
 
-        few = max(1, int(ENTRIES_PER_CALL / self.matrices[0].size))
-        self._drive(learn, len(tuples), min(few, 4096) if singly else block_size, None, None)
+        self._drive(learn, len(tuples), chunk, None, None)
+
+    def _kernel(self, block_size: int) -> tuple[Callable[..., int], int]:
+        """What learns from a few rows, and how many at a time."""
+        from functools import partial
+
+        from ..kernels import logdet
+        from ..kernels.blocked import Blas
+
+        few = min(4096, max(1, int(ENTRIES_PER_CALL / self.matrices[0].size)))
+        if not self.learns_blocks:
+            return logdet.online_itml_singly, few
+        if block_size == 1:
+            return logdet.lego_singly, few
+        return partial(logdet.lego_block, Blas(np.dtype(np.float64))), block_size
 
     def matrix(self) -> np.ndarray:
+        return self.exact_matrix().astype(self.dtype)
+
+    def exact_matrix(self) -> np.ndarray:
+        """The matrix in float64; v'Mv is in the items' own units, as targets / scale^2 are."""
         a = self.matrices[0]
-        return ((a + a.T) * (0.5 * self.scale**2)).astype(self.dtype)
+        return (a + a.T) * 0.5
 
     def state(self) -> dict[str, np.ndarray]:
         numbers = np.array([*self.targets, self.scale])
@@ -84,6 +101,12 @@ class LogDetEngine(Engine):
         check_array("a", a, np.float64, (None, None, None))
         check_array("a", a, np.float64, (len(a), a.shape[1], a.shape[1]))
         check_array("numbers", numbers, np.float64, (3,))
-        self = cls(list(a), numbers[:2], numbers[2], check_floats("one", arrays["one"]))
+        for matrix in a:
+            if not np.isfinite(matrix).all() or np.linalg.eigvalsh(matrix)[0] <= 0:
+                raise ValueError("a: expected positive definite matrices")
+        lower, upper, scale = numbers
+        if not (0 < lower < upper < np.inf and 0 < scale < np.inf):
+            raise ValueError(f"numbers: expected 0 < lower < upper and a scale, got {numbers}")
+        self = cls(list(a), numbers[:2], scale, check_floats("one", arrays["one"]))
         Engine.__init__(self, None, None, arrays["clock"])
         return self

@@ -102,8 +102,10 @@ class SpectralEngine(Engine):
         values, vectors = arrays["values"], arrays["vectors"]
         check_array("vectors", vectors, np.float64, (None, None))
         check_array("values", values, np.float64, (len(vectors),))
-        if len(values) > vectors.shape[1] or not (values > 0).all():
+        if len(values) > vectors.shape[1] or not ((values > 0) & np.isfinite(values)).all():
             raise ValueError("values: expected at most one positive eigenvalue per feature")
+        if not np.allclose(vectors @ vectors.T, np.eye(len(vectors)), rtol=0, atol=1e-8):
+            raise ValueError("vectors: expected orthonormal rows")
         self = cls(
             values,
             vectors,

@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import blas
 
-from .dispatch import driver
+from .dispatch import driver, helper
 from .steps import (
     HOPELESS,
+    LARGEST_NORM,
     THRESHOLD,
     average_weight,
     count_round,
@@ -23,6 +24,9 @@ from .steps import (
     signed_loss,
     step_length,
 )
+
+#: Up to this share of tuples that move M, single rows of the Gram matrices cost less than all of them.
+_FEW_ACTIVE = 0.25
 
 
 class Blas:
@@ -35,6 +39,7 @@ class Blas:
         prefix = "s" if dtype == np.float32 else "d"
         self._gemm = getattr(blas, prefix + "gemm")
         self._syrk = getattr(blas, prefix + "syrk")
+        self._trmm = getattr(blas, prefix + "trmm")
 
     def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return a b."""
@@ -43,6 +48,10 @@ class Blas:
     def product_transposed(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return a b'."""
         return self._gemm(1.0, b.T, a.T, trans_a=1).T
+
+    def product_with_upper(self, a: np.ndarray, m: np.ndarray) -> np.ndarray:
+        """Return a u with u the upper triangle (diagonal included) of m: half the work of `product`."""
+        return self._trmm(1.0, m.T, a.T, lower=1).T
 
     def gram(self, a: np.ndarray) -> np.ndarray:
         """Return the upper triangle (diagonal included) of a a'."""
@@ -69,15 +78,44 @@ def row_dots(a, b):
 
 
 @driver
-def _rank_one_recursion(step, value, sign, gram_x, gram_z, clock, coefficient, weighted):
-    """Steps of one-at-a-time processing; returns how many tuples had finite values."""
+def quadratic_forms(half, diagonal, v):
+    """v_t' M v_t for the rows of v, where half = v u, u the upper triangle of the symmetric M."""
+    out = np.empty(len(v))
+    for t in range(len(v)):
+        s = 0.0
+        for j in range(v.shape[1]):
+            s += float(v[t, j]) * (2.0 * float(half[t, j]) - float(diagonal[j]) * float(v[t, j]))
+        out[t] = s
+    return out
+
+
+@helper
+def _dot(a, i, j):
+    """Inner product of rows i and j."""
+    s = 0.0
+    for k in range(a.shape[1]):
+        s += float(a[i, k]) * float(a[j, k])
+    return s
+
+
+@driver
+def _rank_one_recursion(step, value, sign, x, z, gram_x, gram_z, clock, coefficient, weighted):
+    """Steps of one-at-a-time processing; returns how many tuples had finite values.
+
+    The Gram matrices may be empty: their rows are then worked out for the tuples that move M.
+    """
     n = len(value)
-    largest = np.finfo(gram_x.dtype).max
+    has_gram = len(gram_x) > 0
+    largest = np.finfo(x.dtype).max
     for t in range(n):
         if not abs(value[t]) < HOPELESS:
             return t
         loss = signed_loss(sign[t], value[t], clock)
-        squared_norm = float(gram_x[t, t]) * float(gram_z[t, t])
+        squared_norm = (
+            float(gram_x[t, t]) * float(gram_z[t, t]) if has_gram else _dot(x, t, t) * _dot(z, t, t)
+        )
+        if not squared_norm < LARGEST_NORM:
+            return t
         c = 0.0
         if is_active(step, loss) and squared_norm > 0.0:
             eta = current_eta(step, clock)
@@ -87,8 +125,12 @@ def _rank_one_recursion(step, value, sign, gram_x, gram_z, clock, coefficient, w
             if abs(c) < step.tolerance:
                 c = 0.0
         if c != 0.0:
-            for s in range(t + 1, n):
-                value[s] += c * (float(gram_x[t, s]) * float(gram_z[t, s]))
+            if has_gram:
+                for s in range(t + 1, n):
+                    value[s] += c * (float(gram_x[t, s]) * float(gram_z[t, s]))
+            else:
+                for s in range(t + 1, n):
+                    value[s] += c * (_dot(x, t, s) * _dot(z, t, s))
             clock[THRESHOLD] -= c * step.bias
         coefficient[t] = c
         weighted[t] = c * average_weight(step, clock)
@@ -96,19 +138,36 @@ def _rank_one_recursion(step, value, sign, gram_x, gram_z, clock, coefficient, w
     return n
 
 
+@driver
+def _share_active(step, value, sign, clock):
+    """Share of the tuples that call for a step before any of them has moved M."""
+    active = 0
+    for t in range(len(value)):
+        active += is_active(step, signed_loss(sign[t], value[t], clock))
+    return active / len(value)
+
+
 def learn_block(ops, step, m, acc, x, z, sign, clock):
     """Learn from one block of rows x and z (the same array for pairs); return how many were learnt.
 
     ``acc`` is the average's accumulator, or has no columns.
     """
-    value = row_dots(ops.product(x, m), z)
+    if z is x:  # pairs: M is symmetric
+        value = quadratic_forms(ops.product_with_upper(x, m), m.diagonal(), x)
+    else:
+        value = row_dots(ops.product(x, m), z)
+    gram_x = gram_z = np.empty((0, 0), x.dtype)
+    if _share_active(step, value, sign, clock) > _FEW_ACTIVE:
+        gram_x = ops.gram(x)
+        gram_z = gram_x if z is x else ops.gram(z)
     coefficient, weighted = np.zeros(len(x)), np.zeros(len(x))
-    gram_x = ops.gram(x)
-    gram_z = gram_x if z is x else ops.gram(z)
-    learnt = _rank_one_recursion(step, value, sign, gram_x, gram_z, clock, coefficient, weighted)
+    learnt = _rank_one_recursion(
+        step, value, sign, x, z, gram_x, gram_z, clock, coefficient, weighted
+    )
     active = np.flatnonzero(coefficient)
     if len(active):
-        xa, za = (x, z) if len(active) == len(x) else (x[active], z[active])
+        xa = x if len(active) == len(x) else x[active]
+        za = xa if z is x else z[active]
         ops.add_product(m, xa, coefficient[active], za)
         if acc.shape[1]:
             ops.add_product(acc, xa, weighted[active], za)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .blocked import row_dots
 from .dispatch import driver, helper
-from .logdet import unmix
+from .rank_one import add_outer, eliminate, product_into, unmix
 from .steps import HOPELESS, average_weight, count_round, step_length
 
 
@@ -22,30 +22,6 @@ def _shrink_factors(step, qx, qz, width_x, width_z):
     """
     kx, kz = qz / (step.r * width_z), qx / (step.r * width_x)
     return kx / (1.0 + kx * qx), kz / (1.0 + kz * qz)
-
-
-@helper
-def _product(matrix, vector, out):
-    """out = matrix vector; returns vector' out."""
-    total = 0.0
-    for i in range(len(matrix)):
-        row = matrix[i]
-        s = vector.dtype.type(0)
-        for j in range(len(vector)):
-            s += row[j] * vector[j]
-        out[i] = s
-    for i in range(len(matrix)):
-        total += float(vector[i]) * float(out[i])
-    return total
-
-
-@helper
-def _add_outer(matrix, c, a, b):
-    for i in range(len(a)):
-        row = matrix[i]
-        ca = a.dtype.type(c) * a[i]
-        for j in range(len(b)):
-            row[j] += ca * b[j]
 
 
 @driver
@@ -63,17 +39,17 @@ def learn_factored_singly(step, m, acc, covariance_x, covariance_z, x, z, clock)
                 margin += float(x[t, i]) * float(s)
         if not abs(margin) < HOPELESS:
             return t
-        qx = _product(covariance_x, x[t], lx)
-        qz = _product(covariance_z, z[t], lz)
+        qx = product_into(covariance_x, x[t], lx)
+        qz = product_into(covariance_z, z[t], lz)
         violated = margin < 1.0 and qx * qz > 0.0
         if violated:
             alpha = step_length(step, 1.0 - margin, 0.0, qx * qz, 0.0)
             bx, bz = _shrink_factors(step, qx, qz, len(lx), len(lz))
-            _add_outer(m, alpha, lx, lz)
+            add_outer(m, alpha, lx, lz)
             if acc.shape[1] > 0:
-                _add_outer(acc, alpha * average_weight(step, clock), lx, lz)
-            _add_outer(covariance_x, -bx, lx, lx)
-            _add_outer(covariance_z, -bz, lz, lz)
+                add_outer(acc, alpha * average_weight(step, clock), lx, lz)
+            add_outer(covariance_x, -bx, lx, lx)
+            add_outer(covariance_z, -bz, lz, lz)
         count_round(clock, 1.0 - margin, violated, qx * qz == 0.0)
     return len(x)
 
@@ -110,13 +86,9 @@ def _confidence_recursion(
             alpha[t], beta_x[t], beta_z[t] = a, bx, bz
             weighted[t] = a * average_weight(step, clock)
             for s in range(t + 1, n):
-                gx, gz = gram_x[t, s], gram_z[t, s]
-                margin[s] += a * gx * gz
-                mix_x[t, s] = bx * gx
-                mix_z[t, s] = bz * gz
-                for j in range(s, n):
-                    gram_x[s, j] -= bx * gx * gram_x[t, j]
-                    gram_z[s, j] -= bz * gz * gram_z[t, j]
+                margin[s] += a * gram_x[t, s] * gram_z[t, s]
+            eliminate(gram_x, t, bx, mix_x)
+            eliminate(gram_z, t, bz, mix_z)
         count_round(clock, 1.0 - margin[t], violated, qx * qz == 0.0)
     return n
 

@@ -19,6 +19,7 @@ from .rules import row_margin, row_update, row_variance
 from .steps import (
     CONFIDENCE,
     HOPELESS,
+    LARGEST_NORM,
     SHIFT,
     THRESHOLD,
     average_weight,
@@ -93,6 +94,8 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         eta = current_eta(step, clock)
         loss = signed_loss(signs[t], value, clock)
         norm = step_norm(tuples, scratch, nx, nz)
+        if not norm < LARGEST_NORM:
+            return DIVERGED, t
         updated = False
         if is_active(step, loss) and norm > 0.0:
             tau = step_length(step, loss, norm + step.bias, variance, eta)

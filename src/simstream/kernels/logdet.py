@@ -1,8 +1,6 @@
-"""LogDet learners: a step adds a multiple of z z' to the inverse of A; one pair at a time, or exact blocks.
+"""LogDet learners: a step adds a multiple of z z' to the inverse of A.
 
-A' = A - beta (A z)(A z)' with beta = c / (1 + c z'Az) is the matrix whose inverse is A^{-1} + c z z'. Online
-ITML also needs (I - A)^{-1} = I + C with C = A (I - A)^{-1}: since C^{-1} = A^{-1} - I, the matrix C takes
-steps of the very same form, with the same c. So a learner here has one matrix or two, and a rule for c.
+A' = A - beta (A z)(A z)' with beta = c / (1 + c z'Az) is the matrix whose inverse is A^{-1} + c z z'.
 
 In a block all z'A z come from two products, what earlier pairs change for later ones from the Gram matrix
 Z A Z' as it stands after each step, and the vectors A_t z_t of the whole block from one triangular system.
@@ -11,187 +9,155 @@ Z A Z' as it stands after each step, and the vectors A_t z_t of the whole block 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
-from .dispatch import by_component, driver, helper
+from .dispatch import driver, helper
+from .rank_one import add_outer, eliminate, product_into, unmix
 from .steps import HOPELESS, count_outcome
 
-
-class ExactGradient(NamedTuple):
-    """LEGO: the exact minimiser of D_ld(A, A_t) + eta/2 (z'Az - target)^2."""
-
-    eta: float
-    always: bool  # update also where the distance is on the right side of its target
-
-
-class ClippedGradient(NamedTuple):
-    """Online ITML: gradient taken at A_t, clipped so that A stays below the identity."""
-
-    eta: float
-    always: bool
-
-
-def _exact_change(rule, target, q, p, squared_norm):
-    """c of LEGO; q = z'Az."""
-    k = 1.0 - rule.eta * target * q
-    root = math.sqrt(k * k + 4.0 * rule.eta * q * q)
-    # Two forms of the same root: without cancellation on either side.
-    reached = 2.0 * q / (k + root) if k > 0.0 else (root - k) / (2.0 * rule.eta * q)
-    return rule.eta * (reached - target)
-
-
-def _clipped_change(rule, target, q, p, squared_norm):
-    """c of online ITML; q = z'Az, p = z'Cz."""
-    eta = rule.eta
-    if q < target:
-        if p > _AT_THE_IDENTITY * squared_norm:
-            return 0.0
-        eta = min(eta, 0.5 / ((target - q) * (p + squared_norm)))
-    return 2.0 * eta * (q - target)
-
-
-#: Where z'Cz is so many times z'z, A is within 1e-4 of the identity along z: it grows no further there.
-_AT_THE_IDENTITY = 1e4
-
-#: Where it is so many times z'z, C has lost digits in the step: it is to be made anew from A.
-_CLOSE_TO_THE_IDENTITY = 1e2
-
-_change = by_component({ExactGradient: _exact_change, ClippedGradient: _clipped_change})
+#: Online ITML keeps the trace of C = A (I - A)^{-1} below this, and A so far below the identity.
+_LARGEST_TRACE = 1e4
 
 
 @helper
-def _decide(rule, sign, targets, q, p, squared_norm, clock):
-    """How much of z z' the inverse of A gains (0 for no step); counts the round."""
-    target = targets[0] if sign < 0.0 else targets[1]  # similar pairs belong below the lower target
-    violation = max(0.0, sign * (target - q))
-    c = 0.0
-    if squared_norm > 0.0 and (violation > 0.0 or rule.always):
-        c = _change(rule, target, q, p, squared_norm)
+def _target(sign, targets):
+    """Similar pairs (sign -1) belong below the lower target, dissimilar ones above the upper."""
+    return targets[0] if sign < 0.0 else targets[1]
+
+
+@helper
+def _calls_for_step(always, sign, target, q, squared_norm):
+    return squared_norm > 0.0 and (always or sign * (target - q) > 0.0)
+
+
+@helper
+def _count(clock, sign, targets, q, updated, squared_norm):
+    """Count a round: the loss is half the squared violation, a mistake the wrong side of the middle."""
+    violation = max(0.0, sign * (_target(sign, targets) - q))
     mistaken = sign * (q - 0.5 * (targets[0] + targets[1])) <= 0.0
-    count_outcome(clock, 0.5 * violation * violation, mistaken, c != 0.0, squared_norm == 0.0)
-    return c
+    count_outcome(clock, 0.5 * violation * violation, mistaken, updated, squared_norm == 0.0)
 
 
 @helper
-def product_into(matrix, vector, out):
-    """out = matrix vector; returns vector' out."""
+def _squared_norm(z, t):
     total = 0.0
-    for i in range(len(matrix)):
-        row = matrix[i]
-        s = 0.0
-        for j in range(len(vector)):
-            s += row[j] * vector[j]
-        out[i] = s
-        total += vector[i] * s
+    for j in range(z.shape[1]):
+        total += z[t, j] * z[t, j]
     return total
 
 
-@helper
-def add_outer(matrix, c, a):
-    """matrix += c a a'."""
-    for i in range(len(a)):
-        row = matrix[i]
-        ca = c * a[i]
-        for j in range(len(a)):
-            row[j] += ca * a[j]
+# -- LEGO ------------------------------------------------------------------------------------------
 
 
 @helper
-def _has_worn(c, p, squared_norm):
-    """Whether the second matrix has lost digits in a step."""
-    return c < 0.0 and p > _CLOSE_TO_THE_IDENTITY * squared_norm
+def _lego_change(eta, target, q):
+    """c with c = eta (q' - target), q' = q / (1 + c q) the distance after the step: no cancellation."""
+    k = 1.0 - eta * target * q
+    root = math.hypot(k, 2.0 * math.sqrt(eta) * q)
+    return 2.0 * eta * (q - target) / (1.0 + eta * target * q + root)
 
 
 @driver
-def learn_logdet_singly(rule, matrices, z, signs, targets, clock):
-    """Rows of z one after the other; return how many were learnt, and whether the second matrix has worn."""
-    has_second = len(matrices) > 1
-    first, second = matrices[0], matrices[-1]
+def lego_singly(eta, always, a, z, signs, targets, clock):
+    """Rows of z one after the other; return how many were learnt."""
+    az = np.empty_like(z[0])
+    for t in range(len(z)):
+        q = product_into(a, z[t], az)
+        squared_norm = _squared_norm(z, t)
+        target = _target(signs[t], targets)
+        c = 0.0
+        if _calls_for_step(always, signs[t], target, q, squared_norm):
+            c = _lego_change(eta, target, q)
+        beta = c / (1.0 + c * q)
+        if not abs(q) + abs(beta) < HOPELESS:
+            return t
+        if c != 0.0:
+            add_outer(a, -beta, az, az)
+        _count(clock, signs[t], targets, q, c != 0.0, squared_norm)
+    return len(z)
+
+
+@driver
+def _lego_recursion(eta, always, gram, squared_norms, signs, targets, clock, betas, mix):
+    for t in range(len(signs)):
+        q = gram[t, t]
+        target = _target(signs[t], targets)
+        c = 0.0
+        if _calls_for_step(always, signs[t], target, q, squared_norms[t]):
+            c = _lego_change(eta, target, q)
+        beta = c / (1.0 + c * q)
+        if not abs(q) + abs(beta) < HOPELESS:
+            return t
+        if c != 0.0:
+            betas[t] = beta
+            eliminate(gram, t, beta, mix)
+        _count(clock, signs[t], targets, q, c != 0.0, squared_norms[t])
+    return len(signs)
+
+
+def lego_block(ops, eta, always, a, z, signs, targets, clock):
+    """The same for one block of rows z."""
+    n = len(z)
+    rows = ops.product(z, a)
+    gram = ops.product_transposed(rows, z)
+    betas, mix = np.zeros(n), np.zeros((n, n))
+    squared_norms = np.einsum("ij,ij->i", z, z)
+    learnt = _lego_recursion(eta, always, gram, squared_norms, signs, targets, clock, betas, mix)
+    _take_steps(ops, a, rows, betas, mix)
+    return learnt
+
+
+def _take_steps(ops, a, rows, betas, mix):
+    """Subtract all steps of a block; `rows` are A_0 z_t, `mix` as `eliminate` left it."""
+    active = np.flatnonzero(betas)
+    if len(active):
+        unmixed = unmix(mix, active, rows)
+        ops.add_product(a, unmixed, -betas[active], unmixed)
+
+
+# -- online ITML -------------------------------------------------------------------------------------
+#
+# Its step needs z'(I - A)^{-1} z = z'z + z'Cz with C = A (I - A)^{-1}. Since C^{-1} = A^{-1} - I, the matrix
+# C takes steps of the very same form, with the same c.
+
+
+@helper
+def _itml_change(eta, target, q, p, squared_norm, trace, length):
+    """c of a step; p = z'Cz, trace that of C, length = ||Cz||^2."""
+    if q >= target:
+        return 2.0 * eta * (q - target)
+    c = -min(2.0 * eta * (target - q), 1.0 / (p + squared_norm))
+    # C gains k (Cz)(Cz)' with k = -c / (1 + c p): no more than its trace has room for.
+    room = max(0.0, _LARGEST_TRACE - trace) / length if length > 0.0 else 0.0
+    return max(c, -room / (1.0 + room * p))
+
+
+@driver
+def online_itml_singly(eta, always, a, companion, z, signs, targets, clock):
+    """Rows of z one after the other; `companion` is C. Returns how many were learnt."""
     az, cz = np.empty_like(z[0]), np.empty_like(z[0])
     for t in range(len(z)):
-        q = product_into(first, z[t], az)
-        p = product_into(second, z[t], cz) if has_second else 0.0
+        q, p = product_into(a, z[t], az), product_into(companion, z[t], cz)
+        squared_norm = _squared_norm(z, t)
         if not abs(q) + abs(p) < HOPELESS:
-            return t, False
-        squared_norm = 0.0
-        for j in range(z.shape[1]):
-            squared_norm += z[t, j] * z[t, j]
-        c = _decide(rule, signs[t], targets, q, p, squared_norm, clock)
+            return t
+        target = _target(signs[t], targets)
+        c = 0.0
+        if _calls_for_step(always, signs[t], target, q, squared_norm):
+            length, trace = 0.0, 0.0
+            for j in range(len(cz)):
+                length += cz[j] * cz[j]
+                trace += companion[j, j]
+            c = _itml_change(eta, target, q, p, squared_norm, trace, length)
         if c != 0.0:
-            add_outer(first, -c / (1.0 + c * q), az)
-            if has_second:
-                add_outer(second, -c / (1.0 + c * p), cz)
-                if _has_worn(c, p, squared_norm):
-                    return t + 1, True
-    return len(z), False
+            add_outer(a, -c / (1.0 + c * q), az, az)
+            add_outer(companion, -c / (1.0 + c * p), cz, cz)
+        _count(clock, signs[t], targets, q, c != 0.0, squared_norm)
+    return len(z)
 
 
-@helper
-def eliminate(gram, t, beta, mix):
-    """Take the step of pair t out of the Gram matrix of the later ones, and note how it mixes in.
-
-    Only the upper triangle is kept: row t holds the products with the later pairs.
-    """
-    n = len(gram)
-    for s in range(t + 1, n):
-        g = beta * gram[t, s]
-        mix[t, s] = g
-        for j in range(s, n):
-            gram[s, j] -= g * gram[t, j]
-
-
-@driver
-def _logdet_recursion(rule, grams, squared_norms, signs, targets, clock, betas, mixes):
-    """Steps of one-at-a-time processing; returns what `learn_logdet_singly` does."""
-    n = len(signs)
-    last = len(grams) - 1
-    for t in range(n):
-        q = grams[0, t, t]
-        p = grams[last, t, t]
-        if not abs(q) + abs(p) < HOPELESS:
-            return t, False
-        c = _decide(rule, signs[t], targets, q, p, squared_norms[t], clock)
-        if c != 0.0:
-            for m in range(last + 1):
-                betas[m, t] = c / (1.0 + c * grams[m, t, t])
-                eliminate(grams[m], t, betas[m, t], mixes[m])
-            if last > 0 and _has_worn(c, p, squared_norms[t]):
-                return t + 1, True
-    return n, False
-
-
-def learn_logdet_block(ops, rule, matrices, z, signs, targets, clock):
-    """One block of rows z; returns what `learn_logdet_singly` does."""
-    n = len(z)
-    products = [ops.product(z, matrix) for matrix in matrices]
-    grams = np.stack([ops.product_transposed(rows, z) for rows in products])
-    betas, mixes = np.zeros((len(matrices), n)), np.zeros((len(matrices), n, n))
-    squared_norms = np.einsum("ij,ij->i", z, z)
-    outcome = _logdet_recursion(rule, grams, squared_norms, signs, targets, clock, betas, mixes)
-    for matrix, rows, beta, mix in zip(matrices, products, betas, mixes, strict=True):
-        take_steps(ops, matrix, rows, beta, mix)
-    return outcome
-
-
-def take_steps(ops, matrix, rows, beta, mix):
-    """Subtract all steps of a block from the matrix; `rows` are A_0 z_t, `mix` as `eliminate` left it."""
-    active = np.flatnonzero(beta)
-    if len(active):
-        a = unmix(mix, active, rows)
-        ops.add_product(matrix, a, -beta[active], a)
-
-
-def unmix(mix: np.ndarray, active: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows a_t = A_t z_t of the active tuples from the rows A_0 z_t (inactive ones never mix in)."""
-    triangle = mix[np.ix_(active, active)].astype(rows.dtype)
-    np.fill_diagonal(triangle, 1)
-    solved = solve_triangular(
-        triangle, rows[active], trans="T", unit_diagonal=True, check_finite=False
-    )
-    return np.ascontiguousarray(solved)
+# -- batch ITML ----------------------------------------------------------------------------------------
 
 
 @driver
@@ -202,7 +168,7 @@ def itml_sweep_singly(a, v, signs, bounds, dual, gamma, step):
         q = product_into(a, v[t], av)
         beta = _itml_step(t, q, signs, bounds, dual, gamma, step)
         if beta != 0.0:
-            add_outer(a, beta, av)
+            add_outer(a, beta, av, av)
 
 
 @helper
@@ -234,4 +200,4 @@ def itml_sweep_blocked(ops, a, v, signs, bounds, dual, gamma, step, block):
         gram = ops.product_transposed(rows, z)
         betas, mix = np.zeros(len(z)), np.zeros((len(z), len(z)))
         _itml_recursion(gram, begin, signs, bounds, dual, gamma, step, betas, mix)
-        take_steps(ops, a, rows, betas, mix)
+        _take_steps(ops, a, rows, betas, mix)

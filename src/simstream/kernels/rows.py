@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import by_component, helper
+from .dispatch import by_component, driver, helper
 
 
 class DenseRows(NamedTuple):
@@ -243,3 +243,14 @@ def _same_for_both(tuples, scratch, nx, nz):
 
 #: (tuples, scratch, nx, nz): turn what was read into what a step adds
 ready_for_step = by_component({Triplets: _as_it_is, Pairs: _as_it_is, TaskTriplets: _same_for_both})
+
+
+@driver
+def differences(a, i, b, j):
+    """Rows a[i] - b[j] of dense arrays, in one pass."""
+    out = np.empty((len(i), a.shape[1]), a.dtype)
+    for t in range(len(i)):
+        first, second = i[t], j[t]
+        for k in range(a.shape[1]):
+            out[t, k] = a[first, k] - b[second, k]
+    return out

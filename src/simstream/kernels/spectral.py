@@ -15,7 +15,15 @@ import numpy as np
 
 from .dispatch import driver, helper
 from .secular import solve_secular
-from .steps import HOPELESS, THRESHOLD, count_round, is_active, signed_loss, step_length
+from .steps import (
+    HOPELESS,
+    LARGEST_NORM,
+    THRESHOLD,
+    count_round,
+    is_active,
+    signed_loss,
+    step_length,
+)
 
 # What a decreasing step does where it would leave the cone.
 PROJECT, SHORTEN = 0, 1
@@ -46,24 +54,23 @@ class Workspace(NamedTuple):
 
 @helper
 def _project_on_span(vector, rank, v, coordinates, rest):
-    """Coordinates of v in the span of the first rows, and what is left of it; returns its length.
+    """What is left of v outside the span of the first rows, given its coordinates there; returns its length.
 
-    Done twice: once leaves an error of the size of the coordinates' rounding.
+    What rounding of the coordinates leaves behind is taken out in a second round.
     """
     rest[:] = v
     if rank > 0:
         basis = vector[:rank]
-        coordinates[:rank] = 0.0
-        for _ in range(2):
-            a = np.dot(basis, rest)
-            rest -= np.dot(a, basis)
-            coordinates[:rank] += a
+        rest -= np.dot(coordinates[:rank], basis)
+        more = np.dot(basis, rest)
+        rest -= np.dot(more, basis)
+        coordinates[:rank] += more
     return math.sqrt(np.dot(rest, rest))
 
 
 @helper
 def _sort_by_value(value, rank, sign, order):
-    """Places in ascending order of sign * value; `order` is nearly sorted from last time."""
+    """Places in ascending order of sign * value."""
     for k in range(rank):
         order[k] = k
     for k in range(1, rank):
@@ -186,21 +193,23 @@ def learn_in_the_cone(step, on_leaving, spectrum, work, rank, v, signs, clock):
     value, vector = spectrum.value, spectrum.vector
     coordinates, rest = work.numbers[0], work.rest
     for t in range(len(v)):
-        outside = _project_on_span(vector, rank, v[t], coordinates, rest)
+        if rank > 0:
+            coordinates[:rank] = np.dot(vector[:rank], v[t])
         distance = 0.0
-        squared_norm = outside * outside
         for i in range(rank):
-            squared = coordinates[i] * coordinates[i]
-            distance += value[i] * squared
-            squared_norm += squared
-        if not abs(distance) < HOPELESS:
+            distance += value[i] * coordinates[i] * coordinates[i]
+        squared_norm = np.dot(v[t], v[t])
+        if not (abs(distance) < HOPELESS and squared_norm * squared_norm < LARGEST_NORM):
             return t, rank
         loss = signed_loss(signs[t], distance, clock)
         updated = False
         if is_active(step, loss) and squared_norm > 0.0:
             c = step_length(step, loss, squared_norm * squared_norm + step.bias, 0.0, step.eta)
+            if not abs(c) * squared_norm < HOPELESS:
+                return t, rank
             updated = c != 0.0 and abs(c) >= step.tolerance
             c *= signs[t]
+            outside = _project_on_span(vector, rank, v[t], coordinates, rest) if updated else 0.0
             in_span = rank == len(rest) or outside <= _IN_SPAN * math.sqrt(squared_norm)
             reaches_boundary = False
             if updated and c < 0.0 and on_leaving == SHORTEN:

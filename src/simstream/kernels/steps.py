@@ -13,6 +13,9 @@ CONSTANT, PA, PA_I, PA_II, CONFIDENCE, PALS, ON_MISTAKE = 0, 1, 2, 3, 4, 5, 6
 # A margin as large as this (or NaN) means that learning has diverged, before numbers overflow.
 HOPELESS = 1e30
 
+# So has one whose squared norm is this large: the step would be lost among the infinities.
+LARGEST_NORM = 1e300
+
 # Fields of the clock: everything the stream has counted so far, exact in float64, and two numbers that
 # belong to the model: the accumulated soft threshold, and the threshold that divides distances.
 ROUNDS, UPDATES, SKIPPED, MISTAKES, LOSS, SHIFT, THRESHOLD, VIOLATIONS = 0, 1, 2, 3, 4, 5, 6, 7

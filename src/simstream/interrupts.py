@@ -1,0 +1,29 @@
+"""Ctrl-C at a moment when nothing is half done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def ctrl_c_waits() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done, so that a matrix and its clock never part.
+
+    Only the main thread is ever interrupted, and only it may say so; elsewhere nothing needs doing.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    pending: list[tuple[Any, ...]] = []
+    signal.signal(signal.SIGINT, lambda *arguments: pending.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pending:
+            handler(*pending[0])
