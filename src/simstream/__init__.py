@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from .baselines import Dot, Euclidean
     from .batch import ITML, LMNN, MCML, RCA
     from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
+    from .bilinear_model import Bilinear
     from .constraints import PairSampler, TripletSampler
     from .engines import DivergedError
     from .from_labels import FromLabels
     from .mahalanobis import Mahalanobis
+    from .multitask import OGRSL, OMTRSL, OSTRSL
     from .pairs import LEGO, POLA, RDML, OnlineITML, PAMetric
     from .persistence import ModelFileError, load, read_header
+    from .sdca import SDCA
     from .similarity import SearchResult
 
 #: Public name -> module that defines it (the module itself for submodules).
@@ -28,6 +31,7 @@ _HOME = {
     "AROMA": "bilinear",
     "AdaSORS": "bilinear",
     "DivergedError": "engines",
+    "Bilinear": "bilinear_model",
     "Dot": "baselines",
     "Euclidean": "baselines",
     "FromLabels": "from_labels",
@@ -39,6 +43,10 @@ _HOME = {
     "ModelFileError": "persistence",
     "OASIS": "bilinear",
     "OGD": "bilinear",
+    "OGRSL": "multitask",
+    "OMTRSL": "multitask",
+    "OSTRSL": "multitask",
+    "SDCA": "sdca",
     "OnlineITML": "pairs",
     "PAMetric": "pairs",
     "POLA": "pairs",
@@ -61,11 +69,16 @@ __all__ = [
     "MCML",
     "OASIS",
     "OGD",
+    "OGRSL",
+    "OMTRSL",
+    "OSTRSL",
     "POLA",
     "RCA",
     "RDML",
+    "SDCA",
     "SORS",
     "AdaSORS",
+    "Bilinear",
     "DivergedError",
     "Dot",
     "Euclidean",

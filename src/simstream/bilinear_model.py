@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import SimilarityEstimator
+from .base import SimilarityEstimator, TripletDecisions
 from .similarity import BilinearModel, row_products
 from .validation import check_items
 
@@ -41,3 +41,51 @@ class BilinearEstimator(BilinearModel, SimilarityEstimator):
         from .metrics import sparsity
 
         return sparsity(self._matrix())
+
+
+class Bilinear(TripletDecisions, BilinearEstimator):
+    """A bilinear similarity with a given matrix: nothing is learnt.
+
+    Parameters
+    ----------
+    matrix : array or CSR matrix of shape (d, d')
+        Do not change it in place.
+    dtype : "float32" or "float64", optional
+    preprocessor : array, CSR matrix or pair of them, optional
+        Items behind row numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import Bilinear
+    >>> Bilinear(np.diag([2.0, 1.0])).pair_score([[[1.0, 1.0], [1.0, 3.0]]])
+    array([5.])
+    """
+
+    _kept: tuple[tuple[Any, ...], Any] | None = None
+
+    def __init__(self, matrix: Any, *, dtype: Any = None, preprocessor: Any = None) -> None:
+        self.matrix = matrix
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _matrix(self) -> Any:
+        key = (id(self.matrix), str(self.dtype))
+        if self._kept is None or self._kept[0] != key:
+            self._check_parameters()
+            self._kept = (key, check_items(self.matrix, "matrix", dtype=self.dtype).values)
+        return self._kept[1]
+
+    def _learnt(self) -> Any:
+        return self._matrix()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_kept", None)
+        return state
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {}
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        self._matrix()

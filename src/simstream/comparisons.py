@@ -24,6 +24,8 @@ class Comparisons:
     y: np.ndarray | None = None
     #: Number of the task of each tuple, for learners of many tasks.
     tasks: np.ndarray | None = None
+    #: A uniform number for each tuple, for learners that ask for some answers only.
+    coins: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -82,12 +84,17 @@ class Comparisons:
 
         return (Pairs if self.is_pairs else Triplets)(self.index, self.sign)
 
+    def with_coins(self, coins: np.ndarray) -> Comparisons:
+        """The same with a uniform number for each tuple."""
+        return replace(self, coins=coins)
+
     def part(self, begin: int, end: int) -> Comparisons:
         """Tuples begin .. end - 1."""
         cut = slice(begin, end)
         y = None if self.y is None else self.y[cut]
         tasks = None if self.tasks is None else self.tasks[cut]
-        return replace(self, index=self.index[cut], y=y, tasks=tasks)
+        coins = None if self.coins is None else self.coins[cut]
+        return replace(self, index=self.index[cut], y=y, tasks=tasks, coins=coins)
 
 
 def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray:

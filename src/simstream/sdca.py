@@ -19,9 +19,9 @@ _COLUMNS = ("primal", "dual", "gap", "hinge", "squared_hinge", "mistake_rate")
 class SDCA(TripletDecisions, BilinearEstimator):
     """Relative similarity by stochastic dual coordinate ascent, with a duality gap.
 
-    Minimises P(M) = 1/n sum_i [1 - x_i' M (x_i+ - x_i-)]_+^2 + lam/2 ||M||^2 over a fixed set of n triplets. Every
-    draw moves one dual variable to its best value; P(M) minus the dual value bounds how far from the optimum
-    M can be, and anyone can recompute it.
+    Minimises P(M) = 1/n sum_i [1 - x_i' M (x_i+ - x_i-)]_+^2 + lam/2 ||M||^2 over a fixed set of n triplets.
+    Every draw moves one dual variable to its best value; P(M) minus the dual value bounds how far from the
+    optimum M can be, and anyone can recompute it.
 
     Parameters
     ----------
@@ -183,7 +183,9 @@ class SDCA(TripletDecisions, BilinearEstimator):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         matrix = self._fitted()
-        header = {name: getattr(self, name) for name in ("primal_", "dual_", "n_iter_", "converged_")}
+        header = {
+            name: getattr(self, name) for name in ("primal_", "dual_", "n_iter_", "converged_")
+        }
         arrays = {"alpha": self.alpha_, "history": np.array([self.history_[c] for c in _COLUMNS])}
         header["shape"] = list(matrix.shape)
         if sp.issparse(matrix):

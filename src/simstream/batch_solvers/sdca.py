@@ -35,7 +35,7 @@ class SDCASolution(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """Half an epoch: where it begins, how long it is, the mean of alpha over it and one random alpha of it."""
+    """Half an epoch: its begin and length, the mean of alpha over it, and one random alpha of it."""
 
     begin: int
     length: int

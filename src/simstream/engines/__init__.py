@@ -13,6 +13,7 @@ from .identity import IdentityEngine
 from .logdet import LogDetEngine, LogDetStep
 from .sparse import SparseEngine
 from .spectral import SpectralEngine
+from .tasks import DenseTasksEngine, SparseTasksEngine, TasksEngine, tasks_engine
 
 #: Name in model files -> engine.
 ENGINES: dict[str, type[Engine]] = {
@@ -24,6 +25,8 @@ ENGINES: dict[str, type[Engine]] = {
         IdentityEngine,
         LogDetEngine,
         SpectralEngine,
+        DenseTasksEngine,
+        SparseTasksEngine,
     )
 }
 
@@ -38,7 +41,9 @@ __all__ = [
     "LogDetStep",
     "SparseEngine",
     "SpectralEngine",
+    "TasksEngine",
     "default_block_size",
     "entrywise_engine",
     "first_matrix",
+    "tasks_engine",
 ]

@@ -50,11 +50,11 @@ class SparseEngine(Engine):
         self.row_rank: Any = None
         self.column_rank: Any = None
         if start.shape[0] * start.shape[1] * start.dtype.itemsize > head_bytes:
-            self.row_rank = _rank_by_count(row_counts)
+            self.row_rank = rank_by_count(row_counts)
             self.column_rank = (
-                self.row_rank if column_counts is row_counts else _rank_by_count(column_counts)
+                self.row_rank if column_counts is row_counts else rank_by_count(column_counts)
             )
-            start = _renumber(start, self.row_rank, self.column_rank)
+            start = renumber(start, self.row_rank, self.column_rank)
         numbers = np.zeros((start.nnz, 1 + has_aux + has_acc), start.dtype)
         numbers[:, 0] = start.data
         if isinstance(rule, AdaptiveThreshold):
@@ -77,21 +77,10 @@ class SparseEngine(Engine):
 
     def open(self, tuples: Comparisons) -> tuple[Any, Any, Any, int]:
         """What drivers need to read tuples: both readers, the tuples, scratch, and tuples per call."""
-        from ..kernels.rows import SparseRows
-
-        left, right = tuples.left, tuples.right
-        rows_left = left.csr_renumbered(self.row_rank)
-        rows_right = rows_left if right is left else right.csr_renumbered(self.column_rank)
-        # One integer type for all matrices: kernels are compiled for it once.
-        readers = tuple(
-            SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)
-            for m in (rows_left, rows_right)
-        )
-        longest = [int(np.diff(m.indptr).max()) for m in (rows_left, rows_right)]
+        ranks = None if self.row_rank is None else (self.row_rank, self.column_rank)
+        readers, longest, chunk = csr_readers(tuples, ranks)
         longest_difference = min(self.shape[1], longest[1] + max(longest))
         scratch = new_scratch(max(longest[0], longest_difference), longest_difference, self.dtype)
-        mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
-        chunk = max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
         return readers, tuples.kernel_tuples(), scratch, chunk
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
@@ -128,7 +117,7 @@ class SparseEngine(Engine):
         value = self._decode(u, aux, acc, on_diagonal)
         matrix = sp.csr_matrix((value, entries.indices, entries.indptr), shape=self.shape)
         if self.row_rank is not None:
-            matrix = _renumber(matrix, np.argsort(self.row_rank), np.argsort(self.column_rank))
+            matrix = renumber(matrix, np.argsort(self.row_rank), np.argsort(self.column_rank))
         matrix.eliminate_zeros()
         matrix.sort_indices()
         return matrix
@@ -175,6 +164,26 @@ class SparseEngine(Engine):
         return self
 
 
+def csr_readers(
+    tuples: Comparisons, ranks: tuple[np.ndarray, np.ndarray] | None
+) -> tuple[tuple[Any, Any], list[int], int]:
+    """Readers of both kinds of items as CSR, their longest rows, and tuples per call."""
+    from ..kernels.rows import SparseRows
+
+    left, right = tuples.left, tuples.right
+    row_rank, column_rank = ranks or (None, None)
+    rows_left = left.csr_renumbered(row_rank)
+    rows_right = rows_left if right is left else right.csr_renumbered(column_rank)
+    # One integer type for all matrices: kernels are compiled for it once.
+    first, second = (
+        SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)
+        for m in (rows_left, rows_right)
+    )
+    longest = [int(np.diff(m.indptr).max()) for m in (rows_left, rows_right)]
+    mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
+    return (first, second), longest, max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
+
+
 def _checked_entries(arrays: dict[str, np.ndarray], width: int) -> Entries:
     """Restored entries; compiled code trusts their indices, so they are looked at first."""
     check_array("shape", arrays["shape"], np.int64, (2,))
@@ -192,14 +201,12 @@ def _checked_entries(arrays: dict[str, np.ndarray], width: int) -> Entries:
     return Entries((n_rows, n_columns), indptr, indices, numbers)
 
 
-def _rank_by_count(counts: np.ndarray) -> np.ndarray:
+def rank_by_count(counts: np.ndarray) -> np.ndarray:
     """Number of each feature when counted from the most to the least frequent."""
     return np.argsort(np.argsort(-counts, kind="stable"))
 
 
-def _renumber(
-    matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarray
-) -> sp.csr_matrix:
+def renumber(matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarray) -> sp.csr_matrix:
     """Move entry (i, j) to (row_rank[i], column_rank[j])."""
     moved = matrix[np.argsort(row_rank)]
     columns = column_rank[moved.indices].astype(np.int32)

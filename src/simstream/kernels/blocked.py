@@ -14,6 +14,7 @@ from scipy.linalg import blas
 
 from .dispatch import driver, helper
 from .steps import (
+    ASK_ALL,
     HOPELESS,
     LARGEST_NORM,
     THRESHOLD,
@@ -21,6 +22,7 @@ from .steps import (
     count_round,
     current_eta,
     is_active,
+    is_asked,
     signed_loss,
     step_length,
 )
@@ -99,7 +101,7 @@ def _dot(a, i, j):
 
 
 @driver
-def _rank_one_recursion(step, value, sign, x, z, gram_x, gram_z, clock, coefficient, weighted):
+def rank_one_recursion(step, value, sign, coin, x, z, gram_x, gram_z, clock, coefficient, weighted):
     """Steps of one-at-a-time processing; returns how many tuples had finite values.
 
     The Gram matrices may be empty: their rows are then worked out for the tuples that move M.
@@ -117,7 +119,8 @@ def _rank_one_recursion(step, value, sign, x, z, gram_x, gram_z, clock, coeffici
         if not squared_norm < LARGEST_NORM:
             return t
         c = 0.0
-        if is_active(step, loss) and squared_norm > 0.0:
+        asked = step.ask == ASK_ALL or is_asked(step, value[t], coin[t], clock)
+        if asked and is_active(step, loss) and squared_norm > 0.0:
             eta = current_eta(step, clock)
             c = sign[t] * step_length(step, loss, squared_norm + step.bias, 0.0, eta)
             if not abs(c) < largest:
@@ -161,8 +164,8 @@ def learn_block(ops, step, m, acc, x, z, sign, clock):
         gram_x = ops.gram(x)
         gram_z = gram_x if z is x else ops.gram(z)
     coefficient, weighted = np.zeros(len(x)), np.zeros(len(x))
-    learnt = _rank_one_recursion(
-        step, value, sign, x, z, gram_x, gram_z, clock, coefficient, weighted
+    learnt = rank_one_recursion(
+        step, value, sign, sign, x, z, gram_x, gram_z, clock, coefficient, weighted
     )
     active = np.flatnonzero(coefficient)
     if len(active):

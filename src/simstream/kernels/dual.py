@@ -44,7 +44,7 @@ def _count(sums, margin):
 
 @helper
 def _change(dual, i, draw, delta):
-    """Change dual variable i in this draw of the segment; the average counts the value before the draw too."""
+    """Change dual variable i in this draw of the segment; the average counts the value before it too."""
     dual.total[i] += dual.alpha[i] * (draw + 1 - dual.since[i])
     dual.since[i] = draw + 1
     dual.alpha[i] += delta

@@ -14,7 +14,7 @@ import numpy as np
 
 from .dispatch import by_component, driver
 from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
-from .rows import read_tuple, ready_for_step, step_norm, unstored_part
+from .rows import coin_of, read_tuple, ready_for_step, step_norm, unstored_part
 from .rules import row_margin, row_update, row_variance
 from .steps import (
     CONFIDENCE,
@@ -26,6 +26,7 @@ from .steps import (
     count_round,
     current_eta,
     is_active,
+    is_asked,
     signed_loss,
     step_length,
 )
@@ -97,7 +98,8 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         if not norm < LARGEST_NORM:
             return DIVERGED, t
         updated = False
-        if is_active(step, loss) and norm > 0.0:
+        asked = is_asked(step, value, coin_of(tuples, t), clock)
+        if asked and is_active(step, loss) and norm > 0.0:
             tau = step_length(step, loss, norm + step.bias, variance, eta)
             if not abs(tau) < largest:
                 return DIVERGED, t

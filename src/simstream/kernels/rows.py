@@ -49,6 +49,7 @@ class TaskTriplets(NamedTuple):
 
     items: np.ndarray
     sign: np.ndarray
+    coin: np.ndarray  # uniform numbers that decide whether to ask
     tasks: np.ndarray
     width: int  # rows of one matrix
     shared: float
@@ -182,6 +183,18 @@ def _read_task_triplet(tuples, t, left, right, scratch):
 read_tuple = by_component(
     {Triplets: _read_triplet, Pairs: _read_pair, TaskTriplets: _read_task_triplet}
 )
+
+
+def _no_coin(tuples, t):
+    return 0.0
+
+
+def _task_coin(tuples, t):
+    return tuples.coin[t]
+
+
+#: (tuples, t) -> the uniform number that decides whether its answer is asked for
+coin_of = by_component({Triplets: _no_coin, Pairs: _no_coin, TaskTriplets: _task_coin})
 
 
 @helper

@@ -19,7 +19,12 @@ LARGEST_NORM = 1e300
 # Fields of the clock: everything the stream has counted so far, exact in float64, and two numbers that
 # belong to the model: the accumulated soft threshold, and the threshold that divides distances.
 ROUNDS, UPDATES, SKIPPED, MISTAKES, LOSS, SHIFT, THRESHOLD, VIOLATIONS = 0, 1, 2, 3, 4, 5, 6, 7
-CLOCK_SIZE = 8
+CONSIDERED, ASKED = 8, 9  # by learners that ask for some answers only
+CLOCK_SIZE = 10
+
+
+# Who is asked for an answer: everyone, those whose margin is small, a random share.
+ASK_ALL, ASK_ACTIVE, ASK_RANDOM = 0, 1, 2
 
 
 class Step(NamedTuple):
@@ -36,12 +41,28 @@ class Step(NamedTuple):
     average_from: int = 0  # first round of the average, 0 for none
     bias: float = 0.0  # 1 where the threshold is learnt too: it is one more coordinate of the step
     margin: float = 0.0  # ON_MISTAKE: how far beyond the threshold a distance must be
+    ask: int = ASK_ALL
+    ask_parameter: float = 1.0  # delta of ASK_ACTIVE, the share of ASK_RANDOM
     tolerance: float = 0.0  # steps shorter than this are not taken
 
 
 @helper
 def current_eta(step, clock):
     return step.eta / math.sqrt(clock[ROUNDS] + 1) if step.decay else step.eta
+
+
+@helper
+def is_asked(step, value, coin, clock):
+    """Whether the answer of a tuple is asked for, given x'Mz and a uniform number of its own; counts it."""
+    if step.ask == ASK_ALL:
+        return True
+    if step.ask == ASK_ACTIVE:
+        asked = coin * (step.ask_parameter + abs(value)) < step.ask_parameter
+    else:
+        asked = coin < step.ask_parameter
+    clock[CONSIDERED] += 1.0
+    clock[ASKED] += asked
+    return asked
 
 
 @helper

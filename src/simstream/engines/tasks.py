@@ -1,0 +1,428 @@
+"""One matrix per task, sharing what tasks have in common: M_k = M_1 + shared S + own D_k.
+
+S is the sum of all steps, D_k that of the steps of task k. A step changes both by the same rank-one matrix,
+whatever the number of tasks; how much of S is in a task's matrix depends on the coupling and on their number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..comparisons import Comparisons
+from ..stores import DEFAULT_HEAD_BYTES, Entries, SparseStore
+from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats, new_scratch
+from .sparse import _checked_entries, csr_readers, rank_by_count, renumber
+
+
+class TasksEngine(Engine):
+    """What both forms share: how many tasks there are, and what they weigh.
+
+    Parameters
+    ----------
+    shape : features on the left and on the right
+    dtype : precision
+    coupling : float
+        How strongly tasks are drawn together; 0 is not at all.
+    n_tasks : int, optional
+        Number of tasks in all. None counts those seen so far.
+    has_identity : bool
+        Whether every matrix starts from the identity, or from zero.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        dtype: Any,
+        coupling: float,
+        n_tasks: int | None,
+        has_identity: bool,
+    ) -> None:
+        super().__init__(None, None)
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        self.coupling, self.n_tasks, self.has_identity = coupling, n_tasks, has_identity
+        self.n_seen = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    def weights(self) -> tuple[float, float]:
+        """What S and D_k count for in the matrix of task k."""
+        n = self.n_tasks or max(1, self.n_seen)
+        own = 1.0 / (1.0 + self.coupling)
+        return self.coupling * own / n, own
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        assert tuples.tasks is not None
+        begin = 0
+        while begin < len(tuples):
+            # A task seen for the first time may change all weights: a piece ends before the next such one.
+            self.n_seen = max(self.n_seen, int(tuples.tasks[begin]) + 1)
+            self._make_room()
+            later = np.flatnonzero(tuples.tasks[begin:] >= self.n_seen)
+            end = begin + int(later[0]) if len(later) else len(tuples)
+            self._learn_part(step, tuples.part(begin, end), block_size)
+            begin = end
+
+    def _make_room(self) -> None:
+        """Make room for as many tasks as were seen."""
+        raise AttributeError("provided by the engine")
+
+    def _learn_part(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        raise AttributeError("provided by the engine")
+
+    def _parts(self, task: int | None) -> tuple[Any, Any]:
+        """S, and D of a task (None for a task never seen)."""
+        raise AttributeError("provided by the engine")
+
+    def matrix(self, task: int | None = None) -> Any:
+        """Matrix of a task by its number; of a task never seen if that is None."""
+        shared, own = self.weights()
+        s, d = self._parts(task)
+        matrix = s * self.dtype.type(shared)
+        if d is not None:
+            matrix = matrix + d * self.dtype.type(own)
+        if not self.has_identity:
+            return matrix
+        if sp.issparse(matrix):
+            return sp.csr_matrix(matrix + sp.identity(self.shape[0], self.dtype, "csr"))
+        return matrix + np.eye(self.shape[0], dtype=self.dtype)
+
+    def _options(self) -> np.ndarray:
+        numbers = [*self.shape, self.coupling, self.n_tasks or 0, self.has_identity, self.n_seen]
+        return np.array(numbers, np.float64)
+
+    @staticmethod
+    def _read_options(arrays: dict[str, np.ndarray]) -> tuple[Any, ...]:
+        options = arrays["options"]
+        check_array("options", options, np.float64, (6,))
+        if not np.isfinite(options).all() or (options < 0).any():
+            raise ValueError(f"options: expected numbers that are not negative, got {options}")
+        rows, columns, coupling, n_tasks, has_identity, n_seen = options
+        return (
+            (int(rows), int(columns)),
+            float(coupling),
+            int(n_tasks) or None,
+            bool(has_identity),
+            int(n_seen),
+        )
+
+
+class _Part:
+    """The steps of one task: a list of rank-one terms, or a matrix once that takes less memory."""
+
+    def __init__(self, shape: tuple[int, int], dtype: Any) -> None:
+        self._shape = shape
+        self.full: np.ndarray | None = None
+        self.c = np.empty(0)
+        self.x, self.z = (np.empty((0, width), dtype) for width in shape)
+
+    def values(self, ops: Any, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """x_t' D z_t for rows x_t and z_t."""
+        from ..kernels.blocked import row_dots
+
+        if self.full is not None:
+            return row_dots(ops.product(x, self.full), z)
+        if len(self.c) == 0:
+            return np.zeros(len(x))
+        return ((x @ self.x.T).astype(np.float64) * (z @ self.z.T)) @ self.c
+
+    def add(self, ops: Any, x: np.ndarray, c: np.ndarray, z: np.ndarray) -> None:
+        """Add the sum of c_t x_t z_t'."""
+        if self.full is None:
+            rows, columns = self._shape
+            if (len(self.c) + len(c)) * (rows + columns) <= rows * columns:
+                self.c = np.concatenate([self.c, c])
+                self.x, self.z = np.concatenate([self.x, x]), np.concatenate([self.z, z])
+                return
+            self.full = self.matrix()
+            self.c, self.x, self.z = self.c[:0], self.x[:0], self.z[:0]
+        ops.add_product(self.full, x, c, z)
+
+    def matrix(self) -> np.ndarray:
+        if self.full is not None:
+            return self.full
+        return (self.x.T * self.c.astype(self.x.dtype)) @ self.z
+
+
+class DenseTasksEngine(TasksEngine):
+    """Full arrays for what is shared; for each task as little as it has learnt."""
+
+    kind = "dense-tasks"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.shared = np.zeros(self.shape, self.dtype)
+        self.parts: list[_Part] = []
+
+    def _make_room(self) -> None:
+        while len(self.parts) < self.n_seen:
+            self.parts.append(_Part(self.shape, self.dtype))
+
+    def _learn_part(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        from ..kernels.blocked import Blas
+        from ..kernels.entrywise import DIVERGED, DONE
+
+        tuples = tuples.densified()
+        ops = Blas(self.dtype)
+        sign = tuples.sign
+        coins = np.zeros(len(tuples)) if tuples.coins is None else tuples.coins
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            for first in range(begin, end, block_size):
+                last = min(end, first + block_size)
+                assert tuples.tasks is not None
+                tasks = tuples.tasks[first:last]
+                learnt = self._learn_block(
+                    ops,
+                    step,
+                    *tuples.rows(first, last),
+                    tasks,
+                    sign[first:last],
+                    coins[first:last],
+                )
+                if learnt < last - first:
+                    return DIVERGED, first + learnt
+            return DONE, end
+
+        blocks = max(1, int(ENTRIES_PER_CALL / (2 * self.shared.size)) // block_size)
+        self._drive(learn, len(tuples), blocks * block_size, None, None)
+
+    def _learn_block(
+        self,
+        ops: Any,
+        step: Any,
+        x: np.ndarray,
+        z: np.ndarray,
+        tasks: np.ndarray,
+        sign: np.ndarray,
+        coins: np.ndarray,
+    ) -> int:
+        from ..kernels.blocked import rank_one_recursion, row_dots
+
+        shared, own = self.weights()
+        value = shared * row_dots(ops.product(x, self.shared), z)
+        if self.has_identity:
+            value += row_dots(x, z)
+        order = np.argsort(tasks, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(tasks[order])) + 1)
+        for group in groups:
+            value[group] += own * self.parts[tasks[group[0]]].values(ops, x[group], z[group])
+        coupled = ops.gram(x).astype(np.float64)
+        coupled *= np.where(tasks[:, None] == tasks, shared + own, shared)
+        coefficient, weighted = np.zeros((2, len(x)))
+        learnt = rank_one_recursion(
+            step, value, sign, coins, x, z, coupled, ops.gram(z), self.clock, coefficient, weighted
+        )
+        active = np.flatnonzero(coefficient)
+        if len(active):
+            ops.add_product(self.shared, x[active], coefficient[active], z[active])
+            for group in groups:
+                moved = group[coefficient[group] != 0]
+                if len(moved):
+                    self.parts[tasks[group[0]]].add(ops, x[moved], coefficient[moved], z[moved])
+        return int(learnt)
+
+    def _parts(self, task: int | None) -> tuple[Any, Any]:
+        return self.shared, None if task is None else self.parts[task].matrix()
+
+    def state(self) -> dict[str, np.ndarray]:
+        arrays = {"clock": self.clock, "options": self._options(), "shared": self.shared}
+        for number, part in enumerate(self.parts):
+            if part.full is not None:
+                arrays[f"task.{number}.full"] = part.full
+            elif len(part.c):
+                arrays |= {f"task.{number}.{name}": getattr(part, name) for name in ("c", "x", "z")}
+        return arrays
+
+    @classmethod
+    def from_state(
+        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
+    ) -> DenseTasksEngine:
+        shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
+        dtype = check_floats("shared", arrays["shared"])
+        self = cls(shape, dtype, coupling, n_tasks, has_identity)
+        Engine.__init__(self, None, None, arrays["clock"])
+        check_array("shared", arrays["shared"], dtype, shape)
+        self.shared, self.n_seen = arrays["shared"], n_seen
+        self._make_room()
+        for number, part in enumerate(self.parts):
+            name = f"task.{number}."
+            if name + "full" in arrays:
+                check_array(name + "full", arrays[name + "full"], dtype, shape)
+                part.full = arrays[name + "full"]
+            elif name + "c" in arrays:
+                part.c, part.x, part.z = (arrays[name + key] for key in ("c", "x", "z"))
+                check_array(name + "c", part.c, np.float64, (None,))
+                check_array(name + "x", part.x, dtype, (len(part.c), shape[0]))
+                check_array(name + "z", part.z, dtype, (len(part.c), shape[1]))
+        return self
+
+
+class SparseTasksEngine(TasksEngine):
+    """Only touched entries: S on top of one block of rows for each task, in one store."""
+
+    kind = "sparse-tasks"
+    learns_blocks = False
+
+    def __init__(
+        self,
+        *args: Any,
+        head_bytes: int = DEFAULT_HEAD_BYTES,
+        ranks: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        super().__init__(*args)
+        self.ranks = ranks
+        self._head_bytes = head_bytes
+        self._capacity = 0
+        self._store: SparseStore | None = None
+
+    def _make_room(self) -> None:
+        from ..kernels.rules import Plain
+
+        if self._store is not None and self.n_seen <= self._capacity:
+            return
+        self._capacity = max(4, self.n_tasks or 0, 2 * self.n_seen)
+        rows = (1 + self._capacity) * self.shape[0]
+        if self._store is None:
+            nothing = np.empty(0, np.int32), np.empty((0, 1), self.dtype)
+            entries = Entries((rows, self.shape[1]), np.zeros(rows + 1, np.int64), *nothing)
+        else:
+            old = self._store.entries(Plain(), 0.0)
+            indptr = np.full(rows + 1, old.indptr[-1])
+            indptr[: len(old.indptr)] = old.indptr
+            entries = old._replace(shape=(rows, self.shape[1]), indptr=indptr)
+        self._store = SparseStore(
+            entries, has_aux=False, has_acc=False, head_bytes=self._head_bytes
+        )
+
+    def _learn_part(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        from ..kernels.entrywise import learn_one_at_a_time
+        from ..kernels.rows import TaskTriplets
+        from ..kernels.rules import Plain
+
+        store = self._store
+        assert store is not None
+        assert tuples.tasks is not None
+        readers, longest, chunk = csr_readers(tuples, self.ranks)
+        scratch = new_scratch(2 * longest[0], min(self.shape[1], 2 * longest[1]), self.dtype)
+        shared, own = self.weights()
+        named = TaskTriplets(
+            tuples.index,
+            tuples.sign,
+            np.zeros(len(tuples)) if tuples.coins is None else tuples.coins,
+            tuples.tasks,
+            self.shape[0],
+            shared,
+            own,
+            self.has_identity,
+        )
+        rule = Plain()
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            return learn_one_at_a_time(
+                rule, store.arrays, step, *readers, named, begin, end, scratch, self.clock
+            )
+
+        self.rule = rule
+        self._drive(learn, len(tuples), chunk, store.make_space, None)
+
+    def _parts(self, task: int | None) -> tuple[Any, Any]:
+        from ..kernels.rules import Plain
+
+        d = self.shape[0]
+        if self._store is None:
+            return sp.csr_matrix(self.shape, dtype=self.dtype), None
+        entries = self._store.entries(Plain(), 0.0)
+        stacked = sp.csr_matrix(
+            (entries.numbers[:, 0], entries.indices, entries.indptr), shape=entries.shape
+        )
+        blocks = [stacked[:d]]
+        if task is not None:
+            blocks.append(stacked[(1 + task) * d : (2 + task) * d])
+        if self.ranks is not None:
+            blocks = [renumber(b, *(np.argsort(rank) for rank in self.ranks)) for b in blocks]
+        for block in blocks:
+            block.eliminate_zeros()
+            block.sort_indices()
+        return blocks[0], blocks[1] if task is not None else None
+
+    def state(self) -> dict[str, np.ndarray]:
+        from ..kernels.rules import Plain
+
+        self._make_room()
+        assert self._store is not None
+        entries = self._store.entries(Plain(), 0.0)
+        arrays = {
+            "clock": self.clock,
+            "options": self._options(),
+            "shape": np.array(entries.shape),
+            "indptr": entries.indptr,
+            "indices": entries.indices,
+            "numbers": entries.numbers,
+        }
+        if self.ranks is not None:
+            arrays["row_rank"], arrays["column_rank"] = self.ranks
+        return arrays
+
+    @classmethod
+    def from_state(  # type: ignore[override]
+        cls,
+        rule: Any,
+        average_from: int | None,
+        arrays: dict[str, np.ndarray],
+        *,
+        head_bytes: int,
+        **_: Any,
+    ) -> SparseTasksEngine:
+        shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
+        entries = _checked_entries(arrays, 1)
+        ranks = None
+        if "row_rank" in arrays:
+            ranks = arrays["row_rank"], arrays["column_rank"]
+            for rank, n in zip(ranks, shape, strict=True):
+                check_array("rank", rank, np.int64, (n,))
+                if not np.array_equal(np.sort(rank), np.arange(n)):
+                    raise ValueError(f"rank: expected a permutation of {n} features")
+        blocks, rest = divmod(entries.shape[0], shape[0])
+        if rest or entries.shape[1] != shape[1] or blocks < 1 + n_seen:
+            raise ValueError(f"shape: expected rows of {1 + n_seen} matrices, got {entries.shape}")
+        dtype = entries.numbers.dtype
+        self = cls(
+            shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
+        )
+        Engine.__init__(self, None, None, arrays["clock"])
+        self.n_seen, self._capacity = n_seen, blocks - 1
+        self._store = SparseStore(entries, has_aux=False, has_acc=False, head_bytes=head_bytes)
+        return self
+
+
+def tasks_engine(
+    tuples: Comparisons,
+    coupling: float,
+    n_tasks: int | None,
+    has_identity: bool,
+    head_bytes: int | None,
+) -> TasksEngine:
+    """The engine for these items."""
+    left, right = tuples.left, tuples.right
+    shape, dtype = (left.shape[1], right.shape[1]), left.dtype
+    if not tuples.is_sparse:
+        return DenseTasksEngine(shape, dtype, coupling, n_tasks, has_identity)
+    head_bytes = head_bytes or DEFAULT_HEAD_BYTES
+    ranks = None
+    if shape[0] * shape[1] * dtype.itemsize > head_bytes:
+        counts = left.feature_counts(), right.feature_counts()
+        if shape[0] == shape[1]:  # one feature space: one numbering
+            counts = (counts[0] + counts[1],) * 2
+        ranks = rank_by_count(counts[0]), rank_by_count(counts[1])
+    return SparseTasksEngine(
+        shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
+    )
