@@ -121,10 +121,15 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         rng = self._generator() if first else self._rng
         kind = getattr(self.learner, "natural_tuples", None)
-        if kind not in ("triplets", "pairs") or not hasattr(self.learner, "partial_fit"):
+        if kind not in ("triplets", "pairs"):
             raise TypeError(
-                "learner: expected an online learner from triplets or pairs, such as OASIS(), got "
+                "learner: expected a learner from triplets or pairs, such as OASIS(), got "
                 f"{type(self.learner).__name__}; batch learners take labels themselves"
+            )
+        if not first and not hasattr(self.learner, "partial_fit"):
+            raise TypeError(
+                f"learner: expected one that goes on learning, got {type(self.learner).__name__}, which has "
+                "no partial_fit; use fit"
             )
         if self.tuples == "pairs" and kind != "pairs":
             raise ValueError(
@@ -134,7 +139,8 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         drawn = self._draw(learner, y, rng)
         own_items = learner.preprocessor
         try:
-            learner.set_params(preprocessor=X).partial_fit(*drawn)
+            learner.set_params(preprocessor=X)
+            (learner.fit if first else learner.partial_fit)(*drawn)
         finally:
             learner.set_params(preprocessor=own_items)
         self.learner_, self._rng = learner, rng

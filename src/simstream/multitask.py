@@ -175,11 +175,11 @@ class OMTRSL(OnlineLearner):
             raise ValueError("oracle: expected it instead of y, got both")
         given = y if oracle is None else oracle
         read, numbers = self._read_all(triplets, given, tasks, self._target_dtype(), self._known())
-        if oracle is not None and self.query != "all":
-            read = read.with_coins(self._generator().random(len(read)))
         if self._engine is None:
             self._forget(self._new_engine(read))
         self._check_features(read.left, read.right)
+        if oracle is not None and self.query != "all":
+            read = read.with_coins(self._generator().random(len(read)))
         self._numbers = numbers
         self._advance(self._engine, read)
         return self

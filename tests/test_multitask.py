@@ -1,0 +1,393 @@
+"""Many tasks: against K explicit matrices, the identities and bounds of the paper, questions and answers."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import simstream
+from cases import LAYOUTS, dense, items, triplets
+from simstream import OASIS, OGRSL, OMTRSL, OSTRSL
+
+K = 3
+
+
+def tasks_and_answers(n, seed=0, n_tasks=K):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, n_tasks, n), rng.choice([1, -1], n)
+
+
+def coupling_matrix(b, n_tasks):
+    return (b * np.ones((n_tasks, n_tasks)) + n_tasks * np.eye(n_tasks)) / ((1 + b) * n_tasks)
+
+
+def eager(X, T, y, tasks, C, b, n_tasks, delta=None, coins=None, start=None):
+    """K explicit matrices; returns them, the margins before each round, and who was asked."""
+    d = X.shape[1]
+    Ms = [np.eye(d) if start is None else start.copy() for _ in range(n_tasks)]
+    A, margins, asked = coupling_matrix(b, n_tasks), [], []
+    for t, (a, p, n) in enumerate(T):
+        k, x, z = tasks[t], X[a], X[p] - X[n]
+        margin = x @ Ms[k] @ z
+        margins.append(margin)
+        asked.append(delta is None or coins[t] < delta / (delta + abs(margin)))
+        loss, norm = max(0.0, 1 - y[t] * margin), A[k, k] * (x @ x) * (z @ z)
+        if asked[-1] and loss > 0 and norm > 0:
+            tau = min(C, loss / norm)
+            Ms = [M + y[t] * tau * A[j, k] * np.outer(x, z) for j, M in enumerate(Ms)]
+    return Ms, np.array(margins), np.array(asked)
+
+
+def coins_of(seed, n):
+    seed = np.random.RandomState(seed).randint(np.iinfo(np.int32).max)
+    return np.random.default_rng(seed).random(n)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 5e-5)])
+@pytest.mark.parametrize("b", [0.0, 0.7, 6.0])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_shared_form_is_k_explicit_matrices(layout, b, dtype, tolerance):
+    convert, extra = LAYOUTS[layout]
+    X, T = items(dtype=dtype), triplets()
+    tasks, y = tasks_and_answers(len(T))
+    Ms, margins, _ = eager(X.astype(float), T, y, tasks, 0.3, b, K)
+    model = OMTRSL(0.3, b, n_tasks=K, preprocessor=convert(X), **extra).fit(T, y, tasks)
+    for k in range(K):
+        got = model.get_bilinear_matrix(k)
+        assert sp.issparse(got) == (layout != "dense")
+        np.testing.assert_allclose(dense(got), Ms[k], rtol=0, atol=tolerance)
+    assert model.mistake_rate_ == pytest.approx(np.mean(y * margins <= 0))
+    assert model.average_loss_ == pytest.approx(np.mean(np.maximum(0, 1 - y * margins)), rel=1e-4)
+    assert model.tasks_ == list(dict.fromkeys(tasks.tolist()))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("fixed", [True, False])
+def test_cutting_saving_and_blocks_change_nothing(layout, fixed, tmp_path):
+    convert, extra = LAYOUTS[layout]
+    X, T = items(), triplets()
+    tasks, y = tasks_and_answers(len(T), n_tasks=7)
+    names = np.array(["ann", "bob", "cy", "dee", "eve", "flo", "gus"])[tasks]
+    options = {"n_tasks": 7 if fixed else None, "preprocessor": convert(X), **extra}
+    whole = OMTRSL(0.3, 1.0, **options).fit(T, y, names)
+    cut = OMTRSL(0.3, 1.0, block_size=5, **options)
+    for part in np.split(np.arange(len(T)), [1, 2, 50, 51, 200]):
+        cut.partial_fit(T[part], y[part], names[part])
+        cut.save(tmp_path / "m")
+        cut = simstream.load(tmp_path / "m", preprocessor=convert(X))
+    one = clone(cut)
+    for t in range(len(T)):
+        one.learn_one(*(X[i] for i in T[t]), y[t], names[t])
+    for model in (cut, one):
+        assert model.tasks_ == whole.tasks_
+        for name in names[:20]:
+            np.testing.assert_allclose(
+                dense(model.get_bilinear_matrix(name)),
+                dense(whole.get_bilinear_matrix(name)),
+                atol=1e-11,
+            )
+
+
+def test_coupling_zero_is_every_task_by_itself():
+    X, T = items(), triplets()
+    tasks, _ = tasks_and_answers(len(T))
+    uncoupled = OMTRSL(0.3, 0.0, n_tasks=K, preprocessor=X).fit(T, tasks=tasks)
+    single = OSTRSL(0.3, preprocessor=X).fit(T, tasks=tasks)
+    for k in range(K):
+        alone = OASIS(0.3, preprocessor=X).fit(T[tasks == k])
+        for model in (uncoupled, single):
+            np.testing.assert_allclose(
+                model.get_bilinear_matrix(k), alone.get_bilinear_matrix(), atol=1e-12
+            )
+
+
+def test_very_large_coupling_is_one_matrix_with_c_over_k():
+    X, T = items(), triplets()
+    tasks, _ = tasks_and_answers(len(T))
+    coupled = OMTRSL(0.3, 1e10, n_tasks=K, preprocessor=X).fit(T, tasks=tasks)
+    pooled = OGRSL(0.3 / K, preprocessor=X).fit(T, tasks=tasks)
+    plain = OASIS(0.3 / K, preprocessor=X).fit(T)
+    np.testing.assert_allclose(
+        pooled.get_bilinear_matrix(1), plain.get_bilinear_matrix(), atol=1e-12
+    )
+    for k in range(K):
+        np.testing.assert_allclose(
+            coupled.get_bilinear_matrix(k), plain.get_bilinear_matrix(), atol=1e-6
+        )
+
+
+def test_one_task_is_oasis_for_any_coupling_and_flipping_changes_nothing():
+    X, T = items(), triplets()
+    _, y = tasks_and_answers(len(T))
+    one = OMTRSL(0.3, 5.0, n_tasks=1, preprocessor=X).fit(T)
+    np.testing.assert_allclose(
+        one.get_bilinear_matrix(),
+        OASIS(0.3, preprocessor=X).fit(T).get_bilinear_matrix(),
+        atol=1e-12,
+    )
+    flipped = np.where((y > 0)[:, None], T, T[:, [0, 2, 1]])
+    np.testing.assert_allclose(
+        OMTRSL(0.3, preprocessor=X).fit(flipped, y).get_bilinear_matrix(),
+        OMTRSL(0.3, preprocessor=X).fit(T).get_bilinear_matrix(),
+        atol=1e-12,
+    )
+
+
+def test_the_mean_of_all_matrices_moves_by_the_step_over_k():
+    X, T = items(), triplets(n=60)
+    tasks, y = tasks_and_answers(60)
+    model = OMTRSL(0.3, 2.0, n_tasks=K, preprocessor=X)
+    before = np.eye(16)
+    for t in range(60):
+        x, z = X[T[t, 0]], X[T[t, 1]] - X[T[t, 2]]
+        margin = x @ (np.eye(16) if t == 0 else model.get_bilinear_matrix(tasks[t])) @ z
+        model.partial_fit(T[t : t + 1], y[t : t + 1], tasks[t : t + 1])
+        shared, own = model._engine.weights()
+        S, parts = model._engine._parts(None)[0], model._engine.parts
+        mean = np.eye(16) + shared * S + own / K * sum(p.matrix() for p in parts)
+        loss, norm = max(0.0, 1 - y[t] * margin), (2 + K) / (3 * K) * (x @ x) * (z @ z)
+        tau = min(0.3, loss / norm) if norm > 0 else 0.0
+        np.testing.assert_allclose(mean - before, y[t] * tau / K * np.outer(x, z), atol=1e-12)
+        before = mean
+
+
+def test_tasks_may_appear_at_any_time():
+    """With K counted, what earlier steps count for is as if K had been known (documented)."""
+    X, T = items(), triplets()
+    tasks = np.minimum(np.arange(len(T)) // 60, 4)  # a new task every 60 triplets
+    model = OMTRSL(0.3, 1.0, preprocessor=X).fit(T, tasks=tasks)
+    # By hand: steps with the weights of their time, read with the weights of now.
+    S, D, seen = np.zeros((16, 16)), {}, 0
+    for t, (a, p, n) in enumerate(T):
+        k, x, z = tasks[t], X[a], X[p] - X[n]
+        seen = max(seen, k + 1)
+        own = D.setdefault(k, np.zeros((16, 16)))
+        margin = x @ z + 0.5 / seen * x @ S @ z + 0.5 * x @ own @ z
+        norm = (0.5 / seen + 0.5) * (x @ x) * (z @ z)
+        if margin < 1 and norm > 0:
+            tau = min(0.3, (1 - margin) / norm)
+            S, D[k] = S + tau * np.outer(x, z), own + tau * np.outer(x, z)
+    for k in range(5):
+        expected = np.eye(16) + 0.1 * S + 0.5 * D[k]
+        np.testing.assert_allclose(model.get_bilinear_matrix(k), expected, atol=1e-11)
+    np.testing.assert_allclose(
+        model.get_bilinear_matrix("stranger"), np.eye(16) + 0.1 * S, atol=1e-11
+    )
+
+
+def test_memory_grows_with_what_a_task_learnt():
+    X = items(n=60, d=40, density=1.0)
+    T = triplets(n=400, n_items=60)
+    tasks = np.where(np.arange(400) < 300, 0, np.arange(400))
+    model = OMTRSL(0.3, 1.0, preprocessor=X).fit(T, tasks=tasks)
+    parts = model._engine.parts
+    assert parts[0].full is not None  # many steps: a matrix
+    assert all(part.full is None and len(part.c) <= 1 for part in parts[1:])
+    Ms, _, _ = eager(X, T, np.ones(400), np.unique(tasks, return_inverse=True)[1], 0.3, 1.0, 101)
+    fixed = OMTRSL(0.3, 1.0, n_tasks=101, preprocessor=X).fit(T, tasks=tasks)
+    np.testing.assert_allclose(fixed.get_bilinear_matrix(0), Ms[0], atol=1e-10)
+
+
+# -- asking --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("delta", [0.1, 1.0])
+def test_active_asks_as_the_coins_say(layout, delta):
+    convert, extra = LAYOUTS[layout]
+    X, T = items(), triplets()
+    tasks, y = tasks_and_answers(len(T))
+    Ms, margins, asked = eager(X, T, y, tasks, 0.3, 1.0, K, delta, coins_of(5, len(T)))
+    options = {"n_tasks": K, "query": "active", "ask_delta": delta, "random_state": 5}
+    model = OMTRSL(0.3, 1.0, **options, preprocessor=convert(X), **extra)
+    for part in np.split(np.arange(len(T)), [1, 70]):
+        model.partial_fit(T[part], tasks=tasks[part], oracle=y[part])
+    for k in range(K):
+        np.testing.assert_allclose(dense(model.get_bilinear_matrix(k)), Ms[k], atol=1e-11)
+    assert model.query_ratio_ == np.mean(asked)
+    assert model.mistake_rate_ == np.mean(y * margins <= 0)  # all rounds count, asked or not
+
+
+def test_asking_one_by_one_is_the_simulation():
+    X, T = items(), triplets(n=120)
+    tasks, y = tasks_and_answers(120)
+    options = {"n_tasks": K, "query": "active", "ask_delta": 0.5, "random_state": 1}
+    simulated = OMTRSL(0.3, 1.0, **options, preprocessor=X).partial_fit(T, tasks=tasks, oracle=y)
+    live = OMTRSL(0.3, 1.0, **options, preprocessor=X)
+    live.prepare()
+    for t in range(120):
+        if live.should_ask(T[t], tasks[t]):
+            live.partial_fit(T[t : t + 1], y[t : t + 1], tasks[t : t + 1])
+    assert live.query_ratio_ == simulated.query_ratio_ < 1
+    assert live.n_rounds_ == round(120 * live.query_ratio_)
+    for k in range(K):
+        np.testing.assert_allclose(
+            live.get_bilinear_matrix(k), simulated.get_bilinear_matrix(k), atol=1e-11
+        )
+
+
+def test_limits_of_asking():
+    X, T = items(), triplets()
+    tasks, y = tasks_and_answers(len(T))
+    everything = OMTRSL(0.3, 1.0, n_tasks=K, preprocessor=X).fit(T, y, tasks)
+    for options in (
+        {"query": "active", "ask_delta": np.inf},
+        {"query": "random", "ask_rate": 1.0},
+        {"query": "all"},
+    ):
+        model = OMTRSL(0.3, 1.0, n_tasks=K, random_state=0, preprocessor=X, **options)
+        model.partial_fit(T, tasks=tasks, oracle=y)
+        assert model.query_ratio_ == 1.0
+        for k in range(K):
+            np.testing.assert_array_equal(
+                model.get_bilinear_matrix(k), everything.get_bilinear_matrix(k)
+            )
+    nothing = OMTRSL(query="random", ask_rate=0.0, preprocessor=X).partial_fit(T, oracle=y)
+    assert (nothing.query_ratio_, nothing.n_updates_) == (0.0, 0)
+    # A margin of exactly zero is always asked about.
+    zero = OMTRSL(query="active", ask_delta=1e-12, init="zeros", random_state=0, preprocessor=X)
+    assert zero.partial_fit(T[:1], oracle=[1]).query_ratio_ == 1.0
+
+
+def test_the_query_ratio_rises_with_delta_and_random_asks_its_share():
+    X, T = items(), triplets(n=2000)
+    _, y = tasks_and_answers(2000)
+    ratios = [
+        OMTRSL(1e-9, query="active", ask_delta=delta, random_state=0, preprocessor=X)
+        .partial_fit(T, oracle=y)
+        .query_ratio_
+        for delta in (0.01, 0.1, 1.0, 10.0)
+    ]
+    assert ratios == sorted(ratios)
+    assert len(set(ratios)) == 4
+    share = OMTRSL(query="random", ask_rate=0.3, random_state=0, preprocessor=X)
+    assert share.partial_fit(T, oracle=y).query_ratio_ == pytest.approx(0.3, abs=0.03)
+
+
+# -- the mistake bound ------------------------------------------------------------------------------------
+
+
+def bound(U, start, X, T, y, tasks, C, b, n_tasks):
+    """max(4 (b + K) R^4 / ((1 + b) K), 1/C) (||U - w_1||_A^2 + 2C sum of losses of U)."""
+    R4 = max((X[i] @ X[i]) for i in np.unique(T)) ** 2
+    D = np.array([u - start for u in U])
+    norm = (D**2).sum() + b * ((D - D.mean(axis=0)) ** 2).sum()
+    losses = [
+        max(0.0, 1 - y[t] * (X[a] @ U[tasks[t]] @ (X[p] - X[n]))) for t, (a, p, n) in enumerate(T)
+    ]
+    factor = max(4 * (b + n_tasks) * R4 / ((1 + b) * n_tasks), 1 / C)
+    return factor * norm, factor * np.sum(losses), factor
+
+
+@pytest.mark.parametrize("b", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("C", [0.01, 0.3, 5.0])
+def test_mistake_bound_with_2c(b, C):
+    X, T = items() / 2, triplets(n=400)
+    tasks, y = tasks_and_answers(400)
+    model = OMTRSL(C, b, n_tasks=K, preprocessor=X).fit(T, y, tasks)
+    mistakes = model.mistake_rate_ * 400
+    learnt = [model.get_bilinear_matrix(k) for k in range(K)]
+    for U in ([np.eye(16)] * K, [np.zeros((16, 16))] * K, learnt):
+        first, second, _ = bound(U, np.eye(16), X, T, y, tasks, C, b, K)
+        assert mistakes <= first + 2 * C * second
+
+
+def test_the_printed_bound_with_c_is_false():
+    """K = 1, b = 0, start 0, nearly orthonormal X_t tilted against the current M (spec 4.1)."""
+    n, C = 50, 1.0
+    R4 = 1 / 4  # C = 1 = 1 / (4 R^4)
+    d = n + 1
+    # Unit X_t = x z' with x = z-like unit vectors scaled so that R^4 = 1/4 holds for x, x1, x2.
+    M, U, mistakes, loss = np.zeros((d, d)), np.zeros((d, d)), 0, 0.0
+    steps = []
+    for t in range(n):
+        X_t = np.zeros((d, d))
+        X_t[t, t] = 1.0
+        X_t -= 1e-6 * M / max(1e-12, np.linalg.norm(M)) if M.any() else 0.0
+        X_t /= np.linalg.norm(X_t)
+        margin = (M * X_t).sum()
+        mistakes += margin < 0
+        tau = min(C, max(0.0, 1 - margin))
+        M = M + tau * X_t
+        steps.append(X_t)
+    U = 0.5 * sum(steps)
+    loss = sum(max(0.0, 1 - (U * X_t).sum()) for X_t in steps)
+    factor = max(4 * R4, 1 / C)
+    assert mistakes == n - 1
+    assert mistakes > factor * ((U**2).sum() + C * loss)  # as printed
+    assert mistakes <= factor * ((U**2).sum() + 2 * C * loss)  # as it should be
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_bad_input_changes_nothing():
+    X, T = items(), triplets(n=30)
+    tasks, y = tasks_and_answers(30)
+    model = OMTRSL(0.3, n_tasks=K, preprocessor=X).fit(T, y, tasks)
+    before = {name: a.copy() for name, a in model._engine.state().items()}
+    for call, error, message in (
+        (lambda: model.partial_fit(T, y, tasks + 1), ValueError, "at most n_tasks = 3"),
+        (lambda: model.partial_fit(T, np.zeros(30), tasks), ValueError, "expected \\+1"),
+        (lambda: model.partial_fit(T, y, tasks[:-1]), ValueError, "one for each of 30"),
+        (lambda: model.partial_fit(T, y, "ann"), TypeError, "one value per triplet"),
+        (lambda: model.partial_fit(T, y, [[1]] * 30), TypeError, "hashable"),
+        (lambda: model.partial_fit(T, y, tasks, oracle=y), ValueError, "got both"),
+        (lambda: model.partial_fit(np.ones((1, 3, 5))), ValueError, "16 features"),
+        (
+            lambda: model.set_params(coupling=9.0).partial_fit(T),
+            ValueError,
+            "coupling: cannot change",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+        model.set_params(coupling=1.0)
+    after = model._engine.state()
+    assert after.keys() == before.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array)
+    assert model.tasks_ == list(dict.fromkeys(tasks.tolist()))
+
+
+def test_bad_parameters_and_unfitted():
+    X, T = items(), triplets(n=5)
+    for parameters in (
+        {"C": 0},
+        {"coupling": -1},
+        {"query": "some"},
+        {"ask_delta": 0},
+        {"ask_rate": 2},
+        {"init": "ones"},
+        {"n_tasks": 0},
+    ):
+        with pytest.raises(ValueError, match=next(iter(parameters))):
+            OMTRSL(**parameters, preprocessor=X).fit(T)
+    with pytest.raises(NotFittedError):
+        OMTRSL(preprocessor=X).pair_score([[0, 1]])
+    with pytest.raises(ValueError, match="identity"):
+        OMTRSL(preprocessor=(X, X[:, :5])).fit(T)
+    two = OMTRSL(0.3, init="zeros", preprocessor=(X, X[:, :5])).fit(T, tasks=[0, 1, 0, 1, 0])
+    assert two.get_bilinear_matrix(1).shape == (16, 5)
+
+
+def test_reading_by_task():
+    X, T = items(), triplets()
+    tasks, _ = tasks_and_answers(len(T))
+    model = OMTRSL(0.3, 1.0, n_tasks=K, preprocessor=X).fit(T, tasks=tasks)
+    margins = np.empty(len(T))
+    for k in range(K):
+        M = model.get_bilinear_matrix(k)
+        np.testing.assert_allclose(model.score_items(X, X, task=k), X @ M @ X.T, atol=1e-11)
+        np.testing.assert_allclose(model.transform_query(X, task=k), X @ M, atol=1e-11)
+        np.testing.assert_allclose(
+            model.pair_score(T[:, :2], task=k), (X @ M @ X.T)[T[:, 0], T[:, 1]], atol=1e-11
+        )
+        found = model.search(X[:3], X, k=4, task=k)
+        np.testing.assert_array_equal(found.indices[:, 0], (X[:3] @ M @ X.T).argmax(axis=1))
+        mine = tasks == k
+        margins[mine] = np.einsum("ij,jk,ik->i", X[T[mine, 0]], M, X[T[mine, 1]] - X[T[mine, 2]])
+    np.testing.assert_allclose(model.decision_function(T, tasks), margins, atol=1e-11)
+    assert model.score(T, None, tasks) == np.mean(margins > 0)
+    assert isinstance(model.for_task(0), simstream.Bilinear)
