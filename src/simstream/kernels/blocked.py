@@ -100,7 +100,7 @@ def _dot(a, i, j):
 
 @helper
 def _is_zero(a, i):
-    for k in range(a.shape[1]):  # noqa: SIM110: compiled code has no generators
+    for k in range(a.shape[1]):  # noqa: SIM110 - compiled code has no generators
         if a[i, k] != 0:
             return False
     return True
