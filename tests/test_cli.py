@@ -517,6 +517,7 @@ def test_pairs_of_a_file(name, tmp_path, data, items_file, pairs):
     assert same_state(path, tmp_path / "expected")
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("algorithm", [*FROM_PAIRS, "itml", "rca"])
 def test_distances_from_triplets(algorithm, tmp_path, data, items_file, triplets, triplets_file):
     path = tmp_path / "model.safetensors"
@@ -531,6 +532,7 @@ def test_distances_from_triplets(algorithm, tmp_path, data, items_file, triplets
     assert same_state(path, tmp_path / "expected")
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("algorithm", ["itml", "rca"])
 def test_batch_learners_from_pairs(algorithm, tmp_path, data, items_file, pairs, pairs_file):
     path = tmp_path / "model.safetensors"

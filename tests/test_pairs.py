@@ -800,3 +800,86 @@ def test_pair_sampler_is_uniform_and_distinct():
     np.testing.assert_array_equal(whole, np.vstack([cut.draw(20)[0], cut.draw(30)[0]]))
     with pytest.raises(ValueError, match="at most 1"):
         PairSampler(labels, similar_share=1.5)
+
+
+# -- matrices of high rank (kernels.cone) ------------------------------------------------------------------
+
+
+def high_rank_pairs(d=40, n=700, seed=0):
+    """Items and pairs that fill the space: the rank passes d/3 on the way."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, d)) / np.sqrt(d)
+    P = np.array([(i, j) for i in range(60) for j in range(i)])
+    P = rng.permutation(P, axis=0)[:n]
+    return X, P, np.where(rng.random(n) < 0.5, 1, -1)
+
+
+@pytest.mark.parametrize("C", [0.02, 1.0])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_full_matrix_takes_over_at_high_rank_and_follows_the_reference(variant, C, tmp_path):
+    X, P, y = high_rank_pairs()
+    model = PAMetric(C, variant=variant, projection="every-step", preprocessor=X)
+    for part in np.split(np.arange(len(P)), [1, 30, 31, 300]):
+        model.partial_fit(P[part], y[part])
+        model.save(tmp_path / "m")
+        model = simstream.load(tmp_path / "m", preprocessor=X)
+    assert model._engine.full is not None
+    M, b = ref.pa_metric(np.zeros((40, 40)), stream_of_pairs(X, P, y), C, variant, True)[-1]
+    close(model, M, 1e-9)
+    assert model.threshold_ == pytest.approx(b, abs=1e-9)
+    assert np.linalg.eigvalsh(model.get_mahalanobis_matrix())[0] >= -1e-10
+    whole = PAMetric(C, variant=variant, projection="every-step", preprocessor=X).fit(P, y)
+    for name, array in whole._engine.state().items():
+        np.testing.assert_array_equal(array, model._engine.state()[name], err_msg=name)
+
+
+def test_projection_of_a_full_matrix_against_eigh():
+    """500 random cases: definite, singular, v in the range of M, tiny and huge steps."""
+    from simstream.engines.spectral import _Full
+    from simstream.kernels import steps
+
+    rng = np.random.default_rng(1)
+    negative = left = 0
+    original = _Full._step_and_project
+    for case in range(500):
+        d = int(rng.integers(2, 40))
+        rank = int(rng.integers(1, d + 1)) if case % 2 else d
+        Q = np.linalg.qr(rng.normal(size=(d, d)))[0][:rank]
+        M = (Q.T * 10.0 ** rng.uniform(-4, 0, rank)) @ Q
+        v = rng.normal(size=d)
+        if case % 3 == 0:
+            v = M @ v / np.linalg.norm(M)
+        tau = 10.0 ** rng.uniform(-6, 1) / (v @ v)
+        full = _Full.from_matrix(M.copy())
+        calls = []
+        full._step_and_project = lambda c, w, full=full, calls=calls: (
+            calls.append(c),
+            original(full, c, w),
+        )
+        step = steps.Step(steps.ON_MISTAKE, eta=tau, margin=1e20)
+        full.learn(step, v[None].copy(), np.array([-1.0]), np.zeros(steps.CLOCK_SIZE))
+        left += len(calls)
+        N = M - tau * np.outer(v, v)
+        negative += np.linalg.eigvalsh(N)[0] < -1e-12
+        np.testing.assert_allclose(
+            full.symmetric(), ref.positive_part(N), rtol=0, atol=2e-10 * np.trace(M)
+        )
+        P = np.linalg.inv(full.symmetric() + full.numbers[0] * np.eye(d))
+        np.testing.assert_allclose(full.p, P, rtol=0, atol=1e-6 * np.abs(P).max())
+    assert negative > 200
+    assert left < 50  # the full eigendecomposition is the exception
+
+
+def test_a_damaged_full_matrix_is_refused():
+    X, P, y = high_rank_pairs()
+    model = PAMetric(0.1, projection="every-step", preprocessor=X).fit(P, y)
+    header, arrays = model._get_state()
+    for name, change in (
+        ("m", lambda a: -a),
+        ("m", lambda a: a[:-1]),
+        ("p", lambda a: a * np.nan),
+        ("numbers", lambda a: a * 0),
+    ):
+        damaged = {**arrays, name: change(arrays[name])}
+        with pytest.raises(ValueError, match=name):
+            PAMetric(projection="every-step")._set_state(header, damaged)

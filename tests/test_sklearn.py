@@ -116,8 +116,10 @@ def test_what_is_drawn_depends_on_the_learner_and_can_be_chosen(wine):
         np.testing.assert_array_equal(
             model.fit(X, y).learner_.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix()
         )
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match="tuples: expected 'auto' or 'triplets' for OASIS"):
         FromLabels(OASIS(), tuples="pairs").fit(X, y)
+    with pytest.raises(TypeError, match=r"expected an online learner .* got LMNN"):
+        FromLabels(simstream.LMNN()).fit(X, y)
     with pytest.raises(ValueError, match="tuples"):
         FromLabels(OASIS(), tuples="quadruplets").fit(X, y)
 

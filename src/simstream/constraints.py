@@ -149,7 +149,7 @@ class PairSampler(_LabelSampler):
                     f"got {len(self._size)} classes of one item each"
                 )
         if len(self._codes) < 2:
-            raise ValueError("labels: expected at least two items to pair, got 1")
+            raise ValueError("labels: expected at least two items to pair, got n_samples = 1")
         self.similar_share = similar_share
         size = self._size[self._codes]
         # An item begins as many similar pairs as there are others in its class.

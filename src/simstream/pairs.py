@@ -139,7 +139,8 @@ class PAMetric(_PassiveAggressive):
     projection : "end" or "every-step"
         When M is brought back to the positive semi-definite matrices and b to at least 1. "end" (the
         paper's - version) learns with the raw M and b and projects what is read. "every-step" (+) does so
-        after every change, exactly: M is kept in its eigenvectors, and a step costs O(d r^2) at rank r.
+        after every change, exactly, without an eigendecomposition: a step costs O(d r^2) while the rank r is
+        below d/3, and some tens of products of a matrix with a vector above.
     tolerance : float
         Steps with |tau| below it are not taken.
     init : "zeros", "identity" or matrix of shape (d, d)

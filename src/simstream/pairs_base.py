@@ -59,7 +59,7 @@ class PairLearner(MahalanobisEstimator, OnlineLearner):
         engine = self._fitted()
         if self._read_cache is None or self._read_cache[0] != self.n_rounds_:
             if isinstance(engine, SpectralEngine):
-                spectrum = Spectrum(engine.values, engine.vectors, engine.dtype)
+                spectrum = Spectrum(*engine.eigenpairs(), engine.dtype)
             else:
                 spectrum = self._spectrum_of(engine)
             self._read_cache = (self.n_rounds_, spectrum)

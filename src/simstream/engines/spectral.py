@@ -1,4 +1,4 @@
-"""A positive semi-definite matrix in its eigenvectors."""
+"""A positive semi-definite matrix, projected after every step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from .base import Engine, check_array, check_floats
 #: Pairs between two moments at which Ctrl-C is noticed.
 _PAIRS_PER_CALL = 64
 
+#: Above this share of d, and from this d on, a full matrix is cheaper than its eigenvectors.
+_HIGH_RANK = 1 / 3
+_SMALLEST_FULL = 32
+
 
 class SpectralEngine(Engine):
-    """A matrix that stays positive semi-definite, kept as eigenvalues and eigenvectors in float64.
+    """A matrix that stays positive semi-definite, in float64.
 
-    A step costs O(d rank + rank^2) and one product of (rank x rank) with (rank x d).
+    It is kept as eigenvalues and eigenvectors, where a step costs O(d rank + rank^2) and one product of
+    (rank x rank) with (rank x d), until its rank is above a third of d; then as a full matrix
+    (`kernels.cone`).
 
     Parameters
     ----------
@@ -24,7 +30,8 @@ class SpectralEngine(Engine):
         First eigenvalues, all positive, and eigenvectors (as rows).
     dtype : precision of the items, and of the matrix that is read
     shortens : bool
-        Whether a step that would leave the cone is made shorter, instead of projected back.
+        Whether a step that would leave the cone is made shorter, instead of projected back. Such a matrix is
+        always kept in its eigenvectors.
     threshold : float
         First threshold.
     """
@@ -46,6 +53,7 @@ class SpectralEngine(Engine):
         super().__init__(None, None)
         self.values = np.array(values, np.float64)
         self.vectors = np.array(vectors, np.float64, order="C")
+        self.full: _Full | None = None
         self._dtype = np.dtype(dtype)
         self.shortens = shortens
         self.clock[THRESHOLD] = threshold
@@ -58,41 +66,72 @@ class SpectralEngine(Engine):
     def dtype(self) -> np.dtype[Any]:
         return self._dtype
 
-    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from ..kernels.entrywise import DIVERGED, DONE
-        from ..kernels.spectral import PROJECT, SHORTEN, learn_in_the_cone
+    def _highest_rank(self) -> int:
+        """Rank up to which eigenvectors are kept."""
+        d = self.shape[0]
+        return d + 1 if self.shortens or d < _SMALLEST_FULL else int(_HIGH_RANK * d)
 
-        on_leaving = SHORTEN if self.shortens else PROJECT
-        room = _Room(self.values, self.vectors)
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         sign = tuples.sign
+        room = None if self.full is not None else _Room(self.values, self.vectors)
 
         def learn(begin: int, end: int) -> tuple[int, int]:
-            v, _ = tuples.rows(begin, end)
-            room.make_for(len(v))
-            learnt, room.rank = learn_in_the_cone(
-                step,
-                on_leaving,
-                room.spectrum,
-                room.work,
-                room.rank,
-                v.astype(np.float64, copy=False),
-                sign[begin:end],
-                self.clock,
-            )
-            self.values, self.vectors = room.used()
-            return (DONE if learnt == len(v) else DIVERGED), begin + learnt
+            v = tuples.rows(begin, end)[0].astype(np.float64, copy=False)
+            if self.full is not None:
+                status, learnt = self.full.learn(step, v, sign[begin:end], self.clock)
+            else:
+                assert room is not None
+                status, learnt = self._learn_eigenpairs(step, room, v, sign[begin:end])
+            return status, begin + learnt
 
         self._drive(learn, len(tuples), _PAIRS_PER_CALL, None, None)
         self.values, self.vectors = self.values.copy(), self.vectors.copy()  # not views of the room
 
+    def _learn_eigenpairs(
+        self, step: Any, room: _Room, v: np.ndarray, sign: np.ndarray
+    ) -> tuple[int, int]:
+        from ..kernels.entrywise import DIVERGED, DONE
+        from ..kernels.spectral import PROJECT, SHORTEN, learn_in_the_cone
+
+        on_leaving, most = SHORTEN if self.shortens else PROJECT, self._highest_rank()
+        room.make_for(len(v))
+        learnt, room.rank = learn_in_the_cone(
+            step, on_leaving, room.spectrum, room.work, room.rank, most, v, sign, self.clock
+        )
+        self.values, self.vectors = room.used()
+        if room.rank > most:
+            self.full = _Full.from_matrix(self._product())
+            self.values, self.vectors = self.values[:0], self.vectors[:0]
+            return DONE, learnt
+        return (DONE if learnt == len(v) else DIVERGED), learnt
+
+    def _product(self) -> np.ndarray:
+        return (self.vectors.T * self.values) @ self.vectors
+
+    def eigenpairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positive eigenvalues and their eigenvectors (rows), in float64."""
+        if self.full is None:
+            return self.values, self.vectors
+        values, vectors = np.linalg.eigh(self.full.symmetric())
+        # What is left of a projected eigenvalue is rounding.
+        real = values > 1e-13 * max(0.0, values[-1])
+        return values[real], vectors.T[real]
+
     def matrix(self) -> np.ndarray:
-        return ((self.vectors.T * self.values) @ self.vectors).astype(self.dtype)
+        exact = self._product() if self.full is None else self.full.symmetric()
+        return exact.astype(self.dtype)
 
     def state(self) -> dict[str, np.ndarray]:
-        names = ("clock", "values", "vectors")
-        options = np.array([self.shortens])
-        one = np.ones(1, self.dtype)
-        return {name: getattr(self, name) for name in names} | {"options": options, "one": one}
+        arrays = {
+            "clock": self.clock,
+            "values": self.values,
+            "vectors": self.vectors,
+            "options": np.array([self.shortens]),
+            "one": np.ones(1, self.dtype),
+        }
+        if self.full is not None:
+            arrays |= {"m": self.full.m, "p": self.full.p, "numbers": self.full.numbers}
+        return arrays
 
     @classmethod
     def from_state(
@@ -114,7 +153,95 @@ class SpectralEngine(Engine):
             threshold=0.0,
         )
         Engine.__init__(self, None, None, arrays["clock"])
+        if "m" in arrays:
+            self.full = _Full.from_state(arrays, vectors.shape[1])
         return self
+
+
+class _Full:
+    """A full matrix with the inverse of M + sigma I (see `kernels.cone`)."""
+
+    def __init__(self, m: np.ndarray, p: np.ndarray, numbers: np.ndarray) -> None:
+        from ..kernels.cone import MOST_PRODUCTS
+
+        self.m, self.p, self.numbers = m, p, numbers
+        self._basis = np.empty((MOST_PRODUCTS + 1, len(m)))
+        self._work = np.empty((5, MOST_PRODUCTS + 1))
+
+    @classmethod
+    def from_matrix(cls, m: np.ndarray) -> _Full:
+        from ..kernels.cone import N_NUMBERS, SIGMA
+
+        numbers = np.zeros(N_NUMBERS)
+        numbers[SIGMA] = np.trace(m) / len(m)
+        self = cls(np.ascontiguousarray(m), np.empty_like(m), numbers)
+        self._renew()
+        return self
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, np.ndarray], d: int) -> _Full:
+        from ..kernels.cone import N_NUMBERS, SIGMA
+
+        m, p, numbers = arrays["m"], arrays["p"], arrays["numbers"]
+        check_array("m", m, np.float64, (d, d))
+        check_array("p", p, np.float64, (d, d))
+        check_array("numbers", numbers, np.float64, (N_NUMBERS,))
+        if not all(np.isfinite(a).all() for a in (m, p, numbers)) or not numbers[SIGMA] > 0:
+            raise ValueError("m, p, numbers: expected finite numbers and a positive sigma")
+        values = np.linalg.eigvalsh((m + m.T) / 2)
+        if values[0] < -1e-8 * abs(values[-1]):
+            raise ValueError("m: expected a positive semi-definite matrix")
+        return cls(m, p, numbers)
+
+    def symmetric(self) -> np.ndarray:
+        return (self.m + self.m.T) / 2
+
+    def _renew(self) -> None:
+        """Make P anew, with sigma about the size of the eigenvalues that were projected away lately."""
+        from ..kernels.cone import N_ROOTS, ROOTS, SIGMA, STEPS
+
+        if self.numbers[N_ROOTS]:
+            self.numbers[SIGMA] = 2 * np.exp(self.numbers[ROOTS] / self.numbers[N_ROOTS])
+        self.numbers[[STEPS, ROOTS, N_ROOTS]] = 0.0
+        self.p[...] = np.linalg.inv(self.symmetric() + self.numbers[SIGMA] * np.eye(len(self.m)))
+
+    def learn(
+        self, step: Any, v: np.ndarray, sign: np.ndarray, clock: np.ndarray
+    ) -> tuple[int, int]:
+        from ..kernels import cone
+        from ..kernels.entrywise import DIVERGED, DONE
+
+        done = 0
+        while done < len(v):
+            status, learnt = cone.learn_in_the_full_cone(
+                step,
+                self.m,
+                self.p,
+                self.numbers,
+                self._basis,
+                self._work,
+                v[done:],
+                sign[done:],
+                clock,
+            )
+            done += learnt
+            if status == cone.HOPELESS_PAIR:
+                return DIVERGED, done
+            if status == cone.LEFT:
+                self._step_and_project(self.numbers[cone.LEFT_STEP], v[done - 1])
+            if status in (cone.WORN, cone.LEFT):
+                self._renew()
+        return DONE, done
+
+    def _step_and_project(self, c: float, v: np.ndarray) -> None:
+        """The step by a full eigendecomposition."""
+        from ..kernels.cone import N_ROOTS, ROOTS
+
+        values, vectors = np.linalg.eigh(self.symmetric() + c * np.outer(v, v))
+        if values[0] < 0:
+            self.numbers[ROOTS] += np.log(-values[0])
+            self.numbers[N_ROOTS] += 1
+        self.m[...] = (vectors * np.maximum(values, 0)) @ vectors.T
 
 
 class _Room:

@@ -100,6 +100,14 @@ def _dot(a, i, j):
     return s
 
 
+@helper
+def _is_zero(a, i):
+    for k in range(a.shape[1]):  # noqa: SIM110 - compiled code has no generators
+        if a[i, k] != 0:
+            return False
+    return True
+
+
 @driver
 def rank_one_recursion(step, value, sign, coin, x, z, gram_x, gram_z, clock, coefficient, weighted):
     """Steps of one-at-a-time processing; returns how many tuples had finite values.
@@ -113,16 +121,20 @@ def rank_one_recursion(step, value, sign, coin, x, z, gram_x, gram_z, clock, coe
         if not abs(value[t]) < HOPELESS:
             return t
         loss = signed_loss(sign[t], value[t], clock)
-        squared_norm = (
-            float(gram_x[t, t]) * float(gram_z[t, t]) if has_gram else _dot(x, t, t) * _dot(z, t, t)
-        )
-        if not squared_norm < LARGEST_NORM:
-            return t
+        has_direction = not (_is_zero(x, t) or _is_zero(z, t))
         c = 0.0
         asked = step.ask == ASK_ALL or is_asked(step, value[t], coin[t], clock)
-        if asked and is_active(step, loss) and squared_norm > 0.0:
-            eta = current_eta(step, clock)
-            c = sign[t] * step_length(step, loss, squared_norm + step.bias, 0.0, eta)
+        if asked and is_active(step, loss) and has_direction:
+            if has_gram:
+                squared_norm = float(gram_x[t, t]) * float(gram_z[t, t])
+            else:
+                squared_norm = _dot(x, t, t) * _dot(z, t, t)
+            if not squared_norm < LARGEST_NORM:
+                return t
+            has_direction = squared_norm > 0.0  # not where it underflows
+            if has_direction:
+                eta = current_eta(step, clock)
+                c = sign[t] * step_length(step, loss, squared_norm + step.bias, 0.0, eta)
             if not abs(c) < largest:
                 return t
             if abs(c) < step.tolerance:
@@ -137,7 +149,7 @@ def rank_one_recursion(step, value, sign, coin, x, z, gram_x, gram_z, clock, coe
             clock[THRESHOLD] -= c * step.bias
         coefficient[t] = c
         weighted[t] = c * average_weight(step, clock)
-        count_round(clock, loss, c != 0.0, squared_norm == 0.0)
+        count_round(clock, loss, c != 0.0, not has_direction)
     return n
 
 
@@ -156,7 +168,7 @@ def learn_block(ops, step, m, acc, x, z, sign, clock):
     ``acc`` is the average's accumulator, or has no columns.
     """
     if z is x:  # pairs: M is symmetric
-        value = quadratic_forms(ops.product_with_upper(x, m), m.diagonal(), x)
+        value = quadratic_forms(ops.product_with_upper(x, m), m.diagonal().copy(), x)
     else:
         value = row_dots(ops.product(x, m), z)
     gram_x = gram_z = np.empty((0, 0), x.dtype)

@@ -185,8 +185,8 @@ def _without_negligible(value, vector, rank, at_least_one):
 
 
 @driver
-def learn_in_the_cone(step, on_leaving, spectrum, work, rank, v, signs, clock):
-    """Learn from rows v of differences of pairs; return (how many were learnt, new rank).
+def learn_in_the_cone(step, on_leaving, spectrum, work, rank, most, v, signs, clock):
+    """Learn from rows v of differences of pairs, until the rank is above `most`; return (how many, rank).
 
     There must be room for one more eigenpair than the smaller of d and rank + len(v).
     """
@@ -232,4 +232,6 @@ def learn_in_the_cone(step, on_leaving, spectrum, work, rank, v, signs, clock):
                 if step.bias > 0.0:
                     clock[THRESHOLD] = max(1.0, clock[THRESHOLD] - c * step.bias)
         count_round(clock, loss, updated, squared_norm == 0.0)
+        if rank > most:
+            return t + 1, rank
     return len(v), rank
