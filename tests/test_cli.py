@@ -49,6 +49,7 @@ from simstream.metrics import knn_predict, ranking_report
 N_ITEMS, N_FEATURES = 60, 6
 FROM_PAIRS = [known.name.lower() for known in catalogue.ALGORITHMS if known.takes[0] == "pairs"]
 BATCH = [known.name.lower() for known in catalogue.ALGORITHMS if known.is_batch]
+FROM_SETS = [known.name.lower() for known in catalogue.ALGORITHMS if known.takes_a_set]
 
 
 def run(*arguments, stdin=None):
@@ -179,11 +180,14 @@ def test_training_is_the_librarys(algorithm, tmp_path, data, items_file):
     items, labels = data
     path = tmp_path / "model.safetensors"
     known = catalogue.find(algorithm)
-    seed = [] if algorithm in BATCH and algorithm != "itml" else ["--seed", 5]
-    amount = [] if algorithm in BATCH else ["-n", 700]
+    draws = algorithm not in BATCH or algorithm in FROM_SETS
+    seed = ["--seed", 5] if draws or algorithm == "itml" else []
+    amount = ["-n", 700] if draws else []
     succeed("train", items_file, "-a", algorithm, *amount, *seed, "-o", path)
     expected = known.cls()(preprocessor=items)
-    if algorithm in BATCH:
+    if algorithm in FROM_SETS:
+        expected.set_params(random_state=5).fit(TripletSampler(labels, 5).draw(700))
+    elif algorithm in BATCH:
         expected.set_params(**({"random_state": 5} if algorithm == "itml" else {}))
         expected.fit(items, labels)
     elif algorithm in FROM_PAIRS:
@@ -208,7 +212,7 @@ def test_every_algorithm_is_evaluated_queried_and_described(algorithm, tmp_path)
     write_items(tmp_path / "train.npz", items[::2], labels[::2])
     write_items(tmp_path / "test.npz", items[1::2], labels[1::2])
     path = tmp_path / "model.safetensors"
-    amount = [] if algorithm in BATCH else ["-n", 3000]
+    amount = [] if algorithm in BATCH and algorithm not in FROM_SETS else ["-n", 3000]
     succeed("train", tmp_path / "train.npz", "-a", algorithm, *amount, "-o", path)
     arguments = ["evaluate", path, tmp_path / "test.npz", "--json"]
     results = json.loads(succeed(*arguments).stdout)["results"]
@@ -236,7 +240,7 @@ def test_every_algorithm_is_evaluated_queried_and_described(algorithm, tmp_path)
         if facts["threshold"] is not None:
             assert facts["threshold"] == model.threshold_
             assert f"{model.threshold_:.6g}" in text
-    if algorithm in BATCH and algorithm != "rca":
+    if algorithm in BATCH and algorithm not in ("rca", *FROM_SETS):
         assert facts["n_iter"] == model.n_iter_
         assert f"{model.n_iter_:,}, converged" in text
 
@@ -657,7 +661,7 @@ def test_a_stream_of_pairs(tmp_path, data, items_file, pairs):
 
 def test_batch_learners_refuse_what_is_for_online_ones(tmp_path, items_file, triplets_file):
     path = tmp_path / "model.safetensors"
-    for algorithm in BATCH:
+    for algorithm in set(BATCH) - set(FROM_SETS):
         for options in (
             ["-n", 5],
             ["--n-triplets", 5],

@@ -16,6 +16,7 @@ BILINEAR = "bilinear similarity"
 DISTANCE = "Mahalanobis distance"
 
 _YAO = "Yao, Zhao, Yu, Jin, Li. Sparse online relative similarity learning. ICDM 2015"
+_HAO = "Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning. IJCAI 2017"
 _DAVIS = "Davis, Kulis, Jain, Sra, Dhillon. Information-theoretic metric learning. ICML 2007"
 
 
@@ -53,6 +54,8 @@ class Algorithm:
     paper: str
     #: What the number is that a batch learner reports after every iteration.
     reports: str = "objective"
+    #: Whether it learns from a fixed set of tuples, all at once.
+    takes_a_set: bool = False
 
     @property
     def input(self) -> str:
@@ -62,8 +65,8 @@ class Algorithm:
 
     @property
     def is_batch(self) -> bool:
-        """Whether it learns from all items at once instead of from one tuple after the other."""
-        return self.takes[0] == "labels"
+        """Whether it learns from everything at once instead of from one tuple after the other."""
+        return self.takes[0] == "labels" or self.takes_a_set
 
     def cls(self) -> Any:
         """The class itself."""
@@ -194,6 +197,39 @@ ALGORITHMS = (
         "M = (C + eps I)^-1,  C = 1/N sum_j sum_{x in H_j} (x - m_j)(x - m_j)',  m_j mean of chunklet H_j",
         "Bar-Hillel, Hertz, Shental, Weinshall. Learning a Mahalanobis metric from equivalence constraints. "
         "JMLR 2005",
+    ),
+    Algorithm(
+        "SDCA",
+        ("triplets",),
+        BILINEAR,
+        "alpha_i += max((1 - x'Mz - alpha_i/2) / (1/2 + ||x||^2 ||z||^2 / (lam n)), -alpha_i),  "
+        "M = 1/(lam n) sum alpha_i x_i z_i'",
+        "Wu, Ding, Zhao, Miao, Hoi. Learning relative similarity by stochastic dual coordinate ascent. AAAI "
+        "2014",
+        reports="duality gap",
+        takes_a_set=True,
+    ),
+    Algorithm(
+        "OMTRSL",
+        ("triplets",),
+        BILINEAR,
+        "M_j += y tau A_jk x z' for all tasks j,  tau = min(C, [1 - y x'M_k z]+ / (A_kk ||x||^2 ||z||^2)),  "
+        "A_jk = (coupling + K [j = k]) / ((1 + coupling) K)",
+        _HAO,
+    ),
+    Algorithm(
+        "OSTRSL",
+        ("triplets",),
+        BILINEAR,
+        "M_k += y tau x z',  tau = min(C, [1 - y x'M_k z]+ / (||x||^2 ||z||^2)) for the task k only",
+        _HAO,
+    ),
+    Algorithm(
+        "OGRSL",
+        ("triplets",),
+        BILINEAR,
+        "M += y tau x z',  tau = min(C, [1 - y x'Mz]+ / (||x||^2 ||z||^2)) for all tasks alike",
+        _HAO,
     ),
     Algorithm(
         "Euclidean", ("triplets",), "nothing: Euclidean distance", "s(q, x) = -||q - x||^2", ""

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from .bilinear_model import Bilinear
 from .comparisons import Comparisons
+from .documentation import documented
 from .engines import Engine, default_block_size, tasks_engine
 from .online import OnlineLearner
 from .similarity import SearchResult
@@ -21,6 +22,41 @@ from .validation import check_choice, check_integer, check_number, check_pair_la
 _ONLY = 0
 
 
+_COMMON = """query : "all", "active" or "random"
+        Whose answers are asked for: everyone's; those whose margin p is small, with probability
+        ask_delta / (ask_delta + |p|); a random share `ask_rate`. See `should_ask` and `partial_fit`.
+    ask_delta : float
+        The larger, the more is asked ("active").
+    ask_rate : float from 0 to 1
+        Share of questions asked ("random").
+    random_state : None, int or RandomState
+        Of the coins that decide whether to ask; one per triplet considered, in the order of the stream.
+    init : "identity" or "zeros"
+        The first matrix of every task.
+    block_size : int, optional
+        Triplets learnt together on dense items, the same steps as one at a time to rounding. None chooses by
+        dimension. Sparse items are always learnt one at a time.
+    head_bytes : int, optional
+        Sparse items only: memory of the dense block of the most frequent features.
+    dtype : "float32" or "float64", optional
+    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+        Items behind row numbers."""
+
+_ATTRIBUTES = """tasks_ : list
+        Tasks seen, in the order in which they appeared.
+    query_ratio_ : float
+        Share of the triplets considered that were asked for; 1 if none was considered.
+    n_rounds_, n_updates_, n_skipped_ : int
+        Triplets learnt from, those that changed the matrices, those without a direction.
+    average_loss_, mistake_rate_ : float
+        Mean hinge loss and share of margins <= 0, each before its own update."""
+
+_PAPER = "Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning. IJCAI 2017."
+
+_documented = documented(common=_COMMON, attributes=_ATTRIBUTES, paper=_PAPER)
+
+
+@_documented
 class OMTRSL(OnlineLearner):
     """Online multi-task relative similarity learning: passive-aggressive steps on coupled matrices.
 
@@ -39,36 +75,11 @@ class OMTRSL(OnlineLearner):
         Number of tasks K, as in the paper: no more may appear. None counts the tasks seen so far: when one
         appears, what all earlier steps count for in other tasks becomes what it would have been with that
         many tasks.
-    query : "all", "active" or "random"
-        Whose answers are asked for: everyone's; those whose margin p is small, with probability
-        ask_delta / (ask_delta + |p|); a random share `ask_rate`. See `should_ask` and `partial_fit`.
-    ask_delta : float
-        The larger, the more is asked ("active").
-    ask_rate : float from 0 to 1
-        Share of questions asked ("random").
-    random_state : None, int or RandomState
-        Of the coins that decide whether to ask; one per triplet considered, in the order of the stream.
-    init : "identity" or "zeros"
-        The first matrix of every task.
-    block_size : int, optional
-        Triplets learnt together on dense items, the same steps as one at a time to rounding. None chooses by
-        dimension. Sparse items are always learnt one at a time.
-    head_bytes : int, optional
-        Sparse items only: memory of the dense block of the most frequent features.
-    dtype : "float32" or "float64", optional
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items behind row numbers.
+    {common}
 
     Attributes
     ----------
-    tasks_ : list
-        Tasks seen, in the order in which they appeared.
-    query_ratio_ : float
-        Share of the triplets considered that were asked for; 1 if none was considered.
-    n_rounds_, n_updates_, n_skipped_ : int
-        Triplets learnt from, those that changed the matrices, those without a direction.
-    average_loss_, mistake_rate_ : float
-        Mean hinge loss and share of margins <= 0, each before its own update.
+    {attributes}
 
     Notes
     -----
@@ -76,7 +87,7 @@ class OMTRSL(OnlineLearner):
 
     References
     ----------
-    Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning. IJCAI 2017.
+    {paper}
 
     Examples
     --------
@@ -401,8 +412,33 @@ class OMTRSL(OnlineLearner):
             self._coins.bit_generator.state = header["coins"]
 
 
+@_documented
 class OSTRSL(OMTRSL):
-    """Online single-task relative similarity learning: every task by itself. `OMTRSL` with coupling 0."""
+    """Online single-task relative similarity learning: every task by itself, `OMTRSL` with coupling 0.
+
+    Parameters
+    ----------
+    C : float
+        Aggressiveness: the longest step.
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    References
+    ----------
+    {paper}
+
+    Examples
+    --------
+    >>> from simstream import OSTRSL
+    >>> model = OSTRSL().learn_one([1.0, 0.0], [0.5, 1.0], [0.0, 1.0], task="ann")
+    >>> model.pair_score([[[1.0, 0.0], [1.0, 0.0]]], task="ann") > 1
+    array([ True])
+    >>> model.pair_score([[[1.0, 0.0], [1.0, 0.0]]], task="bob")
+    array([1.])
+    """
 
     coupling = 0.0
     n_tasks = None
@@ -433,8 +469,31 @@ class OSTRSL(OMTRSL):
         self.preprocessor = preprocessor
 
 
+@_documented
 class OGRSL(OSTRSL):
-    """Online global relative similarity learning: one similarity for all tasks, learnt from all of them."""
+    """Online global relative similarity learning: one similarity for all tasks, learnt from all of them.
+
+    Parameters
+    ----------
+    C : float
+        Aggressiveness: the longest step.
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    References
+    ----------
+    {paper}
+
+    Examples
+    --------
+    >>> from simstream import OGRSL
+    >>> model = OGRSL().learn_one([1.0, 0.0], [0.5, 1.0], [0.0, 1.0], task="ann")
+    >>> model.pair_score([[[1.0, 0.0], [1.0, 0.0]]], task="bob") > 1
+    array([ True])
+    """
 
     def _read_all(
         self, triplets: Any, y: Any, tasks: Any, dtype: Any, known: dict[Hashable, int]

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..catalogue import BILINEAR, Algorithm, find
+from ..constraints import TripletSampler
 from ..formats import Batch, FormatError, PairBatch, read_pairs, read_triplets
 from . import algorithms
 from .checkpoint import TrainingRecord
@@ -25,6 +26,7 @@ from .learning import Outcome, learn
 from .output import as_count, as_rate, logger
 from .progress import iterations, progress
 from .sources import (
+    DEFAULT_N_TUPLES,
     LabelSource,
     RecordSource,
     Source,
@@ -148,7 +150,9 @@ def train_model(options: TrainOptions) -> Trained:
     rows = _read_items(options, model, record.unit_norm)
     learner = _new_learner(options, algorithm, rows) if model is None else model.learner
     if algorithm.is_batch:
-        return _train_at_once(options, algorithm, learner, _dense(options, algorithm, rows))
+        if not algorithm.takes_a_set:
+            rows = _dense(options, algorithm, rows)
+        return _train_at_once(options, algorithm, learner, rows)
     return _train_online(options, algorithm, learner, rows, record)
 
 
@@ -208,7 +212,9 @@ def _train_at_once(
             learner.set_params(callback=report)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            if options.records is None:
+            if algorithm.takes_a_set:
+                learner.set_params(preprocessor=rows.for_learner()).fit(*piece)
+            elif options.records is None:
                 learner.fit(rows.right, *piece)
             else:
                 learner.set_params(preprocessor=rows.for_learner())
@@ -259,7 +265,11 @@ def _read_whole(
 ) -> tuple[tuple[np.ndarray, ...], int]:
     """All labels, triplets or pairs, and the number of bad records among them."""
     if options.records is None:
-        return (_labels(options, rows),), 0
+        labels = _labels(options, rows)
+        if not algorithm.takes_a_set:
+            return (labels,), 0
+        seed = algorithms.DEFAULT_SEED if options.seed is None else options.seed
+        return (TripletSampler(labels, seed).draw(options.n_tuples or DEFAULT_N_TUPLES),), 0
     read = _reader(options, algorithm, rows)
     is_standard_input = str(options.records) == STANDARD_INPUT
     source = sys.stdin.buffer if is_standard_input else options.records
@@ -324,10 +334,13 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
         )
     if algorithm.is_batch:
         for option, given in (
-            ("--n-tuples (--n-triplets)", options.n_tuples is not None),
+            (
+                "--n-tuples (--n-triplets)",
+                options.n_tuples is not None and not algorithm.takes_a_set,
+            ),
             ("--checkpoint-every", options.checkpoint_every is not None),
-            ("--block-size", options.block_size is not None),
-            ("--tuples", options.tuples != "auto"),
+            ("--block-size", options.block_size is not None and not algorithm.takes_a_set),
+            ("--tuples", options.tuples not in ("auto", algorithm.takes[0])),
         ):
             if given:
                 raise click.UsageError(
