@@ -15,7 +15,16 @@ SOURCE = Path(simstream.__file__).parent
 LAYERS = [
     {"kernels"},
     {"validation", "formats", "documentation", "interrupts"},
-    {"similarity", "comparisons", "constraints", "stores", "metrics", "persistence", "selection", "sequences"},
+    {
+        "similarity",
+        "comparisons",
+        "constraints",
+        "stores",
+        "metrics",
+        "persistence",
+        "selection",
+        "sequences",
+    },
     {"engines", "base"},
     {"online", "mahalanobis", "bilinear_model", "batch_solvers"},
     {"bilinear_base", "pairs_base"},

@@ -334,9 +334,9 @@ def test_bad_input_changes_nothing():
         (lambda: model.partial_fit(T, y, "ann"), TypeError, "one value per triplet"),
         (lambda: model.partial_fit(T, y, [[1]] * 30), TypeError, "hashable"),
         (lambda: model.partial_fit(T, y, tasks, oracle=y), ValueError, "got both"),
-        (lambda: model.partial_fit(np.ones((1, 3, 5))), ValueError, "16 features"),
+        (lambda: model.partial_fit(np.ones((1, 3, 5)), None, [0]), ValueError, "16 features"),
         (
-            lambda: model.set_params(coupling=9.0).partial_fit(T),
+            lambda: model.set_params(coupling=9.0).partial_fit(T, y, tasks),
             ValueError,
             "coupling: cannot change",
         ),
@@ -391,3 +391,7 @@ def test_reading_by_task():
     np.testing.assert_allclose(model.decision_function(T, tasks), margins, atol=1e-11)
     assert model.score(T, None, tasks) == np.mean(margins > 0)
     assert isinstance(model.for_task(0), simstream.Bilinear)
+    common = np.eye(16) + model._engine.weights()[0] * model._engine.shared
+    np.testing.assert_allclose(
+        model.get_bilinear_matrix(), common
+    )  # no task: what all have in common

@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import metrics
     from .baselines import Dot, Euclidean
-    from .batch import ITML, LMNN, MCML, RCA
+    from .batch import ITML, LMNN, MCML, RCA, MultiTaskLMNN
     from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
     from .bilinear_model import Bilinear
     from .constraints import PairSampler, TripletSampler
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .pairs import LEGO, POLA, RDML, OnlineITML, PAMetric
     from .persistence import ModelFileError, load, read_header
     from .sdca import SDCA
+    from .selection import CSFSResult, csfc, csfs, csfs_weights, mrmr
+    from .sequences import smooth_labels
     from .similarity import SearchResult
 
 #: Public name -> module that defines it (the module itself for submodules).
@@ -39,6 +41,13 @@ _HOME = {
     "LEGO": "pairs",
     "LMNN": "batch",
     "MCML": "batch",
+    "MultiTaskLMNN": "batch",
+    "CSFSResult": "selection",
+    "csfc": "selection",
+    "csfs": "selection",
+    "csfs_weights": "selection",
+    "mrmr": "selection",
+    "smooth_labels": "sequences",
     "Mahalanobis": "mahalanobis",
     "ModelFileError": "persistence",
     "OASIS": "bilinear",
@@ -79,20 +88,27 @@ __all__ = [
     "SORS",
     "AdaSORS",
     "Bilinear",
+    "CSFSResult",
     "DivergedError",
     "Dot",
     "Euclidean",
     "FromLabels",
     "Mahalanobis",
     "ModelFileError",
+    "MultiTaskLMNN",
     "OnlineITML",
     "PAMetric",
     "PairSampler",
     "SearchResult",
     "TripletSampler",
+    "csfc",
+    "csfs",
+    "csfs_weights",
     "load",
     "metrics",
+    "mrmr",
     "read_header",
+    "smooth_labels",
 ]
 
 

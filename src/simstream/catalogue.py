@@ -191,6 +191,14 @@ ALGORITHMS = (
         "Globerson, Roweis. Metric learning by collapsing classes. NIPS 2005",
     ),
     Algorithm(
+        "MultiTaskLMNN",
+        ("labels",),
+        DISTANCE,
+        "min gamma0 ||M_0 - I||^2 + sum_t gamma ||M_t||^2 + d_t(i, j) + [1 + d_t(i, j) - d_t(i, l)]+,  "
+        "d_t by M_0 + M_t, over neighbours j and items l of other classes of each task",
+        "Parameswaran, Weinberger. Large margin multi-task metric learning. NIPS 2010",
+    ),
+    Algorithm(
         "RCA",
         ("labels", "pairs", "triplets"),
         DISTANCE,

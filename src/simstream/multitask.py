@@ -18,10 +18,6 @@ from .similarity import SearchResult
 from .stores import DEFAULT_HEAD_BYTES
 from .validation import check_choice, check_integer, check_number, check_pair_labels
 
-#: The one task of those who do not name any.
-_ONLY = 0
-
-
 _COMMON = """query : "all", "active" or "random"
         Whose answers are asked for: everyone's; those whose margin p is small, with probability
         ask_delta / (ask_delta + |p|); a random share `ask_rate`. See `should_ask` and `partial_fit`.
@@ -250,7 +246,7 @@ class OMTRSL(OnlineLearner):
         read = self._read_tuples(triplets, 3, dtype)
         labels = None if y is None else check_pair_labels(y, len(read))
         numbers = dict(known)
-        names = [_ONLY] * len(read) if tasks is None else _hashable(tasks, len(read))
+        names: list[Hashable] = [None] * len(read) if tasks is None else _hashable(tasks, len(read))
         found = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
         if self.n_tasks is not None and len(numbers) > self.n_tasks:
             raise ValueError(
@@ -322,10 +318,10 @@ class OMTRSL(OnlineLearner):
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own, frozen as it is now.
 
-        A task never seen has what all have in common.
+        A task never seen has what all have in common; None is the task of triplets given without one.
         """
         engine = self._fitted()
-        number = self._numbers.get(_ONLY if task is None else task)
+        number = self._numbers.get(task)
         key = (self.n_rounds_, number)
         if self._read_cache is None or self._read_cache[0][0] != self.n_rounds_:
             self._read_cache = (key[:1], {})
@@ -395,7 +391,7 @@ class OMTRSL(OnlineLearner):
             value.item() if isinstance(value, np.generic) else value for value in self._numbers
         ]
         for name in names:
-            if not isinstance(name, (str, int, float, bool)):
+            if name is not None and not isinstance(name, (str, int, float, bool)):
                 raise TypeError(f"tasks: expected strings or numbers to save, got {name!r}")
         coins = None if self._coins is None else self._coins.bit_generator.state
         return {**header, "tasks": names, "coins": coins}, arrays
@@ -499,7 +495,7 @@ class OGRSL(OSTRSL):
         self, triplets: Any, y: Any, tasks: Any, dtype: Any, known: dict[Hashable, int]
     ) -> tuple[Comparisons, dict[Hashable, int]]:
         read, _ = super()._read_all(triplets, y, None, dtype, known)
-        return read, {_ONLY: 0}
+        return read, {None: 0}
 
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of all tasks as a model of its own, frozen as it is now."""

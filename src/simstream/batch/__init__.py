@@ -3,6 +3,7 @@
 from .itml import ITML
 from .lmnn import LMNN
 from .mcml import MCML
+from .mtlmnn import MultiTaskLMNN
 from .rca import RCA
 
-__all__ = ["ITML", "LMNN", "MCML", "RCA"]
+__all__ = ["ITML", "LMNN", "MCML", "RCA", "MultiTaskLMNN"]
