@@ -47,6 +47,7 @@ def test_what_is_said_is_what_the_class_does(algorithm):
     assert "\n" not in algorithm.update
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=NAMES)
 def test_it_takes_the_tuples_that_are_listed(algorithm):
     rng = np.random.default_rng(0)
