@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .constraints import PairSampler, TripletSampler
     from .engines import DivergedError
     from .from_labels import FromLabels
+    from .low_rank import OMLLR, OSLLRGS, Loreta
     from .mahalanobis import Mahalanobis
     from .multitask import OGRSL, OMTRSL, OSTRSL
     from .pairs import LEGO, POLA, RDML, OnlineITML, PAMetric
@@ -48,7 +49,10 @@ _HOME = {
     "csfs_weights": "selection",
     "mrmr": "selection",
     "smooth_labels": "sequences",
+    "Loreta": "low_rank",
     "Mahalanobis": "mahalanobis",
+    "OMLLR": "low_rank",
+    "OSLLRGS": "low_rank",
     "ModelFileError": "persistence",
     "OASIS": "bilinear",
     "OGD": "bilinear",
@@ -79,7 +83,9 @@ __all__ = [
     "OASIS",
     "OGD",
     "OGRSL",
+    "OMLLR",
     "OMTRSL",
+    "OSLLRGS",
     "OSTRSL",
     "POLA",
     "RCA",
@@ -93,6 +99,7 @@ __all__ = [
     "Dot",
     "Euclidean",
     "FromLabels",
+    "Loreta",
     "Mahalanobis",
     "ModelFileError",
     "MultiTaskLMNN",

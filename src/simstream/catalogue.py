@@ -207,6 +207,31 @@ ALGORITHMS = (
         "JMLR 2005",
     ),
     Algorithm(
+        "OSLLRGS",
+        ("triplets",),
+        BILINEAR,
+        "W = XX',  X += eta_t (z x' + x z') X if x'Wz < 1,  "
+        "then rows to norm clip(||X_k|| - eta_t gamma, 0, beta)",
+        "Cong, Liu, Fan, Zeng, Yu, Luo. Online similarity learning for big data with overfitting. "
+        "IEEE Trans. Big Data 2017",
+    ),
+    Algorithm(
+        "OMLLR",
+        ("triplets",),
+        BILINEAR,
+        "W = SVT(W + eta_t x z' [x'Wz < 1], eta_t lam): singular values lowered by eta_t lam",
+        "Cong, Liu, Yuan, Luo. Self-supervised online metric learning with low rank constraint for scene "
+        "categorization. IEEE Trans. Image Processing 2013",
+    ),
+    Algorithm(
+        "Loreta",
+        ("triplets",),
+        BILINEAR,
+        "W = AB' of rank k,  W = retraction of W + eta x z' projected on the tangent space,  if x'Wz < 1",
+        "Shalit, Weinshall, Chechik. Online learning in the embedded manifold of low-rank matrices. JMLR "
+        "2012",
+    ),
+    Algorithm(
         "SDCA",
         ("triplets",),
         BILINEAR,

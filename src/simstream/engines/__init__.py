@@ -11,6 +11,9 @@ from .entrywise import entrywise_engine, first_matrix
 from .factored import FactoredEngine
 from .identity import IdentityEngine
 from .logdet import LogDetEngine, LogDetStep
+from .low_rank import GroupGramEngine, GroupRowsEngine
+from .low_rank_nuclear import NuclearEngine
+from .low_rank_retraction import RetractionEngine
 from .sparse import SparseEngine
 from .spectral import SpectralEngine
 from .tasks import DenseTasksEngine, SparseTasksEngine, TasksEngine, tasks_engine
@@ -27,6 +30,10 @@ ENGINES: dict[str, type[Engine]] = {
         SpectralEngine,
         DenseTasksEngine,
         SparseTasksEngine,
+        GroupRowsEngine,
+        GroupGramEngine,
+        NuclearEngine,
+        RetractionEngine,
     )
 }
 
