@@ -118,7 +118,7 @@ def test_what_is_drawn_depends_on_the_learner_and_can_be_chosen(wine):
         )
     with pytest.raises(ValueError, match="tuples: expected 'auto' or 'triplets' for OASIS"):
         FromLabels(OASIS(), tuples="pairs").fit(X, y)
-    with pytest.raises(TypeError, match=r"expected an online learner .* got LMNN"):
+    with pytest.raises(TypeError, match=r"expected a learner .* got LMNN"):
         FromLabels(simstream.LMNN()).fit(X, y)
     with pytest.raises(ValueError, match="tuples"):
         FromLabels(OASIS(), tuples="quadruplets").fit(X, y)
