@@ -88,6 +88,7 @@ def solve_sdca(
             break
     alpha = ascent.alpha
     matrix = ascent.matrix()
+    primal, dual = history[-1].primal, history[-1].dual
     if output != "last":
         weights = np.array([s.length for s in segments], np.float64)
         if output == "average":
@@ -95,7 +96,7 @@ def solve_sdca(
         else:
             alpha = segments[rng.choice(len(segments), p=weights / weights.sum())].sample
         matrix = ascent.combine(alpha)
-    primal, dual = ascent.certificate(alpha, matrix)
+        primal, dual = ascent.certificate(alpha, matrix)
     return SDCASolution(matrix, alpha, primal, dual, history, converged)
 
 
@@ -113,7 +114,7 @@ class _Ascent:
         shape = (tuples.left.shape[1], tuples.right.shape[1])
         start = first_matrix("zeros", shape, tuples.left.dtype, tuples.is_sparse)
         self._engine: Any = entrywise_engine(Plain(), None, start, tuples, False, head_bytes)
-        self._block = block_size or max(32, default_block_size(max(shape)))
+        self._block = block_size or default_block_size(max(shape))
 
     def matrix(self) -> Any:
         return self._engine.matrix()
@@ -142,7 +143,7 @@ class _Ascent:
         from ..kernels.entrywise import DIVERGED, DONE
 
         engine = self._engine
-        if isinstance(engine, DenseEngine):
+        if isinstance(engine, DenseEngine) and self._block > 1:
             ops, m = Blas(engine.dtype), engine.arrays.u
 
             def learn(begin: int, end: int) -> tuple[int, int]:
@@ -164,7 +165,7 @@ class _Ascent:
 
         def learn_singly(begin: int, end: int) -> tuple[int, int]:
             return ascend_singly(
-                engine.store.arrays,
+                engine.arrays,
                 engine.rule,
                 *readers,
                 named,
@@ -177,7 +178,7 @@ class _Ascent:
                 sums,
             )
 
-        engine._drive(learn_singly, len(draws), chunk, engine.store.make_space, None)
+        engine._drive(learn_singly, len(draws), chunk, engine.make_space, None)
 
     def combine(self, alpha: np.ndarray) -> Any:
         """M = (1 / (lam n)) sum_i alpha_i x_i z_i'."""

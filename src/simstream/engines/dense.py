@@ -66,19 +66,26 @@ class DenseEngine(Engine):
 
     def _learn_singly(self, step: Any, tuples: Comparisons) -> None:
         from ..kernels.entrywise import learn_one_at_a_time
-        from ..kernels.rows import DenseRows
 
-        rows = DenseRows(tuples.left.values), DenseRows(tuples.right.values)
-        scratch = new_scratch(*self.shape, self.dtype)
-        named = tuples.kernel_tuples()
+        readers, named, scratch, chunk = self.open(tuples)
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             return learn_one_at_a_time(
-                self.rule, self.arrays, step, *rows, named, begin, end, scratch, self.clock
+                self.rule, self.arrays, step, *readers, named, begin, end, scratch, self.clock
             )
 
-        chunk = max(1, int(ENTRIES_PER_CALL / (self.shape[0] * self.shape[1])))
         self._drive(learn, len(tuples), chunk, None, self._rebase)
+
+    def open(self, tuples: Comparisons) -> tuple[Any, Any, Any, int]:
+        """What drivers need to read dense tuples: both readers, the tuples, scratch, and tuples per call."""
+        from ..kernels.rows import DenseRows
+
+        readers = DenseRows(tuples.left.values), DenseRows(tuples.right.values)
+        chunk = max(1, int(ENTRIES_PER_CALL / (self.shape[0] * self.shape[1])))
+        return readers, tuples.kernel_tuples(), new_scratch(*self.shape, self.dtype), chunk
+
+    def make_space(self, rule: Any, shift: float) -> None:
+        """Full arrays have room for everything."""
 
     def _learn_blocks(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from ..kernels.blocked import Blas, learn_block

@@ -75,6 +75,15 @@ class SparseEngine(Engine):
     def dtype(self) -> np.dtype[Any]:
         return self.store.dtype
 
+    @property
+    def arrays(self) -> Any:
+        """The arrays of the store as they are now: they may be replaced when it grows."""
+        return self.store.arrays
+
+    def make_space(self, rule: Any, shift: float) -> None:
+        """Make room for more entries."""
+        self.store.make_space(rule, shift)
+
     def open(self, tuples: Comparisons) -> tuple[Any, Any, Any, int]:
         """What drivers need to read tuples: both readers, the tuples, scratch, and tuples per call."""
         ranks = None if self.row_rank is None else (self.row_rank, self.column_rank)

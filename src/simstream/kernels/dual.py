@@ -92,6 +92,17 @@ def _ascend(margin, gram_x, gram_z, chosen, place, first_draw, dual, scale, move
     return len(place)
 
 
+@driver
+def _symmetric(upper):
+    """The whole of a symmetric matrix from its upper triangle, in float64."""
+    whole = np.empty(upper.shape)
+    for i in range(len(upper)):
+        for j in range(i, len(upper)):
+            whole[i, j] = upper[i, j]
+            whole[j, i] = upper[i, j]
+    return whole
+
+
 def ascend_block(ops, m, rows_of, draws, first_draw, dual, scale, sums):
     """One block of draws on a dense M; return how many were made.
 
@@ -102,7 +113,7 @@ def ascend_block(ops, m, rows_of, draws, first_draw, dual, scale, sums):
     chosen, place = np.unique(draws, return_inverse=True)
     x, z = rows_of(chosen)
     margin = row_dots(ops.product(x, m), z)
-    gram_x, gram_z = (ops.product_transposed(a, a).astype(np.float64) for a in (x, z))
+    gram_x, gram_z = _symmetric(ops.gram(x)), _symmetric(ops.gram(z))
     moved = np.zeros(len(chosen))
     made = _ascend(margin, gram_x, gram_z, chosen, place, first_draw, dual, scale, moved, sums)
     active = np.flatnonzero(moved)
