@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from simstream import LMNN, Mahalanobis, plots
+from simstream import LMNN, SDCA, Mahalanobis, plots
 
 pytest.importorskip("matplotlib")
 
@@ -27,3 +27,12 @@ def test_convergence_shows_the_history():
         model = LMNN(max_iter=10).fit(X, y)
     (line,) = plots.convergence_figure({"LMNN": model}).axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), model.history_ / model.history_[0])
+
+
+def test_gap_shows_the_certificate_of_every_epoch():
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    triplets = [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    model = SDCA(0.1, n_epochs=5, random_state=0, preprocessor=X).fit(triplets)
+    (line,) = plots.gap_figure({"lam = 0.1": model}).axes[0].lines
+    np.testing.assert_array_equal(line.get_ydata(), model.history_["gap"])
+    np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3, 4, 5])

@@ -205,6 +205,35 @@ def convergence_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
     return _finish_lines(figure, axes, title)
 
 
+def gap_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
+    """Duality gap against epochs: how far from the optimum each solution can be, at most.
+
+    Parameters
+    ----------
+    models : mapping of name to fitted `SDCA`
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import SDCA
+    >>> figure = gap_figure({"lam = 1": SDCA(1.0, n_epochs=3).fit(np.eye(3)[None])})
+    """
+    figure = _new_figure(6.4, 4.2)
+    axes = figure.add_subplot()
+    for place, (name, model) in enumerate(models.items()):
+        gap = model.history_["gap"]
+        colour = list(_COLOURS.values())[3 + place % (len(_COLOURS) - 3)]
+        axes.semilogy(np.arange(1, len(gap) + 1), gap, "o-", ms=3, lw=1.5, color=colour, label=name)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("duality gap")
+    return _finish_lines(figure, axes, title)
+
+
 def _finish_lines(figure: Any, axes: Any, title: str) -> Any:
     axes.set_title(title, loc="left", fontsize=10)
     axes.legend(frameon=False)

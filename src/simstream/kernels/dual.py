@@ -43,11 +43,11 @@ def _count(sums, margin):
 
 
 @helper
-def _change(dual, i, draw, delta):
+def _change(alpha, total, since, i, draw, delta):
     """Change dual variable i in this draw of the segment; the average counts the value before it too."""
-    dual.total[i] += dual.alpha[i] * (draw + 1 - dual.since[i])
-    dual.since[i] = draw + 1
-    dual.alpha[i] += delta
+    total[i] += alpha[i] * (draw + 1 - since[i])
+    since[i] = draw + 1
+    alpha[i] += delta
 
 
 @driver
@@ -55,6 +55,7 @@ def ascend_singly(
     store, rule, left, right, tuples, draws, begin, first_draw, dual, scale, scratch, sums
 ):
     """Draws begin.. one after the other; return (what happened, first draw not made)."""
+    alpha, total, since = dual.alpha, dual.total, dual.since
     for draw in range(begin, len(draws)):
         i = draws[draw]
         nx, nz = read_tuple(tuples, i, left, right, scratch)
@@ -62,13 +63,13 @@ def ascend_singly(
         if not abs(margin) < HOPELESS:
             return DIVERGED, draw
         norm = step_norm(tuples, scratch, nx, nz)
-        delta = _move(dual.alpha[i], margin, norm, scale)
+        delta = _move(alpha[i], margin, norm, scale)
         if delta != 0.0 and norm > 0.0:
             tau = delta * scale
             if not store_update(store, rule, scratch, slots, nx, nz, tau, 0.0, 0.0):
                 return NEEDS_SPACE, draw
         _count(sums, margin)
-        _change(dual, i, first_draw + draw, delta)
+        _change(alpha, total, since, i, first_draw + draw, delta)
     return DONE, len(draws)
 
 
@@ -76,14 +77,15 @@ def ascend_singly(
 def _ascend(margin, gram_x, gram_z, chosen, place, first_draw, dual, scale, moved, sums):
     """The draws of a block: `place[t]` is the place of draw t among the different triplets `chosen`."""
     n = len(margin)
+    alpha, total, since = dual.alpha, dual.total, dual.since
     for t in range(len(place)):
         j = place[t]
         i = chosen[j]
         if not abs(margin[j]) < HOPELESS:
             return t
-        delta = _move(dual.alpha[i], margin[j], gram_x[j, j] * gram_z[j, j], scale)
+        delta = _move(alpha[i], margin[j], gram_x[j, j] * gram_z[j, j], scale)
         _count(sums, margin[j])
-        _change(dual, i, first_draw + t, delta)
+        _change(alpha, total, since, i, first_draw + t, delta)
         if delta != 0.0:
             moved[j] += delta
             c = delta * scale
