@@ -6,7 +6,6 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from .bilinear_model import Bilinear
@@ -16,7 +15,7 @@ from .engines import Engine, default_block_size, tasks_engine
 from .online import OnlineLearner
 from .similarity import SearchResult
 from .stores import DEFAULT_HEAD_BYTES
-from .validation import check_choice, check_integer, check_number, check_pair_labels
+from .validation import check_choice, check_integer, check_number, check_pair_labels, check_tasks
 
 _COMMON = """query : "all", "active" or "random"
         Whose answers are asked for: everyone's; those whose margin p is small, with probability
@@ -153,12 +152,10 @@ class OMTRSL(OnlineLearner):
     def fit(self, triplets: Any, y: Any = None, tasks: Any = None) -> OMTRSL:
         """Forget everything and learn from these triplets. Same input as `partial_fit`."""
         self._check_parameters()
-        read = self._read_all(triplets, y, tasks, self.dtype, known={})
-        engine = self._new_engine(read[0])
-        self._forget(engine)
-        self._numbers = read[1]
-        self._advance(engine, read[0])
-        return self
+        read = self._read_tuples(triplets, 3, self.dtype)
+        read, numbers = self._named(read, y, tasks, known={})
+        self._forget(self._new_engine(read))
+        return self._go_on(read, numbers)
 
     def partial_fit(
         self, triplets: Any, y: Any = None, tasks: Any = None, *, oracle: Any = None
@@ -181,11 +178,17 @@ class OMTRSL(OnlineLearner):
         if y is not None and oracle is not None:
             raise ValueError("oracle: expected it instead of y, got both")
         given = y if oracle is None else oracle
-        read, numbers = self._read_all(triplets, given, tasks, self._target_dtype(), self._known())
+        read = self._read_tuples(triplets, 3, self._target_dtype())
+        return self._go_on(*self._named(read, given, tasks, self._known()), oracle is not None)
+
+    def _go_on(
+        self, read: Comparisons, numbers: dict[Hashable, int], simulates: bool = False
+    ) -> OMTRSL:
+        """Learn from checked triplets; a simulation learns only from what it asks for."""
         if self._engine is None:
             self._forget(self._new_engine(read))
         self._check_features(read.left, read.right)
-        if oracle is not None and self.query != "all":
+        if simulates and self.query != "all":
             read = read.with_coins(self._generator().random(len(read)))
         self._numbers = numbers
         self._advance(self._engine, read)
@@ -195,14 +198,10 @@ class OMTRSL(OnlineLearner):
         self, x: Any, first: Any, second: Any, y: int = 1, task: Hashable = None
     ) -> OMTRSL:
         """Learn from one triplet of vectors: +1 says that `first` is nearer to x, -1 that `second` is."""
+        self._check_parameters()
         left, right = self._read_vectors(("x", "first", "second"), x, first, second)
-        keep = self.preprocessor, self._items_cache
-        vectors = (left.values, right.values)
-        self.preprocessor = vectors
-        try:
-            return self.partial_fit([[0, 0, 1]], [y], None if task is None else [task])
-        finally:
-            self.preprocessor, self._items_cache = keep
+        read = Comparisons(left, right, np.array([[0, 0, 1]]))
+        return self._go_on(*self._named(read, [y], None if task is None else [task], self._known()))
 
     def should_ask(self, triplet: Any, task: Hashable = None) -> bool:
         """Whether to ask a person about this triplet, by `query`; every call takes one coin.
@@ -239,14 +238,15 @@ class OMTRSL(OnlineLearner):
     def _known(self) -> dict[Hashable, int]:
         return self._numbers if self._engine is not None else {}
 
-    def _read_all(
-        self, triplets: Any, y: Any, tasks: Any, dtype: Any, known: dict[Hashable, int]
+    def _named(
+        self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
     ) -> tuple[Comparisons, dict[Hashable, int]]:
-        """Checked triplets with the numbers of their tasks, and all tasks by name."""
-        read = self._read_tuples(triplets, 3, dtype)
+        """The triplets with their answers and the numbers of their tasks, and all tasks by name."""
         labels = None if y is None else check_pair_labels(y, len(read))
         numbers = dict(known)
-        names: list[Hashable] = [None] * len(read) if tasks is None else _hashable(tasks, len(read))
+        names: list[Hashable] = (
+            [None] * len(read) if tasks is None else check_tasks(tasks, len(read), "triplet")
+        )
         found = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
         if self.n_tasks is not None and len(numbers) > self.n_tasks:
             raise ValueError(
@@ -354,7 +354,7 @@ class OMTRSL(OnlineLearner):
         """How much more similar the anchor is to the first candidate than to the second, by its task."""
         read = self._read_tuples(triplets, 3, self._fitted().dtype)
         self._check_features(read.left, read.right)
-        names = [None] * len(read) if tasks is None else _hashable(tasks, len(read))
+        names = [None] * len(read) if tasks is None else check_tasks(tasks, len(read), "triplet")
         margins = np.empty(len(read))
         for name in set(names):
             where = np.array([other == name for other in names])
@@ -491,25 +491,11 @@ class OGRSL(OSTRSL):
     array([ True])
     """
 
-    def _read_all(
-        self, triplets: Any, y: Any, tasks: Any, dtype: Any, known: dict[Hashable, int]
+    def _named(
+        self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
     ) -> tuple[Comparisons, dict[Hashable, int]]:
-        read, _ = super()._read_all(triplets, y, None, dtype, known)
-        return read, {None: 0}
+        return super()._named(read, y, None, {})
 
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of all tasks as a model of its own, frozen as it is now."""
         return super().for_task(None)
-
-
-def _hashable(tasks: Any, n: int) -> list[Hashable]:
-    """One hashable value per triplet."""
-    if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):
-        raise TypeError(f"tasks: expected one value per triplet, got {type(tasks).__name__}")
-    values = [v.item() if isinstance(v, np.generic) else v for v in tasks]
-    if len(values) != n:
-        raise ValueError(f"tasks: expected one for each of {n} triplets, got {len(values)}")
-    for value in values:
-        if not isinstance(value, Hashable):
-            raise TypeError(f"tasks: expected hashable values, got {value!r}")
-    return values

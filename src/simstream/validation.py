@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -212,3 +213,16 @@ def check_pair_labels(y: Any, n: int) -> np.ndarray:
         got = array[wrong][0].item() if array.dtype.kind in "iuf" else array.dtype
         raise ValueError(f"y: expected +1 (similar) or -1 (dissimilar) for every pair, got {got}")
     return array.astype(np.float64)
+
+
+def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:
+    """Check the tasks of n things of a kind (``what``): one hashable value each."""
+    if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):
+        raise TypeError(f"tasks: expected one value per {what}, got {type(tasks).__name__}")
+    values = [value.item() if isinstance(value, np.generic) else value for value in tasks]
+    if len(values) != n:
+        raise ValueError(f"tasks: expected one for each of {n} {what}s, got {len(values)}")
+    for value in values:
+        if not isinstance(value, Hashable):
+            raise TypeError(f"tasks: expected hashable values, got {value!r}")
+    return values

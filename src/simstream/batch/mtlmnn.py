@@ -7,14 +7,13 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engines.base import check_array
 from ..mahalanobis import Mahalanobis, first_metric
 from ..similarity import SearchResult
-from ..validation import check_finite, check_integer, check_number
+from ..validation import check_finite, check_integer, check_number, check_tasks
 from .base import BatchMetric, documented
 
 
@@ -296,14 +295,10 @@ def _task_numbers(tasks: Any, n: int) -> tuple[list[Hashable], np.ndarray]:
     """Names of the tasks in the order in which they appear, and the place of each item's task there."""
     if tasks is None:
         return [None], np.zeros(n, np.int64)
-    if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):
-        raise TypeError(f"tasks: expected one value per item, got {type(tasks).__name__}")
-    values = [value.item() if isinstance(value, np.generic) else value for value in tasks]
-    if len(values) != n:
-        raise ValueError(f"tasks: expected one for each of {n} items, got {len(values)}")
+    values = check_tasks(tasks, n, "item")
     numbers: dict[Hashable, int] = {}
     for value in values:
-        if not isinstance(value, Hashable) or value is None:
+        if value is None:
             raise TypeError(f"tasks: expected hashable values, got {value!r}")
         numbers.setdefault(value, len(numbers))
     return list(numbers), np.array([numbers[value] for value in values])

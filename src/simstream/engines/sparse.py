@@ -161,14 +161,8 @@ class SparseEngine(Engine):
         self = cls.__new__(cls)
         Engine.__init__(self, rule, average_from, arrays["clock"])
         has_acc = average_from is not None
-        self.row_rank = arrays.get("row_rank")
-        self.column_rank = arrays.get("column_rank")
-        entries = _checked_entries(arrays, 1 + has_aux + has_acc)
-        for name, n in zip(("row_rank", "column_rank"), entries.shape, strict=True):
-            if self.row_rank is not None:
-                check_array(name, arrays[name], np.int64, (n,))
-                if not np.array_equal(np.sort(arrays[name]), np.arange(n)):
-                    raise ValueError(f"{name}: expected a permutation of {n} features")
+        entries = checked_entries(arrays, 1 + has_aux + has_acc)
+        self.row_rank, self.column_rank = checked_ranks(arrays, entries.shape) or (None, None)
         self.store = SparseStore(entries, has_aux=has_aux, has_acc=has_acc, head_bytes=head_bytes)
         return self
 
@@ -193,7 +187,20 @@ def csr_readers(
     return (first, second), longest, max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
 
 
-def _checked_entries(arrays: dict[str, np.ndarray], width: int) -> Entries:
+def checked_ranks(
+    arrays: dict[str, np.ndarray], shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Restored numbers of the features, if they were renumbered; compiled code trusts them."""
+    if "row_rank" not in arrays:
+        return None
+    for name, n in zip(("row_rank", "column_rank"), shape, strict=True):
+        check_array(name, arrays[name], np.int64, (n,))
+        if not np.array_equal(np.sort(arrays[name]), np.arange(n)):
+            raise ValueError(f"{name}: expected a permutation of {n} features")
+    return arrays["row_rank"], arrays["column_rank"]
+
+
+def checked_entries(arrays: dict[str, np.ndarray], width: int) -> Entries:
     """Restored entries; compiled code trusts their indices, so they are looked at first."""
     check_array("shape", arrays["shape"], np.int64, (2,))
     n_rows, n_columns = (int(n) for n in arrays["shape"])

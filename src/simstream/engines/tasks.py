@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ..comparisons import Comparisons
 from ..stores import DEFAULT_HEAD_BYTES, Entries, SparseStore
 from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats, new_scratch
-from .sparse import _checked_entries, csr_readers, rank_by_count, renumber
+from .sparse import checked_entries, checked_ranks, csr_readers, rank_by_count, renumber
 
 
 class TasksEngine(Engine):
@@ -383,14 +383,8 @@ class SparseTasksEngine(TasksEngine):
         **_: Any,
     ) -> SparseTasksEngine:
         shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
-        entries = _checked_entries(arrays, 1)
-        ranks = None
-        if "row_rank" in arrays:
-            ranks = arrays["row_rank"], arrays["column_rank"]
-            for rank, n in zip(ranks, shape, strict=True):
-                check_array("rank", rank, np.int64, (n,))
-                if not np.array_equal(np.sort(rank), np.arange(n)):
-                    raise ValueError(f"rank: expected a permutation of {n} features")
+        entries = checked_entries(arrays, 1)
+        ranks = checked_ranks(arrays, shape)
         blocks, rest = divmod(entries.shape[0], shape[0])
         if rest or entries.shape[1] != shape[1] or blocks < 1 + n_seen:
             raise ValueError(f"shape: expected rows of {1 + n_seen} matrices, got {entries.shape}")

@@ -14,15 +14,8 @@ import math
 import numpy as np
 
 from .dispatch import driver, helper
-from .steps import (
-    HOPELESS,
-    LARGEST_NORM,
-    THRESHOLD,
-    count_round,
-    is_active,
-    signed_loss,
-    step_length,
-)
+from .rank_one import add_outer
+from .steps import HOPELESS, LARGEST_NORM, THRESHOLD, count_round, pair_step, signed_loss
 
 # What the driver found when it returned: all done, no finite number, P worn, a projection left to the
 # caller because too few products with P were allowed.
@@ -39,15 +32,6 @@ _FIRST_LOOK, _LOOK_EVERY, MOST_PRODUCTS = 6, 4, 100
 _EXACT = 1e-12
 #: A root closer to zero than this share of M's size is no negative eigenvalue.
 _ZERO = 1e-14
-
-
-@helper
-def _add_outer(matrix, c, a):
-    for i in range(len(a)):
-        row = matrix[i]
-        ca = c * a[i]
-        for j in range(len(a)):
-            row[j] += ca * a[j]
 
 
 @helper
@@ -169,14 +153,10 @@ def learn_in_the_full_cone(step, m, p, numbers, basis, work, v, signs, clock):
         if not (abs(distance) < HOPELESS and squared_norm * squared_norm < LARGEST_NORM):
             return HOPELESS_PAIR, t
         loss = signed_loss(signs[t], distance, clock)
-        updated = False
-        if is_active(step, loss) and squared_norm > 0.0:
-            c = step_length(step, loss, squared_norm * squared_norm + step.bias, 0.0, step.eta)
-            if not abs(c) * squared_norm < HOPELESS:
-                return HOPELESS_PAIR, t
-            updated = c != 0.0 and abs(c) >= step.tolerance
-            c *= signs[t]
-        if not updated:
+        c = pair_step(step, loss, squared_norm, signs[t])
+        if math.isnan(c):
+            return HOPELESS_PAIR, t
+        if c == 0.0:
             count_round(clock, loss, False, squared_norm == 0.0)
             continue
         root, exact = 0.0, True
@@ -191,15 +171,15 @@ def learn_in_the_full_cone(step, m, p, numbers, basis, work, v, signs, clock):
         if not exact:
             numbers[LEFT_STEP] = c
             return LEFT, t + 1
-        _add_outer(m, c, v[t])
+        add_outer(m, c, v[t], v[t])
         if root < 0.0:
-            _add_outer(m, -root, u)
+            add_outer(m, -root, u, u)
             pu = np.dot(p, u)
-            _add_outer(p, root / (1.0 - root * np.dot(u, pu)), pu)
+            add_outer(p, root / (1.0 - root * np.dot(u, pu)), pu, pu)
             numbers[ROOTS] += math.log(-root)
             numbers[N_ROOTS] += 1.0
         pv = np.dot(p, v[t])
-        _add_outer(p, -c / (1.0 + c * np.dot(v[t], pv)), pv)
+        add_outer(p, -c / (1.0 + c * np.dot(v[t], pv)), pv, pv)
         numbers[STEPS] += 1.0
         if numbers[STEPS] >= _STEPS_OF_P:
             return WORN, t + 1

@@ -15,15 +15,7 @@ import numpy as np
 
 from .dispatch import driver, helper
 from .secular import solve_secular
-from .steps import (
-    HOPELESS,
-    LARGEST_NORM,
-    THRESHOLD,
-    count_round,
-    is_active,
-    signed_loss,
-    step_length,
-)
+from .steps import HOPELESS, LARGEST_NORM, THRESHOLD, count_round, pair_step, signed_loss
 
 # What a decreasing step does where it would leave the cone.
 PROJECT, SHORTEN = 0, 1
@@ -202,17 +194,15 @@ def learn_in_the_cone(step, on_leaving, spectrum, work, rank, most, v, signs, cl
         if not (abs(distance) < HOPELESS and squared_norm * squared_norm < LARGEST_NORM):
             return t, rank
         loss = signed_loss(signs[t], distance, clock)
-        updated = False
-        if is_active(step, loss) and squared_norm > 0.0:
-            c = step_length(step, loss, squared_norm * squared_norm + step.bias, 0.0, step.eta)
-            if not abs(c) * squared_norm < HOPELESS:
-                return t, rank
-            updated = c != 0.0 and abs(c) >= step.tolerance
-            c *= signs[t]
-            outside = _project_on_span(vector, rank, v[t], coordinates, rest) if updated else 0.0
+        c = pair_step(step, loss, squared_norm, signs[t])
+        if math.isnan(c):
+            return t, rank
+        updated = c != 0.0
+        if updated:
+            outside = _project_on_span(vector, rank, v[t], coordinates, rest)
             in_span = rank == len(rest) or outside <= _IN_SPAN * math.sqrt(squared_norm)
             reaches_boundary = False
-            if updated and c < 0.0 and on_leaving == SHORTEN:
+            if c < 0.0 and on_leaving == SHORTEN:
                 updated = in_span
                 if in_span:
                     inverse = 0.0

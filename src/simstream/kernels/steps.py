@@ -94,6 +94,17 @@ def step_length(step, loss, squared_norm, variance, eta):
 
 
 @helper
+def pair_step(step, loss, squared_norm, sign):
+    """Step along v v' of a pair with this loss and ||v||^2: 0 for none, NaN where it is beyond all use."""
+    if not (is_active(step, loss) and squared_norm > 0.0):
+        return 0.0
+    c = step_length(step, loss, squared_norm * squared_norm + step.bias, 0.0, step.eta)
+    if not abs(c) * squared_norm < HOPELESS:
+        return math.nan
+    return sign * c if abs(c) >= step.tolerance else 0.0
+
+
+@helper
 def average_weight(step, clock):
     """Sum of the average's weights up to and including this round: what this round's step counts for.
 
