@@ -30,7 +30,7 @@ LAYERS = [
     {"bilinear_base", "pairs_base"},
     {"bilinear", "pairs", "batch", "baselines", "sdca", "multitask", "low_rank"},
     {"from_labels"},
-    {"plots", "catalogue"},
+    {"plots", "catalogue", "index"},
     {"demo"},
     {"cli"},
 ]

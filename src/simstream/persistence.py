@@ -39,22 +39,8 @@ class Savable:
         path : file name
         extra : dict of JSON values kept with the model, for the caller's own use
         """
-        from safetensors.numpy import save_file
-
-        from . import __version__
-
         body, arrays = _to_state(self)
-        header = {
-            "format_version": FORMAT_VERSION,
-            "simstream_version": __version__,
-            "model": body,
-            "extra": extra or {},
-        }
-        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        text = json.dumps(header)
-        metadata = {_HEADER_KEY: text, _CHECKSUM_KEY: _checksum(text, contiguous)}
-        with atomic_write(path) as temporary:
-            save_file(contiguous, temporary, metadata)
+        write_file(path, {"model": body, "extra": extra or {}}, arrays)
 
 
 def load(path: str | Path, *, preprocessor: Any = None) -> Any:
@@ -75,7 +61,7 @@ def load(path: str | Path, *, preprocessor: Any = None) -> Any:
     >>> simstream.load(file).n_rounds_
     1
     """
-    header, arrays = _read(path)
+    header, arrays = read_file(path)
     try:
         model = _from_state(header["model"], arrays)
     except ModelFileError:
@@ -98,23 +84,27 @@ def load(path: str | Path, *, preprocessor: Any = None) -> Any:
 
 def read_header(path: str | Path) -> dict[str, Any]:
     """The JSON header of a model file: versions, class, parameters and ``extra``."""
-    return _read(path, with_arrays=False)[0]
+    return read_file(path, with_arrays=False)[0]
 
 
-def _read(
-    path: str | Path, with_arrays: bool = True
+def read_file(
+    path: str | Path, *, what: str = "model", with_arrays: bool = True
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read back what `write_file` wrote: the header, and the arrays once their checksum fits.
+
+    ``what`` is the key of the header that such a file must have, and what errors call it.
+    """
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such model file")
+        raise FileNotFoundError(f"{path}: no such {what} file")
     try:
         with safe_open(path, framework="np") as file:
             text = (file.metadata() or {}).get(_HEADER_KEY)
             if text is None:
                 raise ModelFileError(
-                    f"{path}: a safetensors file, but not a simstream model (no {_HEADER_KEY!r} header)"
+                    f"{path}: a safetensors file, but not a simstream {what} (no {_HEADER_KEY!r} header)"
                 )
             header = json.loads(text)
             version = header.get("format_version") if isinstance(header, dict) else None
@@ -123,17 +113,36 @@ def _read(
                     f"{path}: expected file format version {FORMAT_VERSION} or older, got {version} "
                     "(written by a newer simstream, or damaged); upgrade simstream"
                 )
+            if what not in header:
+                found = ", ".join(key for key in ("model", "index") if key in header)
+                raise ModelFileError(
+                    f"{path}: expected a simstream {what}, got {found or 'something else'}"
+                )
             if not with_arrays:
                 return header, {}
             arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
             if _checksum(text, arrays) != file.metadata().get(_CHECKSUM_KEY):
-                raise ModelFileError(f"{path}: damaged model file (its checksum does not fit)")
+                raise ModelFileError(f"{path}: damaged {what} file (its checksum does not fit)")
             return header, arrays
     except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ModelFileError(
-            f"{path}: expected a simstream model (safetensors), got a truncated or foreign file "
+            f"{path}: expected a simstream {what} (safetensors), got a truncated or foreign file "
             f"({error})"
         ) from None
+
+
+def write_file(path: str | Path, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Write JSON values and arrays to one safetensors file with a checksum, atomically."""
+    from safetensors.numpy import save_file
+
+    from . import __version__
+
+    versions = {"format_version": FORMAT_VERSION, "simstream_version": __version__}
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps(versions | content)
+    metadata = {_HEADER_KEY: text, _CHECKSUM_KEY: _checksum(text, contiguous)}
+    with atomic_write(path) as temporary:
+        save_file(contiguous, temporary, metadata)
 
 
 def _checksum(header: str, arrays: dict[str, np.ndarray]) -> str:

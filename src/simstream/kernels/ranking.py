@@ -152,6 +152,34 @@ def _places(mask):
 
 
 @driver
+def _insert(best, rows, place, score, row):
+    """Put a score into a descending list whose entry at `place` may go; ties stay in front of it."""
+    while place > 0 and best[place - 1] < score:
+        best[place] = best[place - 1]
+        rows[place] = rows[place - 1]
+        place -= 1
+    best[place] = score
+    rows[place] = row
+
+
+@driver
+def offer(scores, first_row, best, rows):
+    """Merge scores of the items ``first_row, first_row + 1, ...`` into every query's list of the best.
+
+    `best` (descending) and `rows` have shape (n_queries, k) and start with -inf and -1. Offered in the
+    order of the rows, of two equal scores the lower row is better. NaN and -inf never enter.
+    """
+    last = best.shape[1] - 1
+    for i in range(scores.shape[0]):
+        worst = best[i, last]
+        for j in range(scores.shape[1]):
+            score = scores[i, j]
+            if score > worst:
+                _insert(best[i], rows[i], last, score, first_row + j)
+                worst = best[i, last]
+
+
+@driver
 def nearest(scores, skip, n_neighbors):
     """Return the indices of every row's highest scores, best first, shape (n, n_neighbors).
 
@@ -168,12 +196,7 @@ def nearest(scores, skip, n_neighbors):
                 continue
             place = min(size, n_neighbors - 1)
             size = place + 1
-            while place > 0 and best[place - 1] < score:
-                best[place] = best[place - 1]
-                out[i, place] = out[i, place - 1]
-                place -= 1
-            best[place] = score
-            out[i, place] = j
+            _insert(best, out[i], place, score, j)
     return out
 
 

@@ -1,0 +1,142 @@
+"""Buffers of rows that are only appended to: what a reader has seen of them never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .protocol import as_dense
+
+#: Bytes of scores at a time: within a core's own cache, so that looking for the best ones is cheap.
+_SCORE_BYTES = 2**20
+
+#: Fewest rows at a time: with less, a matrix product is slow.
+_MIN_ROWS = 1024
+
+#: A full buffer is copied into one this many times as large.
+_GROWTH = 1.5
+
+
+def with_space(buffer: np.ndarray, n_used: int, n_wanted: int) -> np.ndarray:
+    """The buffer, or a larger copy where it is too short; growing by steps costs O(1) per row."""
+    if n_wanted <= len(buffer):
+        return buffer
+    size = n_wanted if n_used == 0 else max(n_wanted, int(_GROWTH * len(buffer)))
+    larger = np.empty((size, *buffer.shape[1:]), buffer.dtype)
+    larger[:n_used] = buffer[:n_used]
+    return larger
+
+
+class DenseRows:
+    """Rows of an array."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self._data = np.empty((0, n_features), np.float32)
+
+    def append(self, n: int, values: Any) -> None:
+        """Write rows behind the first n; an array with more space is put in place when it is whole."""
+        end = n + values.shape[0]
+        data = with_space(self._data, n, end)
+        data[n:end] = as_dense(values)
+        self._data = data
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Copies of some rows."""
+        return self._data[rows]
+
+    def scores(self, queries: Any, n: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Inner products of queries with the first n rows, in pieces ``(first row, scores)``.
+
+        A piece is overwritten by the next one.
+        """
+        data, left = self._data, as_dense(queries)
+        size = _piece(len(left))
+        space = np.empty(len(left) * min(size, n), np.float32)
+        for first in range(0, n, size):
+            rows = data[first : min(n, first + size)]
+            scores = space[: len(left) * len(rows)].reshape(len(left), len(rows))
+            if len(left) == 1:
+                np.matmul(rows, left[0], out=scores[0])
+            else:
+                np.matmul(left, rows.T, out=scores)
+            yield first, scores
+
+    def arrays(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some rows as arrays to be saved."""
+        return {"vectors": self._data[rows]}
+
+
+class CsrRows:
+    """Rows of a CSR matrix."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self._data = np.empty(0, np.float32)
+        self._columns = np.empty(0, np.int32)
+        self._starts = np.zeros(1, np.int64)
+
+    def append(self, n: int, values: Any) -> None:
+        """Write rows behind the first n; arrays with more space are put in place when they are whole."""
+        added = sp.csr_matrix(values)
+        begin = int(self._starts[n])
+        end = begin + added.nnz
+        data = with_space(self._data, begin, end)
+        columns = with_space(self._columns, begin, end)
+        starts = with_space(self._starts, n + 1, n + 1 + added.shape[0])
+        data[begin:end] = added.data
+        columns[begin:end] = added.indices
+        starts[n + 1 : n + 1 + added.shape[0]] = begin + added.indptr[1:].astype(np.int64)
+        self._data, self._columns, self._starts = data, columns, starts
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Copies of some rows."""
+        begins = self._starts[rows]
+        lengths = self._starts[rows + 1] - begins
+        starts = np.append(0, np.cumsum(lengths))
+        places = np.repeat(begins - starts[:-1], lengths) + np.arange(starts[-1])
+        parts = (self._data[places], self._columns[places], starts)
+        return sp.csr_matrix(parts, shape=(len(rows), self.n_features))
+
+    def scores(self, queries: Any, n: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Inner products of queries with the first n rows, in pieces ``(first row, scores)``.
+
+        A piece is overwritten by the next one.
+        """
+        from ..kernels.products import csr_scores
+
+        data, columns, starts = self._data, self._columns, self._starts
+        right = np.ascontiguousarray(as_dense(queries).T)
+        n_queries = right.shape[1]
+        size = _piece(n_queries)
+        space = np.empty(n_queries * min(size, n), np.float32)
+        for first in range(0, n, size):
+            width = min(n - first, size)
+            scores = space[: n_queries * width].reshape(n_queries, width)
+            csr_scores(data, columns, starts, first, right, scores)
+            yield first, scores
+
+    def arrays(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some rows as arrays to be saved."""
+        kept = self.take(rows)
+        return {"data": kept.data, "columns": kept.indices, "starts": kept.indptr}
+
+
+def rows_like(values: Any) -> DenseRows | CsrRows:
+    """Empty buffers for rows of this kind."""
+    return (CsrRows if sp.issparse(values) else DenseRows)(values.shape[1])
+
+
+def rows_from_arrays(arrays: dict[str, np.ndarray], n_features: int) -> Any:
+    """Rows from what ``arrays`` returned: an array or a CSR matrix."""
+    if "vectors" in arrays:
+        return arrays["vectors"]
+    parts = (arrays["data"], arrays["columns"], arrays["starts"])
+    return sp.csr_matrix(parts, shape=(len(arrays["starts"]) - 1, n_features))
+
+
+def _piece(n_queries: int) -> int:
+    return max(_MIN_ROWS, _SCORE_BYTES // (4 * n_queries))
