@@ -156,7 +156,7 @@ class ExactView:
         scores = np.empty((queries.shape[0], self._n), np.float32)
         for first, part in items.scores(queries, self._n):
             self._leave_out_removed(first, part)
-            scores[:, first : first + part.shape[1]] = part
+            scores[:, first : first + part.shape[1]] = part[:, : self._n - first]
         rows, best = top_k(scores, k)
         _check_scores(best)
         return best, rows
@@ -164,7 +164,7 @@ class ExactView:
     def _leave_out_removed(self, first: int, scores: np.ndarray) -> None:
         if self._n_removed:
             removed = self._removed
-            begin, end = np.searchsorted(removed, [first, first + scores.shape[1]])
+            begin, end = np.searchsorted(removed, (first, first + scores.shape[1]))
             scores[:, removed[begin:end] - first] = -np.inf
 
     @cached_property

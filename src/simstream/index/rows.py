@@ -10,11 +10,16 @@ import scipy.sparse as sp
 
 from .protocol import as_dense
 
-#: Bytes of scores at a time: within a core's own cache, so that looking for the best ones is cheap.
-_SCORE_BYTES = 2**20
+#: Bytes of scores at a time: they stay in the cache until the best are found, and there are few products
+#: (before and after each, the threads of BLAS wait for each other).
+_SCORE_BYTES = 2**23
 
 #: Fewest rows at a time: with less, a matrix product is slow.
 _MIN_ROWS = 1024
+
+#: Rows are multiplied in multiples of this. BLAS sums the last few of another number in another order, and
+#: equal vectors would get unequal scores.
+_ALIGNED = 64
 
 #: A full buffer is copied into one this many times as large.
 _GROWTH = 1.5
@@ -24,8 +29,8 @@ def with_space(buffer: np.ndarray, n_used: int, n_wanted: int) -> np.ndarray:
     """The buffer, or a larger copy where it is too short; growing by steps costs O(1) per row."""
     if n_wanted <= len(buffer):
         return buffer
-    size = n_wanted if n_used == 0 else max(n_wanted, int(_GROWTH * len(buffer)))
-    larger = np.empty((size, *buffer.shape[1:]), buffer.dtype)
+    size = n_wanted if n_used == 0 else max(n_wanted, _aligned(int(_GROWTH * len(buffer))))
+    larger = np.zeros((size, *buffer.shape[1:]), buffer.dtype)
     larger[:n_used] = buffer[:n_used]
     return larger
 
@@ -40,7 +45,7 @@ class DenseRows:
     def append(self, n: int, values: Any) -> None:
         """Write rows behind the first n; an array with more space is put in place when it is whole."""
         end = n + values.shape[0]
-        data = with_space(self._data, n, end)
+        data = with_space(self._data, n, _aligned(end))
         data[n:end] = as_dense(values)
         self._data = data
 
@@ -51,18 +56,20 @@ class DenseRows:
     def scores(self, queries: Any, n: int) -> Iterator[tuple[int, np.ndarray]]:
         """Inner products of queries with the first n rows, in pieces ``(first row, scores)``.
 
-        A piece is overwritten by the next one.
+        A piece is overwritten by the next one; the last may go on after the last row, with -inf.
         """
         data, left = self._data, as_dense(queries)
-        size = _piece(len(left))
-        space = np.empty(len(left) * min(size, n), np.float32)
-        for first in range(0, n, size):
-            rows = data[first : min(n, first + size)]
+        size, n_aligned = _piece(len(left)), _aligned(n)
+        space = np.empty(len(left) * min(size, n_aligned), np.float32)
+        for first in range(0, n_aligned, size):
+            rows = data[first : min(n_aligned, first + size)]
             scores = space[: len(left) * len(rows)].reshape(len(left), len(rows))
-            if len(left) == 1:
-                np.matmul(rows, left[0], out=scores[0])
-            else:
-                np.matmul(left, rows.T, out=scores)
+            with np.errstate(over="ignore", invalid="ignore"):  # noticed by whoever takes the best
+                if len(left) == 1:
+                    np.matmul(rows, left[0], out=scores[0])
+                else:
+                    np.matmul(left, rows.T, out=scores)
+            scores[:, n - first :] = -np.inf
             yield first, scores
 
     def arrays(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -135,8 +142,16 @@ def rows_from_arrays(arrays: dict[str, np.ndarray], n_features: int) -> Any:
     if "vectors" in arrays:
         return arrays["vectors"]
     parts = (arrays["data"], arrays["columns"], arrays["starts"])
-    return sp.csr_matrix(parts, shape=(len(arrays["starts"]) - 1, n_features))
+    csr = sp.csr_matrix(parts, shape=(len(arrays["starts"]) - 1, n_features))
+    csr.check_format(
+        full_check=True
+    )  # a column that does not exist would be read outside of a query
+    return csr
 
 
 def _piece(n_queries: int) -> int:
-    return max(_MIN_ROWS, _SCORE_BYTES // (4 * n_queries))
+    return _aligned(max(_MIN_ROWS, _SCORE_BYTES // (4 * n_queries)))
+
+
+def _aligned(n: int) -> int:
+    return -(-n // _ALIGNED) * _ALIGNED
