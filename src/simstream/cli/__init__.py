@@ -1,4 +1,5 @@
-"""The command line: ``simstream train | evaluate | query | info | algorithms | convert | demo``.
+"""The command line: ``simstream train | evaluate | query | recall | info | algorithms | convert | demo |
+serve | replay | keys``.
 
 Commands only parse; modules with numpy or rich behind them are imported when a command runs, so that
 ``simstream --help`` is instant.
@@ -14,9 +15,13 @@ from .demo import demo
 from .evaluate import evaluate
 from .exits import ReportingGroup, exit_code_help
 from .info import info
+from .keys import keys
 from .listing import list_algorithms
 from .options import debug_option
 from .query import query
+from .recall import recall
+from .replay import replay
+from .serve import serve
 from .train import train
 
 __all__ = ["main"]
@@ -38,11 +43,12 @@ def main() -> None:
     simstream query model.safetensors items.npz --row 0  most similar items
     simstream algorithms                                 what there is to learn with
     simstream demo                                       all of it on bundled data
+    simstream serve items.npz                            search that learns from feedback
 
     Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
     .npz, or standard input. Text may be compressed (.gz, .bz2).
     """
 
 
-for _command in (train, evaluate, query, info, list_algorithms, convert, demo):
+for _command in (train, evaluate, query, recall, info, list_algorithms, convert, demo, serve, replay, keys):
     main.add_command(_command)
