@@ -1,0 +1,86 @@
+"""What was answered, for other programs: JSON lines and CSV with Salmon's column names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from .events import ANSWER, CONTROL_KINDS, FEEDBACK
+from .exclusions import excluded_ranges, is_excluded
+from .items import ItemStore
+from .log import Log
+
+#: `head`, `winner` and `loser` are places of items in the order in which they were first added.
+COLUMNS = (
+    "head",
+    "winner",
+    "loser",
+    "head_id",
+    "winner_id",
+    "loser_id",
+    "task",
+    "source",
+    "random",
+    "position",
+    "at",
+)
+
+
+def responses(log: Log, items: ItemStore, until: int) -> Iterator[dict[str, Any]]:
+    """One record for each comparison that counts. Comparisons with a vector that is no item are left out."""
+    places = item_places(items)
+    ranges = excluded_ranges(list(log.read(0, until, kinds=CONTROL_KINDS)), until)
+    for event in log.read(0, until, kinds=(FEEDBACK, ANSWER)):
+        if is_excluded(ranges, event.position):
+            continue
+        body = event.body
+        if event.kind == FEEDBACK:
+            triplets, source, is_random = body["triplets"], body["source"], False
+        elif body["winner"] is None:
+            continue
+        else:
+            anchor, *candidates = body["items"]
+            winner = body["winner"]
+            triplets = [(anchor, candidates[winner], candidates[1 - winner])]
+            source, is_random = "answer", body["random"]
+        for triplet in triplets:
+            if triplet[0] == 0:
+                continue
+            names = [items.names[position] for position in triplet]
+            values = [*(places[name] for name in names), *names, body["task"], source, is_random]
+            yield dict(zip(COLUMNS, [*values, event.position, event.at], strict=True))
+
+
+def item_places(items: ItemStore) -> dict[str, int]:
+    """Ids of all items there ever were -> their place in the order of the log."""
+    places: dict[str, int] = {}
+    for _, name in sorted(items.names.copy().items()):
+        places.setdefault(name, len(places))
+    return places
+
+
+def as_jsonl(records: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """One JSON object per line."""
+    for record in records:
+        yield json.dumps(record) + "\n"
+
+
+def as_csv(records: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """A header and one line per record."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        yield _taken(buffer)
+        writer.writerow(record)
+    yield _taken(buffer)
+
+
+def _taken(buffer: io.StringIO) -> str:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text

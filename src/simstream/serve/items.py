@@ -1,0 +1,99 @@
+"""The items behind the events, by the position of the event that brought them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..index import ExactIndex, ExactView
+from .events import DELETE, ITEM, Event, SparseVector, Vector, decode_vector
+from .log import Log
+
+
+def stack(vectors: Sequence[Vector], n_features: int) -> Any:
+    """Vectors as rows: an array, or a CSR matrix where they are sparse.
+
+    Examples
+    --------
+    >>> stack([SparseVector(np.array([1]), np.array([2.0]))], 3).toarray()
+    array([[0., 2., 0.]], dtype=float32)
+    """
+    if not isinstance(vectors[0], SparseVector):
+        return np.array(vectors, np.float32)
+    indptr = np.concatenate([[0], np.cumsum([len(vector.indices) for vector in vectors])])
+    indices = np.concatenate([vector.indices for vector in vectors])
+    values = np.concatenate([vector.values for vector in vectors]).astype(np.float32)
+    return sp.csr_matrix((values, indices, indptr), (len(vectors), n_features))
+
+
+class ItemStore:
+    """Items as they are now, in an index, and vectors of all items there ever were.
+
+    One thread applies events; any number of threads read `view` and the dictionaries.
+
+    Parameters
+    ----------
+    log : where vectors of items that are gone are looked up
+    n_features : length of sparse vectors; None if vectors are dense
+    """
+
+    def __init__(self, log: Log, n_features: int | None = None) -> None:
+        self._log = log
+        self._is_sparse = n_features is not None
+        self.n_features = n_features
+        self._index = ExactIndex()
+        self._has_rows = False
+        #: Id -> position of the event that brought the item, for items that are there.
+        self.positions: dict[str, int] = {}
+        #: The other way round, for all items there ever were.
+        self.names: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def view(self) -> ExactView | None:
+        """What can be searched now; None before the first item."""
+        return self._index.view() if self._has_rows else None
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Add, replace and delete items."""
+        new: dict[int, Vector] = {}
+        gone: list[int] = []
+        for event in events:
+            assert event.subject is not None
+            before = self.positions.pop(event.subject, None)
+            if before is not None:
+                self.names[before] = event.subject
+                if new.pop(before, None) is None:
+                    gone.append(before)
+            if event.kind == ITEM and event.vector is not None:
+                vector = decode_vector(event.vector)
+                if self.n_features is None:
+                    self.n_features = len(vector)
+                new[event.position] = vector
+                self.positions[event.subject] = event.position
+                self.names[event.position] = event.subject
+            assert event.kind in (ITEM, DELETE)
+        if new:
+            self._index.add(list(new), stack(list(new.values()), self.n_features or 0))
+            self._has_rows = True
+        if gone:
+            self._index.remove(gone)
+
+    def vectors(self, positions: Sequence[int]) -> Any:
+        """Rows of items by position, also of items that are gone, in the given order."""
+        view = self.view
+        if view is not None and all(position in view for position in positions):
+            return view.vectors(positions)
+        found = self._log.vectors(set(positions))
+        return stack(
+            [decode_vector(found[position]) for position in positions], self.n_features or 0
+        )
+
+    def rows_of(self, vectors: Sequence[Vector]) -> Any:
+        """Vectors as rows of the items' kind."""
+        return stack(vectors, self.n_features or 0)
