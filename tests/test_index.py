@@ -151,39 +151,57 @@ def test_adding_one_by_one_grows_in_steps(kind, monkeypatch):
     assert index.search([[0.0, 1.0]], k=2).ids.tolist() == [[999, 998]]
 
 
+@pytest.fixture
+def eager_threads():
+    """Threads take turns so often that a half-made change is seen."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("eager_threads")
 def test_readers_see_whole_changes_while_one_thread_writes():
     """Every change replaces all items at once: a view has one version of them, never an older one later."""
     n = 50
     index = ExactIndex()
     index.add(range(n), np.zeros((n, 3)))
-    done, failures = threading.Event(), []
+    done, failures, news = threading.Event(), [], []
+
+    def versions_of(view):
+        found = view.search([[1.0, 0.0, 0.0]], k=n)
+        assert sorted(found.ids[0]) == list(range(n))
+        return set(found.scores[0].tolist()) | set(view.vectors(range(n))[:, 0].tolist())
 
     def read():
-        last = 0.0
-        while not done.is_set():
-            view = index.view()
-            found = view.search([[1.0, 0.0, 0.0]], k=n)
-            vectors = view.vectors(range(n))
-            versions = set(found.scores[0].tolist()) | set(vectors[:, 0].tolist())
-            version = min(versions)
-            if len(versions) != 1 or version < last or sorted(found.ids[0]) != list(range(n)):
-                failures.append((last, versions))
-                return
-            last = version
+        last = -1.0
+        try:
+            while not done.is_set():
+                (version,) = versions_of(index.view())
+                assert version >= last
+                if version > last:
+                    news.append(version)
+                last = version
+        except Exception as error:
+            failures.append(error)
 
+    versions_of(index.view())  # compiled now, not while the others write
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
     try:
-        for version in range(1, 400):
+        for version in range(1, 100_000):
             index.put(range(n), np.full((n, 3), float(version)))
             if version % 7 == 0:  # growth, too
                 index.add([f"more-{version}"], [[-1.0, 0.0, 0.0]])
+            if failures or (version >= 100 and len(news) >= 100):
+                break
     finally:
         done.set()
         for reader in readers:
             reader.join()
     assert not failures
+    assert len(news) >= 100  # reading and writing did go on at the same time
 
 
 def test_a_search_copies_nothing_of_the_items(kind, rng):
