@@ -32,6 +32,7 @@ LAYERS = [
     {"from_labels"},
     {"plots", "catalogue", "index"},
     {"demo"},
+    {"serve"},
     {"cli"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}

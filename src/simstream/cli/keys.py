@@ -39,7 +39,7 @@ def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
     """Make a key for NAME and print it: it is kept only as a hash and cannot be shown again."""
     from ..serve.auth import KeyRing
 
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     click.echo(KeyRing(folder / "keys.json").add(name, scopes))
 
 

@@ -1,7 +1,7 @@
 """Checks of what callers want to happen, and the events that it becomes.
 
-Each function returns an `Admission`: the writer calls it with a draft, in the order of the log, so that what is
-checked is still true when the event is kept.
+Each function returns an `Admission`: the writer calls it with a draft, in the order of the log, so that
+what is checked is still true when the event is kept.
 """
 
 from __future__ import annotations

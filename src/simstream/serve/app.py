@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -75,7 +75,7 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
     keys : who may do what; without any, only this machine may call, and may do everything
     """
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await run_in_threadpool(service.close)
@@ -126,7 +126,7 @@ async def _written(service: Service, parts: Sequence[Part], wait: bool) -> list[
     """Hand over parts of a request; return when they are durable, or visible."""
     receipts = await asyncio.wrap_future(service.submit(parts))
     if wait:
-        last = max(receipts, key=lambda receipt: receipt.first + receipt.count)
+        last = max(receipts, key=lambda receipt: receipt.first + receipt.events)
         await run_in_threadpool(service.wait_for, last)
     return receipts
 
@@ -134,7 +134,7 @@ async def _written(service: Service, parts: Sequence[Part], wait: bool) -> list[
 def _told(receipt: Receipt) -> dict[str, Any]:
     return {
         "position": receipt.first,
-        "events": receipt.count,
+        "events": receipt.events,
         "repeated": receipt.is_repeated,
     }
 
@@ -217,10 +217,8 @@ def _named(key: str | None, what: str) -> str | None:
 
 def _with_payload(service: Service, found: dict[str, Any], wanted: bool) -> dict[str, Any]:
     if wanted:
-        try:
+        with contextlib.suppress(NotFoundError):  # deleted since
             found |= service.item(found["id"])[2]
-        except NotFoundError:  # deleted since
-            pass
     return found
 
 
@@ -298,7 +296,7 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
         receipts = await _written(service, parts, wait)
         if key is not None:
             (receipt,) = receipts
-            positions = list(range(receipt.first, receipt.first + receipt.count))
+            positions = list(range(receipt.first, receipt.first + receipt.events))
         else:
             positions = [receipt.first for receipt in receipts]
         repeated = all(receipt.is_repeated for receipt in receipts)
@@ -329,7 +327,7 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
         """Take back feedback or an answer: the model becomes what it would have been without."""
         (receipt,) = await _written(service, [Part(admissions.retract(body.position))], wait)
         told = _told(receipt)
-        if receipt.count == 2:  # the question of the answer is open again
+        if receipt.events == 2:  # the question of the answer is open again
             told["question"] = await run_in_threadpool(_question, service, receipt.first + 1)
         return told
 
@@ -416,6 +414,9 @@ def _add_operation_routes(app: FastAPI, service: Service, metrics: RequestMetric
         failure = service.engine.failure
         if failure is not None:
             return JSONResponse({"status": "learning has stopped"}, 503, {"retry-after": "10"})
+        if service.version.has_diverged:
+            told = "learning has diverged, an older model is served: roll back, or replay with a smaller step"
+            return JSONResponse({"status": told}, 503, {"retry-after": "60"})
         return {"status": "ready", "position": service.version.position, "lag": service.engine.lag}
 
     @app.get("/metrics", tags=["operation"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -90,8 +91,9 @@ class KeyRing:
         self._save()
 
     def _save(self) -> None:
+        if not self._path.exists():  # for its owner only, from the first moment on
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with atomic_write(self._path) as temporary:
-            temporary.chmod(0o600)
             temporary.write_text(json.dumps({"keys": list(self._entries.values())}, indent=1))
 
     def name_of(self, key: str | None, scope: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import threading
@@ -9,7 +10,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .. import ModelFileError
+import numpy as np
+import scipy.sparse as sp
+
+from .. import DivergedError, ModelFileError
+from ..index import ExactIndex
 from .errors import LogError
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, PIN, Event
 from .exclusions import can_start_from, excluded_ranges, is_excluded
@@ -51,6 +56,7 @@ class Engine:
         self._snapshot_seconds = self._snapshot_time = 0.0
         self._publish_seconds = self._publish_time = 0.0
         self._pinned: Model | None = None
+        self._newest = Model(0, None, {})
         self.restart_seconds = self._start()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -107,9 +113,9 @@ class Engine:
 
     def _start(self) -> float:
         started = time.perf_counter()
+        warm_up(self._settings)
         last = self._known
-        for events in _batches(self._log.read(0, last, kinds=ITEM_KINDS), 4096):
-            self.items.apply(events)
+        self.items.apply(self._log.read_items(0, last))
         self._fold = self.state_at(last)
         self._last_snapshot = max([p for p in self.snapshots.positions() if p <= last], default=0)
         self._set_pin()
@@ -188,10 +194,15 @@ class Engine:
         started = time.perf_counter()
         fold = self._fold
         newest = model_of(fold.position, fold.learner, self._settings.learning.has_tasks)
+        has_diverged = not newest.is_finite()
+        if has_diverged:
+            newest = self._newest
+        self._newest = newest
         self.version = Version(
             fold.position,
             self._pinned or newest,
             self._pinned is not None,
+            has_diverged,
             self.items.view,
             copy.deepcopy(fold.tally),
             _statistics(fold.learner),
@@ -242,6 +253,20 @@ class Engine:
         self._last_snapshot = fold.position
         self._snapshot_time = time.perf_counter()
         self._snapshot_seconds = self._snapshot_time - started
+
+
+def warm_up(settings: Settings) -> None:
+    """Compile what learning and searching need, so that the first request does not wait for it."""
+    rows: Any = np.eye(3, 4, dtype=np.float32)
+    if settings.n_features is not None:
+        rows = sp.csr_matrix(rows)
+    learner = settings.learning.new_learner().set_params(preprocessor=rows)
+    with contextlib.suppress(DivergedError):
+        for _ in range(2):
+            learner.partial_fit(np.array([[0, 1, 2]]))
+    index = ExactIndex()
+    index.add([1, 2, 3], rows)
+    index.search(rows[:1], 2)
 
 
 def _statistics(learner: Any) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What can happen: the events of the log, and how their vectors are written down.
 
-An event is one row of the log. Its position never changes, so an item is named in other events by the position of
-the event that brought it: whatever happens to an item later, a comparison keeps the vectors it was made with.
+An event is one row of the log. Its position never changes, so an item is named in other events by the
+position of the event that brought it: whatever happens to an item later, a comparison keeps the vectors it
+was made with.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which events count: what was taken back or rolled back does not. Pure.
 
-The state after position q is the fold over all events up to q that no retraction or rollback up to q excludes. A
-rollback to p excludes everything between p and itself, earlier retractions and rollbacks in between included:
-the state after it is the state after p.
+The state after position q is the fold over all events up to q that no retraction or rollback up to q
+excludes. A rollback to p excludes everything between p and itself, earlier retractions and rollbacks in
+between included: the state after it is the state after p.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import json
 import math
@@ -72,6 +71,10 @@ def error_body(error: ServiceError) -> tuple[int, dict[str, str], bytes]:
     return error.status, headers, json.dumps({"error": str(error)}).encode()
 
 
+class _GoneError(Exception):
+    """The caller went away."""
+
+
 class Guard:
     """ASGI middleware.
 
@@ -113,6 +116,8 @@ class Guard:
             self._check_caller(scope, headers)
             body = await self._read_body(headers, receive)
             await self._app(scope, _replay(body, receive), sending)
+        except _GoneError:
+            status = 499  # nobody is there to be answered
         except ServiceError as error:
             code, fields, content = error_body(error)
             encoded = [(name.encode(), value.encode()) for name, value in fields.items()]
@@ -153,7 +158,7 @@ class Guard:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise asyncio.CancelledError
+                raise _GoneError
             size += len(message.get("body", b""))
             if size > largest:
                 raise too_large

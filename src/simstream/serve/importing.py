@@ -70,7 +70,7 @@ def import_items(
         ]
         part = Part(add_items(items), f"import:{digest}:{begin}", digest)
         (receipt,) = service.submit([part]).result()
-        added += 0 if receipt.is_repeated else receipt.count
+        added += 0 if receipt.is_repeated else receipt.events
         service.wait_for(receipt, timeout=600)
     return added
 

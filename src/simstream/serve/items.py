@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,12 +22,29 @@ def stack(vectors: Sequence[Vector], n_features: int) -> Any:
     >>> stack([SparseVector(np.array([1]), np.array([2.0]))], 3).toarray()
     array([[0., 2., 0.]], dtype=float32)
     """
-    if not isinstance(vectors[0], SparseVector):
+    sparse = [vector for vector in vectors if isinstance(vector, SparseVector)]
+    if not sparse:
         return np.array(vectors, np.float32)
-    indptr = np.concatenate([[0], np.cumsum([len(vector.indices) for vector in vectors])])
-    indices = np.concatenate([vector.indices for vector in vectors])
-    values = np.concatenate([vector.values for vector in vectors]).astype(np.float32)
-    return sp.csr_matrix((values, indices, indptr), (len(vectors), n_features))
+    indptr = np.concatenate([[0], np.cumsum([len(vector.indices) for vector in sparse])])
+    indices = np.concatenate([vector.indices for vector in sparse])
+    values = np.concatenate([vector.values for vector in sparse]).astype(np.float32)
+    return sp.csr_matrix((values, indices, indptr), (len(sparse), n_features))
+
+
+def stack_encoded(vectors: Sequence[bytes], n_features: int) -> Any:
+    """The same from encoded vectors, all at once.
+
+    Examples
+    --------
+    >>> from simstream.serve.events import encode_vector
+    >>> stack_encoded([encode_vector(row) for row in np.eye(2)], 2)
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    if vectors[0][:1] != b"D":
+        return stack([decode_vector(data) for data in vectors], n_features)
+    table = np.frombuffer(b"".join(vectors), np.uint8).reshape(len(vectors), -1)
+    return np.ascontiguousarray(table[:, 1:]).view("<f4").astype(np.float32, copy=False)
 
 
 class ItemStore:
@@ -61,7 +79,7 @@ class ItemStore:
 
     def apply(self, events: Iterable[Event]) -> None:
         """Add, replace and delete items."""
-        new: dict[int, Vector] = {}
+        new: dict[int, bytes] = {}
         gone: list[int] = []
         for event in events:
             assert event.subject is not None
@@ -71,15 +89,14 @@ class ItemStore:
                 if new.pop(before, None) is None:
                     gone.append(before)
             if event.kind == ITEM and event.vector is not None:
-                vector = decode_vector(event.vector)
                 if self.n_features is None:
-                    self.n_features = len(vector)
-                new[event.position] = vector
+                    self.n_features = len(decode_vector(event.vector))
+                new[event.position] = event.vector
                 self.positions[event.subject] = event.position
                 self.names[event.position] = event.subject
             assert event.kind in (ITEM, DELETE)
         if new:
-            self._index.add(list(new), stack(list(new.values()), self.n_features or 0))
+            self._index.add(list(new), stack_encoded(list(new.values()), self.n_features or 0))
             self._has_rows = True
         if gone:
             self._index.remove(gone)
@@ -87,12 +104,11 @@ class ItemStore:
     def vectors(self, positions: Sequence[int]) -> Any:
         """Rows of items by position, also of items that are gone, in the given order."""
         view = self.view
-        if view is not None and all(position in view for position in positions):
-            return view.vectors(positions)
+        if view is not None:
+            with contextlib.suppress(KeyError):  # one of them is gone
+                return view.vectors(positions)
         found = self._log.vectors(set(positions))
-        return stack(
-            [decode_vector(found[position]) for position in positions], self.n_features or 0
-        )
+        return stack_encoded([found[position] for position in positions], self.n_features or 0)
 
     def rows_of(self, vectors: Sequence[Vector]) -> Any:
         """Vectors as rows of the items' kind."""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .errors import LogError
-from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS
+from .events import CONTROL_KINDS, LEARNER_KINDS
 from .exclusions import can_start_from, excluded_ranges, is_excluded
 from .fold import Fold
 from .items import ItemStore
@@ -38,7 +38,7 @@ def compare(folder: Path, choose: Choice, until: int | None = None) -> tuple[dic
         kept, n_features = _kept(log)
         position = log.last if until is None else min(until, log.last)
         items = ItemStore(log, n_features)
-        items.apply(log.read(0, position, kinds=ITEM_KINDS))
+        items.apply(log.read_items(0, position))
         chosen = choose(kept)
         first = fold_whole(log, items, kept, position)
         second = first if chosen == kept else fold_whole(log, items, chosen, position)

@@ -33,7 +33,9 @@ Name = Annotated[
         examples=["shoe-12"],
     ),
 ]
-Number = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_inf_nan=False)]
+Number = Annotated[
+    float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)
+]
 Position = Annotated[int, Field(ge=0, le=LARGEST_POSITION, strict=True)]
 Task = Annotated[Name | None, Field(description="User or task; needs a learner of many tasks.")]
 

@@ -17,6 +17,7 @@ from .admissions import Judgement
 from .engine import Engine
 from .errors import BusyError, NotFoundError, StorageError
 from .events import ITEM, Vector, decode_vector
+from .folder_lock import FolderLock
 from .ledger import Ledger, Shape
 from .log import Log
 from .questions import choose_question
@@ -50,6 +51,7 @@ class Service:
     --------
     >>> import tempfile
     >>> from pathlib import Path
+    >>> from simstream.serve.admissions import NewItem
     >>> service = Service(Settings(Path(tempfile.mkdtemp())))
     >>> rows = {"a": [1.0, 0.0], "b": [0.9, 0.1], "c": [0.8, 0.6]}
     >>> items = [NewItem(name, np.array(row), {}) for name, row in rows.items()]
@@ -67,12 +69,17 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        settings.folder.mkdir(parents=True, exist_ok=True)
-        self.log = Log(settings.log_path)
+        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder_lock = FolderLock(settings.folder)
         try:
-            self.engine = Engine(settings, self.log)
+            self.log = Log(settings.log_path)
+            try:
+                self.engine = Engine(settings, self.log)
+            except BaseException:
+                self.log.close()
+                raise
         except BaseException:
-            self.log.close()
+            self._folder_lock.release()
             raise
         ledger = Ledger()
         ledger.items = dict(self.engine.items.positions)
@@ -89,6 +96,7 @@ class Service:
         self.writer.close()
         self.engine.close()
         self.log.close()
+        self._folder_lock.release()
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -102,7 +110,7 @@ class Service:
 
     def wait_for(self, receipt: Receipt, timeout: float = 10.0) -> bool:
         """Wait until what a receipt is about can be seen by readers."""
-        return self.engine.wait_for(receipt.first + receipt.count - 1, timeout)
+        return self.engine.wait_for(receipt.first + receipt.events - 1, timeout)
 
     def judgement(self, judgement: Judgement, key: str | None = None, digest: str = "") -> Part:
         """A part of a request that keeps comparisons."""

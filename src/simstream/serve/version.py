@@ -33,6 +33,15 @@ class Model(NamedTuple):
         """M of a task; what all have in common for a task never seen."""
         return self.of_task.get(task, self.common)
 
+    def is_finite(self) -> bool:
+        """Whether all numbers can be used."""
+        matrices = [
+            matrix for matrix in (self.common, *self.of_task.values()) if matrix is not None
+        ]
+        return all(
+            np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all() for matrix in matrices
+        )
+
     def transform(self, rows: Any, task: Hashable = None) -> Any:
         """Queries q as M'q."""
         matrix = self.matrix(task)
@@ -68,6 +77,8 @@ class Version(NamedTuple):
     #: What is searched with: the newest, or the pinned one.
     model: Model
     is_pinned: bool
+    #: Whether what was learnt last is of no use, and something older is served.
+    has_diverged: bool
     view: ExactView | None
     tally: Tally
     #: What the learner says of itself.

@@ -30,7 +30,8 @@ class Receipt(NamedTuple):
     """What a part of a request led to."""
 
     first: int
-    count: int
+    #: How many, one after the other.
+    events: int
     #: Whether it was done by an earlier request with the same key.
     is_repeated: bool
 
@@ -189,5 +190,5 @@ class Writer:
         """Write one request into the open transaction."""
         for part, receipt in zip(parts, receipts, strict=True):
             if part.key is not None and not receipt.is_repeated:
-                self._log.remember(connection, part.key, part.digest, receipt.first, receipt.count)
+                self._log.remember(connection, part.key, part.digest, receipt.first, receipt.events)
         self._log.append(connection, draft.events)

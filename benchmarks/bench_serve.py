@@ -1,0 +1,269 @@
+"""Speed of the service on loopback, each number beside the machine's own ceiling.
+
+    python benchmarks/bench_serve.py [--items 100000] [--features 384] [--write]
+
+- search: one client, exact, k = 10, against the bare matrix product of the same query and items
+- the same while feedback is sent and learnt
+- durable feedback over HTTP in batches, against the bare SQLite group commit of the same rows
+- a restart after so many events
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+K = 10
+BATCH = 500
+BEGIN, END = "<!-- bench-serve -->", "<!-- end of bench-serve -->"
+
+
+class Server:
+    """The service in a process of its own."""
+
+    def __init__(self, folder: Path, items: Path | None = None) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "simstream.cli",
+            "serve",
+            "--data",
+            str(folder),
+            "--port",
+            "0",
+        ]
+        command += [] if items is None else [str(items)]
+        started = time.perf_counter()
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if "ready at" in line:
+                self.port = int(line.split("://")[1].split()[0].rsplit(":", 1)[1])
+                break
+        else:
+            raise SystemExit("the service did not start")
+        self.seconds = time.perf_counter() - started
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def client(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def call(client: http.client.HTTPConnection, method: str, path: str, body=None):
+    data = None if body is None else json.dumps(body)
+    client.request(method, path, data, {"Content-Type": "application/json"})
+    response = client.getresponse()
+    content = response.read()
+    if response.status >= 300:
+        raise SystemExit(f"{method} {path}: {response.status} {content[:200]!r}")
+    return json.loads(content)
+
+
+def search_times(server: Server, queries: np.ndarray, seconds: float) -> np.ndarray:
+    client, times = server.client(), []
+    bodies = [{"vector": query.tolist(), "k": K} for query in queries]
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        started = time.perf_counter()
+        call(client, "POST", "/v1/search", bodies[len(times) % len(bodies)])
+        times.append(time.perf_counter() - started)
+    return np.array(times)
+
+
+def product_times(items: np.ndarray, queries: np.ndarray, seconds: float) -> np.ndarray:
+    times = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        query = queries[len(times) % len(queries)]
+        started = time.perf_counter()
+        items @ query
+        times.append(time.perf_counter() - started)
+    return np.array(times)
+
+
+def batches(rng: np.random.Generator, n_items: int, n_batches: int) -> list[list[dict]]:
+    drawn = rng.integers(0, n_items, (n_batches, BATCH, 3))
+    drawn[..., 1] = (drawn[..., 0] + 1 + drawn[..., 1] % (n_items - 2)) % n_items
+    drawn[..., 2] = np.where(
+        (drawn[..., 2] == drawn[..., 0]) | (drawn[..., 2] == drawn[..., 1]),
+        (np.maximum(drawn[..., 0], drawn[..., 1]) + 1) % n_items,
+        drawn[..., 2],
+    )
+    names = ("anchor", "positive", "negative")
+    return [
+        [dict(zip(names, map(str, triplet), strict=True)) for triplet in batch]
+        for batch in drawn.tolist()
+        if batch
+    ]
+
+
+def good(batch: list[dict]) -> list[dict]:
+    return [one for one in batch if len(set(one.values())) == 3]
+
+
+def feedback_rate(server: Server, sent: list[list[dict]], n_clients: int = 2) -> float:
+    todo, lock = [good(batch) for batch in sent], threading.Lock()
+    total = sum(map(len, todo))
+
+    def work() -> None:
+        client = server.client()
+        while True:
+            with lock:
+                if not todo:
+                    return
+                batch = todo.pop()
+            call(client, "POST", "/v1/feedback", batch)
+
+    threads = [threading.Thread(target=work) for _ in range(n_clients)]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return total / (time.perf_counter() - started)
+
+
+def bare_commit_rate(folder: Path, log: Path, n_rows: int) -> float:
+    """Rows per second of SQLite alone: the same rows, the same number in a transaction."""
+    source = sqlite3.connect(log)
+    rows = source.execute(
+        "SELECT position, at, kind, subject, vector, body FROM events WHERE kind = 'feedback' LIMIT ?",
+        (n_rows,),
+    ).fetchall()
+    source.close()
+    connection = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(
+        "CREATE TABLE events (position INTEGER PRIMARY KEY, at, kind, subject, vector, body)"
+    )
+    started = time.perf_counter()
+    for begin in range(0, len(rows), BATCH):
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows[begin : begin + BATCH]
+        )
+        connection.execute("COMMIT")
+    seconds = time.perf_counter() - started
+    connection.close()
+    return len(rows) / seconds
+
+
+def wait_until_learnt(server: Server) -> float:
+    client, started = server.client(), time.perf_counter()
+    while call(client, "GET", "/readyz")["lag"]:
+        time.sleep(0.05)
+    return time.perf_counter() - started
+
+
+def percentiles(times: np.ndarray) -> tuple[float, float]:
+    return float(np.percentile(times, 50) * 1e3), float(np.percentile(times, 99) * 1e3)
+
+
+def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> list[str]:
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        items = rng.normal(size=(n_items, n_features)).astype(np.float32)
+        items /= np.linalg.norm(items, axis=1, keepdims=True)
+        queries = rng.normal(size=(64, n_features)).astype(np.float32)
+        np.save(folder / "items.npy", items)
+        server = Server(folder / "data", folder / "items.npy")
+        print(f"started with {n_items} items in {server.seconds:.1f} s", flush=True)
+        search_times(server, queries, 1.0)
+        bare, idle = [], []
+        for _ in range(3):  # taking turns: the machine may be busy with something else
+            bare.append(product_times(items, queries, seconds / 3))
+            idle.append(search_times(server, queries, seconds / 3))
+        bare_50, bare_99 = percentiles(np.concatenate(bare))
+        idle_50, idle_99 = percentiles(np.concatenate(idle))
+        print(f"bare {bare_50:.1f} {bare_99:.1f}  idle {idle_50:.1f} {idle_99:.1f} ms", flush=True)
+
+        stop = threading.Event()
+        n_sent = [0]
+
+        def keep_sending() -> None:
+            client = server.client()
+            for batch in batches(rng, n_items, 10_000):
+                if stop.is_set():
+                    return
+                started = time.perf_counter()
+                call(client, "POST", "/v1/feedback", good(batch))
+                n_sent[0] += BATCH
+                time.sleep(max(0.0, BATCH / 1000 - (time.perf_counter() - started)))
+
+        sender = threading.Thread(target=keep_sending)
+        sender.start()
+        busy = search_times(server, queries, seconds)
+        stop.set()
+        sender.join()
+        busy_50, busy_99 = percentiles(busy)
+        busy_rate = n_sent[0] / seconds
+        print(f"busy {busy_50:.1f} {busy_99:.1f} ms at {busy_rate:.0f}/s", flush=True)
+        wait_until_learnt(server)
+
+        n_batches = max(1, n_events // BATCH)
+        rate = feedback_rate(server, batches(rng, n_items, n_batches))
+        behind = wait_until_learnt(server)
+        bare_rate = bare_commit_rate(folder, folder / "data" / "log.sqlite", n_events)
+        print(
+            f"feedback {rate:.0f}/s, bare {bare_rate:.0f}/s, learnt {behind:.1f} s later",
+            flush=True,
+        )
+        server.process.kill()  # not asked to stop: no last snapshot
+        server.process.wait()
+        again = Server(folder / "data")
+        inside = call(again.client(), "GET", "/v1/status")
+        position = inside["position"]
+        again.stop()
+        print(f"restart at {position} in {again.seconds:.1f} s", flush=True)
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    return [
+        f"{n_items:,} x {n_features} items, one machine with {machine}; client, service and learner share it.",
+        "",
+        "| what | measured | the machine's own | ratio | wanted |",
+        "|---|---|---|---|---|",
+        f"| search, exact, k = {K}, p50 | {idle_50:.1f} ms | {bare_50:.1f} ms (matrix product) | {idle_50 / bare_50:.2f} | <= 2 |",
+        f"| the same, p99 | {idle_99:.1f} ms | {bare_99:.1f} ms | {idle_99 / bare_99:.2f} | |",
+        f"| search while {busy_rate:,.0f} triplets/s are learnt, p50 | {busy_50:.1f} ms | {idle_50:.1f} ms (idle) | {busy_50 / idle_50:.2f} | |",
+        f"| the same, p99 | {busy_99:.1f} ms | {idle_99:.1f} ms (idle) | {busy_99 / idle_99:.2f} | <= 3 |",
+        f"| durable feedback over HTTP, batches of {BATCH} | {rate:,.0f} triplets/s | {bare_rate:,.0f} rows/s (SQLite alone) | {rate / bare_rate:.2f} | >= 2,000 triplets/s |",
+        f"| until the last of {n_batches * BATCH:,} is learnt | {behind:.1f} s | | | |",
+        f"| restart after kill -9 at log position {position:,}: process start to ready | {again.seconds:.1f} s | | | <= 5 s |",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--features", type=int, default=384)
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/service.md")
+    options = parser.parse_args()
+    lines = measure(options.items, options.features, options.events, options.seconds)
+    text = "\n".join(lines)
+    print(text)
+    if options.write:
+        path = Path(__file__).parent.parent / "docs" / "service.md"
+        before, _, rest = path.read_text().partition(BEGIN)
+        path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+// How often each similarity knew the answer to a random question, with its interval.
+
+import { element, percent, svg } from "./dom.js";
+
+/** Show an accuracy in a place; `recent` shows that of the newest answers. */
+export function showAccuracy(place, accuracy, { recent = false } = {}) {
+  const [count, learnt, baseline] = recent
+    ? [accuracy.recent_answers, accuracy.recent_learnt, accuracy.recent_baseline]
+    : [accuracy.random_answers, accuracy.learnt, accuracy.baseline];
+  const what = count === 1 ? "random question" : "random questions";
+  const about = count
+    ? `Right on ${count} ${what}, each judged before it was learnt from; the bars are 95\u202f% intervals.`
+    : "No random question was answered yet: a share of the questions is drawn at random, to measure.";
+  place.replaceChildren(
+    element(
+      "div",
+      { className: "accuracies" },
+      ...row("learnt", "Learnt", learnt),
+      ...row("baseline", "Baseline", baseline),
+    ),
+    element("p", { className: "hint" }, about),
+  );
+}
+
+function row(kind, name, share) {
+  const known = share.accuracy !== null;
+  const value = known ? percent(share.accuracy) : "–";
+  const range = known ? `${Math.round(100 * share.low)}–${percent(share.high)}` : "";
+  return [
+    element("span", { className: "name" }, name),
+    bar(kind, share, known),
+    element("span", { className: `value ${kind}` }, value),
+    element("span", { className: "range hint" }, range),
+  ];
+}
+
+function bar(kind, share, known) {
+  const parts = [
+    svg("rect", { class: "track", x: 0, y: 5, width: 100, height: 6 }),
+    svg("line", { class: "guess", x1: 50, x2: 50, y1: 1, y2: 15 }),
+  ];
+  if (known) {
+    const width = 100 * (share.high - share.low);
+    parts.push(
+      svg("rect", { class: `interval ${kind}`, x: 100 * share.low, y: 4, width, height: 8 }),
+      svg("line", {
+        class: `point ${kind}`,
+        x1: 100 * share.accuracy,
+        x2: 100 * share.accuracy,
+        y1: 1,
+        y2: 15,
+      }),
+    );
+  }
+  return svg(
+    "svg",
+    { class: "bar", viewBox: "-1 0 102 16", preserveAspectRatio: "none", "aria-hidden": "true" },
+    ...parts,
+  );
+}

@@ -1,0 +1,90 @@
+// Requests to the service, and what to do when it says "not now" or "who are you".
+
+import { askForKey, countDown, hideNotice } from "./notice.js";
+
+const KEY = "simstream-key";
+
+/** A request that was refused; status 0 where the service could not be reached. */
+export class ApiError extends Error {
+  constructor(message, status, retryAfter) {
+    super(message);
+    this.status = status;
+    /** Seconds to wait before the next attempt. */
+    this.retryAfter = retryAfter;
+  }
+
+  /** Whether the same request may succeed later. */
+  get isTemporary() {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+}
+
+/** Ask the service once; the JSON values of its answer. */
+export async function request(method, path, body) {
+  const headers = {};
+  const key = sessionStorage.getItem(KEY);
+  if (key) headers.Authorization = `Bearer ${key}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: "omit",
+      signal: AbortSignal.timeout(60_000),
+    });
+  } catch {
+    throw new ApiError("The service cannot be reached.", 0, 3);
+  }
+  const content = await response.json().catch(() => null);
+  if (!response.ok) {
+    const message = content?.error ?? `The service answered ${response.status}.`;
+    throw new ApiError(message, response.status, Number(response.headers.get("Retry-After")) || 3);
+  }
+  return content;
+}
+
+// One wait at a time: whoever meets trouble meanwhile waits along.
+let trouble = null;
+
+/**
+ * Ask until there is an answer: wait where the service is busy, ask for a key where it wants one.
+ * Only requests that may be repeated go through here; other errors are thrown.
+ */
+export async function insist(method, path, body) {
+  for (;;) {
+    try {
+      const answer = await request(method, path, body);
+      if (!trouble) hideNotice();
+      return answer;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      const needsKey = error.status === 401 || error.status === 403;
+      if (!needsKey && !error.isTemporary) throw error;
+      trouble ??= (needsKey ? newKey(error) : countDown(explain(error), error.retryAfter)).finally(
+        () => (trouble = null),
+      );
+      await trouble;
+    }
+  }
+}
+
+async function newKey(error) {
+  const hadKey = sessionStorage.getItem(KEY) !== null;
+  const reason =
+    error.status === 403
+      ? `Refused: ${error.message}.`
+      : hadKey
+        ? "The service does not know this key."
+        : "This service needs a key.";
+  sessionStorage.setItem(KEY, await askForKey(reason));
+}
+
+function explain(error) {
+  if (error.status === 0) return error.message;
+  if (error.status === 429) return "Too many requests from here.";
+  if (error.status === 503) return `The service is busy (${error.message}).`;
+  if (error.status === 507) return "The service cannot write to its disk; nothing was kept.";
+  return `The service has a problem (${error.message}).`;
+}

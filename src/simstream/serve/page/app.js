@@ -1,0 +1,44 @@
+// The page: which view is seen is in the address, so that "back" works and views can be linked to.
+
+import { insist } from "./api.js";
+import { byId } from "./dom.js";
+import { showExplore, startExplore } from "./explore.js";
+import { showLabel, startLabel } from "./label.js";
+import { showStatus, startStatus } from "./status.js";
+import { showTasks } from "./task.js";
+
+const VIEWS = { label: showLabel, explore: showExplore, status: showStatus };
+
+let shown = null;
+
+function route() {
+  const [name, id] = location.hash.slice(1).split("/");
+  if (name === "main") return; // the link past the navigation
+  const view = Object.hasOwn(VIEWS, name) ? name : "label";
+  if (shown && shown !== view) VIEWS[shown](false);
+  shown = view;
+  for (const other of Object.keys(VIEWS)) byId(other).hidden = other !== view;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${view} – simstream`;
+  VIEWS[view](true, id === undefined ? undefined : readId(id));
+}
+
+/** The id in an address that somebody may have typed. */
+function readId(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+// Tasks first: the first question is already somebody's.
+showTasks(await insist("GET", "/v1/status"));
+startLabel();
+startExplore();
+startStatus();
+window.addEventListener("hashchange", route);
+route();

@@ -1,0 +1,57 @@
+// Making elements. Contents only ever become text: nothing that a service sends is read as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** The element with an id. */
+export const byId = (id) => document.getElementById(id);
+
+/** A new element; strings among the children become text. */
+export function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in made) made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/** A new SVG element. */
+export function svg(tag, attributes = {}, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** What people see of an item: its picture, its text, or at least its id. */
+export function contentOf(item) {
+  const shown = [];
+  if (item.image?.startsWith("data:image/")) {
+    const picture = element("img", { src: item.image, alt: item.text ? "" : item.id });
+    picture.addEventListener("load", () => {
+      // A few large pixels are meant to be seen as such; a photograph is not.
+      picture.classList.toggle("coarse", picture.naturalWidth <= 64);
+    });
+    shown.push(picture);
+  }
+  if (item.text) shown.push(element("span", { className: "text" }, item.text));
+  if (!item.text) shown.push(element("span", { className: "id" }, item.id));
+  return shown;
+}
+
+/** Show an item in an element that stays. */
+export function showItem(place, item) {
+  place.dataset.id = item.id;
+  place.replaceChildren(...contentOf(item));
+}
+
+/** 0.834 as "83 %". */
+export const percent = (share) => `${Math.round(100 * share)}\u202f%`;
+
+/** A number that people can read. */
+export function number(value, digits = 3) {
+  return value.toLocaleString("en", { maximumSignificantDigits: Math.max(digits, wholeDigits(value)) });
+}
+
+const wholeDigits = (value) => Math.max(1, Math.floor(Math.log10(Math.abs(value) || 1)) + 1);

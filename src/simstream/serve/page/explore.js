@@ -1,0 +1,163 @@
+// Explore: the neighbours of an item before and after learning, and what moved.
+
+import { ApiError, insist } from "./api.js";
+import { drawItem, find, items, load, total } from "./catalogue.js";
+import { byId, contentOf, element, number, showItem } from "./dom.js";
+import { moves } from "./moves.js";
+import { tell } from "./notice.js";
+import { poller } from "./polling.js";
+import { currentTask, onTaskChange } from "./task.js";
+
+/** Neighbours shown, and neighbours looked at to know where one came from. */
+const SHOWN = 12;
+const KNOWN = 100;
+/** Items listed at first, and with each "more". */
+const LISTED = 24;
+
+let chosen = null;
+let listed = LISTED;
+let isShown = false;
+
+const follow = poller(async () => {
+  if (chosen) await search(chosen);
+}, 2);
+
+export function startExplore() {
+  byId("finder").addEventListener("submit", (event) => {
+    event.preventDefault();
+    chooseTyped();
+  });
+  byId("find").addEventListener("input", () => {
+    listed = LISTED;
+    drawList();
+  });
+  byId("more").addEventListener("click", () => {
+    listed += LISTED;
+    drawList();
+  });
+  byId("random").addEventListener("click", chooseRandom);
+  byId("follow").addEventListener("change", keepUp);
+  onTaskChange(() => isShown && chosen && search(chosen));
+}
+
+/** Called when the view appears, with the id in the address if there is one, or goes. */
+export function showExplore(isVisible, id) {
+  isShown = isVisible;
+  keepUp();
+  if (!isVisible) return;
+  load(drawList);
+  if (id) search(id);
+  else if (chosen) search(chosen);
+  else chooseRandom();
+}
+
+const keepUp = () => follow(isShown && byId("follow").checked);
+
+function choose(id) {
+  const address = `#explore/${encodeURIComponent(id)}`;
+  if (location.hash === address) search(id);
+  else location.hash = address;
+}
+
+async function chooseRandom() {
+  const item = await drawItem();
+  if (item) choose(item.id);
+  else byId("found-live").textContent = "There are no items yet.";
+}
+
+/** Enter takes an exact id, known here or not, or else the first item found. */
+function chooseTyped() {
+  const typed = byId("find").value.trim();
+  if (!typed) return;
+  const found = find(typed);
+  const exact = found.find((item) => item.id === typed);
+  choose((exact ?? found[0])?.id ?? typed);
+}
+
+async function search(id) {
+  const body = { item: id, task: currentTask(), baseline: true };
+  let ranks, contents;
+  try {
+    [ranks, contents] = await Promise.all([
+      insist("POST", "/v1/search", { ...body, k: KNOWN }),
+      insist("POST", "/v1/search", { ...body, k: SHOWN, payload: true }),
+    ]);
+    if (chosen !== id || !byId("chosen").dataset.id) await showChosen(id);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    tell(`${error.message}.`);
+    return;
+  }
+  drawNeighbours(ranks, new Map([...contents.baseline, ...contents.results].map((hit) => [hit.id, hit])));
+}
+
+async function showChosen(id) {
+  const item = items.find((known) => known.id === id && (known.image || known.text));
+  showItem(byId("chosen"), item ?? (await insist("GET", `/v1/items/${encodeURIComponent(id)}`)));
+  chosen = id;
+}
+
+function drawNeighbours(ranks, contentById) {
+  const [before, after] = [ranks.baseline, ranks.results].map((hits) => hits.map((hit) => hit.id));
+  const cameFrom = moves(after, before, SHOWN);
+  const wentTo = moves(before, after, SHOWN);
+  const draw = (move, note) =>
+    neighbour(contentById.get(move.id) ?? { id: move.id }, move, note);
+  byId("learnt").replaceChildren(...cameFrom.map((move) => draw(move, learntNote(move))));
+  byId("baseline").replaceChildren(...wentTo.map((move) => draw(move, baselineNote(move))));
+  byId("neighbours").hidden = false;
+  const fresh = cameFrom.filter((move) => move.kind === "new").length;
+  const moved = cameFrom.filter((move) => move.kind !== "same").length;
+  const summary = moved
+    ? `${moved} of the ${cameFrom.length} nearest moved, ${fresh} of them are new.`
+    : "Nothing moved among the nearest.";
+  const live = byId("explore-live");
+  if (live.textContent !== summary) live.textContent = summary;
+}
+
+const place = (rank) => (rank === null ? `beyond ${KNOWN}` : String(rank));
+
+function learntNote({ kind, from, rank }) {
+  if (kind === "new") return ["new", "new", `was ${place(from)}`];
+  if (kind === "up") return ["up", `▲\u202f${from - rank}`, `up from ${from}`];
+  if (kind === "down") return ["down", `▼\u202f${rank - from}`, `down from ${from}`];
+  return ["same", "=", "same place"];
+}
+
+function baselineNote({ kind, from }) {
+  return kind === "new" ? ["gone", "out", `now ${place(from)}`] : ["stays", `→\u202f${from}`, `now ${from}`];
+}
+
+function neighbour(item, move, [kind, mark, meaning]) {
+  const visible = kind === "new" || kind === "gone" ? `${mark}, ${meaning}` : mark;
+  const button = element(
+    "button",
+    { type: "button", title: `${item.id}: ${meaning}` },
+    element("span", { className: "rank" }, String(move.rank)),
+    ...contentOf(item),
+    element("span", { className: "mark", "aria-hidden": "true" }, visible),
+    element("span", { className: "for-readers" }, meaning),
+  );
+  button.addEventListener("click", () => choose(item.id));
+  return element("li", { className: `neighbour ${kind}`, "data-id": item.id }, button);
+}
+
+function drawList() {
+  const words = byId("find").value.trim();
+  const found = find(words);
+  byId("found").replaceChildren(
+    ...found.slice(0, listed).map((item) => {
+      const button = element("button", { type: "button", className: "card" }, ...contentOf(item));
+      button.addEventListener("click", () => choose(item.id));
+      return element("li", { "data-id": item.id }, button);
+    }),
+  );
+  byId("more").hidden = found.length <= listed;
+  const searched =
+    items.length < total
+      ? ` of the first ${number(items.length)} of ${number(total)} items; any exact id can be entered`
+      : ` of ${number(total)} items`;
+  byId("found-live").textContent = words
+    ? `${number(found.length)}${searched}`
+    : `${number(total)} items`;
+}

@@ -1,0 +1,176 @@
+// Label: one question at a time, answered by a click or a key.
+
+import { showAccuracy } from "./accuracy.js";
+import { ApiError, insist } from "./api.js";
+import { byId, number, percent, showItem } from "./dom.js";
+import { tell } from "./notice.js";
+import { poller } from "./polling.js";
+import { currentTask, onTaskChange } from "./task.js";
+
+const KEYS = {
+  ArrowLeft: () => answer(0),
+  ArrowRight: () => answer(1),
+  ArrowDown: () => answer(null),
+  s: () => answer(null),
+  u: undo,
+  Backspace: undo,
+};
+
+let question = null;
+/** Questions that made room for one that was taken back: they are asked already, and come next. */
+const setAside = [];
+/** Positions of the answers given here, to take them back. */
+const given = [];
+let counts = { answers: 0, skips: 0, accuracy: null };
+let isBusy = false;
+let isShown = false;
+
+export function startLabel() {
+  byId("left").addEventListener("click", () => answer(0));
+  byId("right").addEventListener("click", () => answer(1));
+  byId("skip").addEventListener("click", () => answer(null));
+  byId("undo").addEventListener("click", undo);
+  byId("ask-again").addEventListener("click", () => alone(next));
+  document.addEventListener("keydown", onKey);
+  onTaskChange(() => {
+    setAside.length = 0;
+    if (isShown) alone(next);
+    else question = null;
+  });
+}
+
+// Other people may answer, too.
+const keepCounting = poller(refreshCounts, 10);
+
+/** Called when the view appears or goes. */
+export function showLabel(isVisible) {
+  isShown = isVisible;
+  keepCounting(isVisible);
+  if (isVisible && !question) alone(next);
+}
+
+function onKey(event) {
+  const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  const isTyping = event.target.closest?.("input, textarea, select");
+  if (!action || !isShown || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  // A key that is held down is one answer.
+  if (!event.repeat) action();
+}
+
+/** Do one thing at a time: whatever is pressed meanwhile does nothing. */
+async function alone(work) {
+  if (isBusy) return;
+  setBusy(true);
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    tell(`${error.message}.`);
+  } finally {
+    setBusy(false);
+  }
+}
+
+function setBusy(busy) {
+  isBusy = busy;
+  byId("question").setAttribute("aria-busy", busy);
+  // Not `disabled`: that would take the focus away.
+  for (const id of ["left", "right", "skip"]) {
+    byId(id).setAttribute("aria-disabled", busy || !question);
+  }
+  byId("undo").setAttribute("aria-disabled", busy || !given.length);
+}
+
+// Asking is an event of its own, and the best question depends on the last answer: nothing is fetched ahead.
+async function next() {
+  question = null;
+  try {
+    do {
+      const task = currentTask();
+      question =
+        setAside.pop() ??
+        (await insist("GET", "/v1/query" + (task ? `?task=${encodeURIComponent(task)}` : "")));
+    } while (question.task !== currentTask() && !setAside.length);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    byId("question-missing").textContent = `${error.message}.`;
+  }
+  draw();
+}
+
+function draw() {
+  byId("question").hidden = !question;
+  byId("question-missing").hidden = Boolean(question);
+  byId("ask-again").hidden = Boolean(question);
+  if (!question) return;
+  byId("question").dataset.question = question.question;
+  showItem(byId("anchor"), question.anchor);
+  ["left", "right"].forEach((side, place) => {
+    const item = question.candidates[place];
+    showItem(byId(side), item);
+    byId(side).setAttribute("aria-label", `${side}: ${item.text ?? item.id}`);
+  });
+}
+
+function answer(winner) {
+  return alone(async () => {
+    if (!question) return;
+    try {
+      const body = { question: question.question, winner };
+      const told = await insist("POST", "/v1/answer", body);
+      given.push(told.position);
+      if (winner === null) counts.skips += 1;
+      else counts.answers += 1;
+      counts.accuracy = told.accuracy;
+      drawCounts();
+      announce(winner === null ? "Skipped." : "Answered.");
+    } catch (error) {
+      // Answered elsewhere, or taken back: there is nothing to answer any more.
+      if (!(error instanceof ApiError) || ![404, 409].includes(error.status)) throw error;
+      tell(`${error.message}. Here is another question.`);
+    }
+    await next();
+  });
+}
+
+function undo() {
+  return alone(async () => {
+    if (!given.length) return;
+    const position = given.pop();
+    let told;
+    try {
+      told = await insist("POST", "/v1/retract", { position });
+    } catch (error) {
+      if (!(error instanceof ApiError) || ![404, 409].includes(error.status)) throw error;
+      tell(`${error.message}.`);
+      return;
+    }
+    if (told.question) {
+      if (question) setAside.push(question);
+      question = told.question;
+      draw();
+    }
+    await refreshCounts();
+    announce("Taken back. Here is the question again.");
+  });
+}
+
+async function refreshCounts() {
+  counts = await insist("GET", "/v1/status");
+  drawCounts();
+}
+
+function drawCounts() {
+  byId("answered").textContent = number(counts.answers);
+  byId("answered-what").textContent = counts.answers === 1 ? "question answered" : "questions answered";
+  const here = given.length ? `, ${given.length} here (undo goes back through them)` : "";
+  byId("answered-all").textContent = `${number(counts.skips)} skipped${here}`;
+  if (counts.accuracy) showAccuracy(byId("label-accuracy"), counts.accuracy);
+}
+
+function announce(what) {
+  const { learnt, random_answers: count } = counts.accuracy;
+  const accuracy = count ? ` Accuracy ${percent(learnt.accuracy)} on ${count} random questions.` : "";
+  byId("label-live").textContent = `${what} ${counts.answers} answered.${accuracy}`;
+}

@@ -1,0 +1,65 @@
+// The bar on top of the page: what is wrong, when it is tried again, and the form for a key.
+
+import { byId } from "./dom.js";
+
+function show(text, { countdown = "", button = false, form = false } = {}) {
+  // Only what changed is written, so that screen readers do not repeat themselves.
+  if (byId("notice-text").textContent !== text) byId("notice-text").textContent = text;
+  byId("notice-countdown").textContent = countdown;
+  byId("notice-button").hidden = !button;
+  byId("key-form").hidden = !form;
+  byId("notice").hidden = false;
+}
+
+/** Say something that asks for nothing. */
+export const tell = (text) => show(text);
+
+/** All is well again. */
+export function hideNotice() {
+  byId("notice").hidden = true;
+  byId("notice-text").textContent = "";
+}
+
+/** Say what is wrong and wait some seconds, or until somebody wants to try now. */
+export function countDown(text, seconds) {
+  return new Promise((resolve) => {
+    let left = Math.ceil(seconds);
+    const write = () => show(text, { countdown: `Trying again in ${left} s.`, button: true });
+    const timer = setInterval(() => {
+      left -= 1;
+      if (left > 0) write();
+      else finish();
+    }, 1000);
+    const button = byId("notice-button");
+    function finish() {
+      clearInterval(timer);
+      button.removeEventListener("click", finish);
+      byId("notice-countdown").textContent = "Trying again …";
+      resolve();
+    }
+    button.addEventListener("click", finish);
+    write();
+  });
+}
+
+/** Say why a key is needed, and wait for one. */
+export function askForKey(reason) {
+  show(reason, { form: true });
+  const form = byId("key-form");
+  const field = byId("key");
+  field.focus();
+  return new Promise((resolve) => {
+    form.addEventListener("submit", function take(event) {
+      event.preventDefault();
+      const key = field.value.trim();
+      if (!/^[\x21-\x7e]+$/.test(key)) {
+        show("A key has only letters, digits, - and _.", { form: true });
+        return;
+      }
+      form.removeEventListener("submit", take);
+      field.value = "";
+      byId("main").focus();
+      resolve(key);
+    });
+  });
+}

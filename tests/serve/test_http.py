@@ -1,0 +1,304 @@
+"""The HTTP interface: what it answers, whom, and how much."""
+
+import base64
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from live import Client, add_items, running, served, vectors
+
+import simstream
+from simstream.formats import read_triplets
+from simstream.serve.app import create_app
+from simstream.serve.auth import KeyRing
+from simstream.serve.demo import png
+from simstream.serve.guard import SECURITY_HEADERS, scope_needed
+from simstream.serve.runner import check_host
+from simstream.serve.service import Service
+from simstream.serve.settings import Learning, Limits, Settings
+
+PICTURE = "data:image/png;base64," + base64.b64encode(png(np.eye(3))).decode()
+
+
+@pytest.fixture
+def call(tmp_path):
+    """A client of a service with items i0 to i9."""
+    service = Service(Settings(tmp_path))
+    add_items(service, vectors(10))
+    with served(service) as port:
+        client = Client(port)
+        client.service = service
+        yield client
+        client.close()
+
+
+def test_items_come_and_go(call):
+    new = {"id": "a/b ü", "vector": [1, 0, 0, 0, 0, 0.5], "text": "<b>&", "image": PICTURE}
+    status, told = call("POST", "/v1/items", {"items": [new]})
+    assert (status, told) == (201, {"position": 11, "events": 1, "repeated": False})
+    path = "/v1/items/a%2Fb%20%C3%BC"
+    status, item = call("GET", path)
+    assert status == 200
+    assert item == {**new, "position": 11}
+    status, headers, content = call.raw("GET", f"{path}/image")
+    assert (status, headers["content-type"]) == (200, "image/png")
+    assert content == png(np.eye(3))
+    assert "sandbox" in headers["content-security-policy"]
+    assert call("POST", "/v1/items", {"items": [new]})[0] == 409
+    assert call("PUT", path, {"vector": [2, 0, 0, 0, 0, 0]})[0] == 200
+    assert call("GET", path)[1]["vector"] == [2, 0, 0, 0, 0, 0]
+    assert call("GET", f"{path}/image")[0] == 404
+    assert call("GET", "/v1/items?limit=3&offset=9")[1] == {
+        "total": 11,
+        "items": [{"id": "i9"}, {"id": "a/b ü"}],
+    }
+    assert call("DELETE", path)[0] == 200
+    assert call("GET", path)[0] == 404
+    assert call("DELETE", path)[0] == 404
+    assert call("GET", "/v1/items")[1]["total"] == 10
+
+
+def test_search_is_the_inner_product_before_and_the_model_after(call):
+    rows = vectors(10)
+    status, found = call("POST", "/v1/search", {"item": "i0", "k": 4, "baseline": True})
+    assert status == 200
+    order = [f"i{n}" for n in np.argsort(-(rows @ rows[0])) if n][:4]
+    assert [hit["id"] for hit in found["results"]] == order
+    assert found["results"] == found["baseline"]
+    for _ in range(5):
+        body = {"anchor": "i0", "positive": order[-1], "negative": order[0]}
+        assert call("POST", "/v1/feedback?wait=true", body)[0] == 201
+    found = call("POST", "/v1/search", {"item": "i0", "k": 4, "baseline": True})[1]
+    assert [hit["id"] for hit in found["baseline"]] == order
+    status, _, content = call.raw("GET", "/v1/model")
+    path = call.service.settings.folder / "downloaded.safetensors"
+    path.write_bytes(content)
+    model = simstream.load(path)
+    scores = model.score_items(rows[:1], rows)[0]
+    expected = [n for n in np.argsort(-scores) if n][:4]
+    assert [hit["id"] for hit in found["results"]] == [f"i{n}" for n in expected]
+    assert [hit["score"] for hit in found["results"]] == pytest.approx(scores[expected], rel=1e-5)
+    by_vector = call("POST", "/v1/search", {"vector": rows[0].tolist(), "k": 11})[1]["results"]
+    assert len(by_vector) == 10
+    assert found["position"] == call.service.version.position
+
+
+def test_lists_become_comparisons(call):
+    rows = vectors(10)
+    clicks = {"query": "i0", "shown": ["i1", "i2", "i3", "i4"], "clicked": ["i3", "i2"]}
+    thumbs = {"query": rows[0].tolist(), "shown": ["i5", "i6", "i7"], "up": ["i6"], "down": ["i5"]}
+    status, told = call("POST", "/v1/feedback?wait=true", [clicks, thumbs])
+    assert (status, told["positions"]) == (201, [11, 12])
+    records = [json.loads(line) for line in call.raw("GET", "/v1/responses")[2].splitlines()]
+    found = [(r["head_id"], r["winner_id"], r["loser_id"], r["source"]) for r in records]
+    assert found == [("i0", "i2", "i1", "clicks"), ("i0", "i3", "i1", "clicks")]
+    assert call.service.version.tally.triplets == 3
+
+
+def test_questions_are_asked_answered_undone_and_exported(call, tmp_path):
+    answered = []
+    for n in range(6):
+        status, asked = call("GET", "/v1/query")
+        assert status == 200
+        names = {asked["anchor"]["id"], *(c["id"] for c in asked["candidates"])}
+        assert len(names) == 3
+        winner = None if n == 2 else n % 2
+        body = {"question": asked["question"], "winner": winner}
+        status, told = call("POST", "/v1/answer", body)
+        assert status == 201
+        assert call("POST", "/v1/answer", body)[1]["repeated"]
+        assert call("POST", "/v1/answer", {**body, "winner": 1 - (winner or 0)})[0] == 409
+        answered.append((asked, winner, told["position"]))
+    assert call("POST", "/v1/answer", {"question": 1, "winner": 0})[0] == 404
+    asked, winner, position = answered[-1]
+    status, told = call("POST", "/v1/retract", {"position": position})
+    assert status == 201
+    again = told["question"]
+    assert (again["anchor"], again["candidates"]) == (asked["anchor"], asked["candidates"])
+    assert call("POST", "/v1/retract", {"position": position})[0] == 409
+    tally = call("GET", "/v1/status")[1]
+    assert (tally["answers"], tally["skips"], tally["triplets"]) == (4, 1, 4)
+    text = call.raw("GET", "/v1/responses?format=csv")[2].decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    expected = [
+        (int(a["anchor"]["id"][1:]), *(int(c["id"][1:]) for c in a["candidates"][:: 1 - 2 * w]))
+        for a, w, _ in answered[:-1]
+        if w is not None
+    ]
+    assert [(int(r["head"]), int(r["winner"]), int(r["loser"])) for r in rows] == expected
+    for suffix in ("csv", "jsonl"):
+        path = tmp_path / f"responses.{suffix}"
+        path.write_bytes(call.raw("GET", f"/v1/responses?format={suffix}")[2])
+        read = np.concatenate([batch.triplets for batch in read_triplets(path, n_items=10)])
+        assert read.tolist() == [list(triplet) for triplet in expected]
+
+
+def test_versions_can_be_pinned_and_rolled_back(call):
+    body = {"anchor": "i0", "positive": "i1", "negative": "i2"}
+    for _ in range(3):
+        call("POST", "/v1/feedback?wait=true", body)
+    first = call("POST", "/v1/search", {"item": "i0"})[1]
+    assert call("POST", "/v1/pin", {"position": 13})[0] == 200
+    call("POST", "/v1/feedback?wait=true", {"anchor": "i0", "positive": "i2", "negative": "i3"})
+    assert call("POST", "/v1/search", {"item": "i0"})[1]["results"] == first["results"]
+    assert call("GET", "/v1/versions")[1]["pinned"] == 13
+    call("POST", "/v1/pin", {"position": None})
+    assert call("POST", "/v1/search", {"item": "i0"})[1]["results"] != first["results"]
+    assert call("POST", "/v1/rollback", {"position": 13})[0] == 200
+    assert call("POST", "/v1/search", {"item": "i0"})[1]["results"] == first["results"]
+    assert call("POST", "/v1/rollback", {"position": 1000})[0] == 404
+
+
+def test_what_people_and_machines_ask_about_it(call):
+    assert call("GET", "/healthz")[0] == 200
+    assert call("GET", "/readyz")[1]["status"] == "ready"
+    status, headers, text = call.raw("GET", "/metrics")
+    assert status == 200
+    lines = text.decode().splitlines()
+    assert "simstream_items 10" in lines
+    assert any(
+        line.startswith('simstream_requests_total{route="/readyz",status="200"}') for line in lines
+    )
+    assert "/v1/search" in call("GET", "/openapi.json")[1]["paths"]
+    status, headers, text = call.raw("GET", "/docs")
+    assert status == 200
+    assert b"POST /v1/feedback" in text
+    for name, value in SECURITY_HEADERS.items():
+        assert headers[name] == value
+    assert call("GET", "/nowhere")[0] == 404
+    assert call("PATCH", "/v1/search")[0] == 405
+
+
+def test_every_route_needs_the_right_scope(tmp_path):
+    """By the OpenAPI description, so that a new route cannot be forgotten."""
+    keys = KeyRing(tmp_path / "keys.json")
+    by_scope = {scope: keys.add(scope, [scope]) for scope in ("read", "write", "admin")}
+    text = (tmp_path / "keys.json").read_text()
+    assert not any(key.split("_", 2)[2] in text for key in by_scope.values())
+    assert (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
+    service = Service(Settings(tmp_path))
+    add_items(service, vectors(5))
+    last, json_type = service.writer.last, {"Content-Type": "application/json"}
+    with served(service, KeyRing(tmp_path / "keys.json")) as port:
+        clients = {None: Client(port)} | {s: Client(port, key) for s, key in by_scope.items()}
+        wrong = Client(port, by_scope["read"][:-1] + "#")
+        for path, operations in create_app(service).openapi()["paths"].items():
+            for method in operations:
+                method, target = method.upper(), path.replace("{id}", "absent")
+                needed = scope_needed(method, target)
+                for scope, client in clients.items():
+                    status = client.raw(
+                        method, target, None if method == "GET" else "{}", json_type
+                    )[0]
+                    if needed is None or scope == needed:
+                        assert status not in (401, 403), (method, path, scope)
+                    else:
+                        assert status == (401 if scope is None else 403), (method, path, scope)
+                assert needed is None or wrong.raw(method, target)[0] == 401
+        for path in ("/v1/items", "/v1/feedback", "/v1/pin", "/v1/rollback", "/v1/retract"):
+            assert scope_needed("POST", path) in ("write", "admin")
+        for client in (*clients.values(), wrong):
+            client.close()
+        asked = [e.kind for e in service.log.read(last)]
+    assert asked == ["question"], "only the question that may be asked"
+
+
+def test_other_machines_and_other_sites_are_refused(call, tmp_path):
+    assert call("GET", "/v1/status", Host="evil.example")[0] == 403
+    assert call("GET", "/v1/status", Origin="http://evil.example")[0] == 403
+    assert call("GET", "/v1/status", Host="localhost", Origin="http://localhost")[0] == 200
+    body = json.dumps({"anchor": "i0", "positive": "i1", "negative": "i2"})
+    last = call.service.log.last
+    assert call.raw("POST", "/v1/feedback", body, {"Content-Type": "text/plain"})[0] == 422
+    assert call.service.log.last == last
+    absent, present = KeyRing(tmp_path / "absent.json"), KeyRing(tmp_path / "present.json")
+    present.add("x", ["read"])
+    check_host("::1", absent)
+    check_host("0.0.0.0", present)
+    with pytest.raises(ValueError, match="keys"):
+        check_host("192.168.0.1", absent)
+
+
+def test_limits(tmp_path):
+    limits = Limits(body_bytes=2000, vectors=3, k=5, batch=2, rate=0.001, burst=9)
+    service = Service(Settings(tmp_path, limits=limits))
+    add_items(service, vectors(5, d=2))
+    with served(service) as port:
+        client = Client(port)
+        items = [{"id": f"x{n}", "vector": [1, 2]} for n in range(4)]
+        assert client("POST", "/v1/items", {"items": items})[0] == 422
+        assert client("POST", "/v1/search", {"item": "i0", "k": 6})[0] == 422
+        one = {"anchor": "i0", "positive": "i1", "negative": "i2"}
+        assert client("POST", "/v1/feedback", [one] * 3)[0] == 422
+        assert client("POST", "/v1/search", {"item": "i0", "task": "x" * 3000})[0] == 413
+
+        def pieces():
+            yield b"[" + b" " * 1500
+            yield b" " * 1500
+
+        json_type = {"Content-Type": "application/json"}  # sent in chunks: no length is told
+        assert client.raw("POST", "/v1/feedback", pieces(), json_type)[0] == 413
+        assert client("POST", "/v1/search", {"item": "i0", "k": 5})[0] == 200
+        assert client("POST", "/v1/feedback", [one, one])[0] == 201
+        statuses = [client.raw("GET", "/healthz") for _ in range(5)]
+        assert [status for status, _, _ in statuses][-1] == 429
+        assert int(statuses[-1][1]["retry-after"]) >= 1
+        client.close()
+
+
+def test_an_empty_service_answers(tmp_path):
+    service = Service(Settings(tmp_path))
+    with served(service) as port:
+        client = Client(port)
+        assert client("POST", "/v1/search", {"vector": [1.0]})[1]["results"] == []
+        assert client("POST", "/v1/search", {"item": "x"})[0] == 404
+        assert client("GET", "/v1/query")[0] == 404
+        assert client("GET", "/v1/model")[0] == 404
+        assert client("GET", "/v1/status")[1]["items"] == 0
+        assert client("GET", "/v1/items")[1] == {"total": 0, "items": []}
+        one = {"id": "a", "vector": [1, 0]}
+        two = {"id": "b", "vector": [1, 0, 0]}
+        assert client("POST", "/v1/items", {"items": [one, two]})[0] == 422
+        assert client("POST", "/v1/items", {"items": [two]})[0] == 201
+        assert client("DELETE", "/v1/items/b")[0] == 200
+        assert client("POST", "/v1/search", {"vector": [1.0, 0, 0]})[1]["results"] == []
+        client.close()
+
+
+def test_a_write_that_was_acknowledged_can_be_built_on_at_once(tmp_path):
+    """Not yet published, already known: items added without waiting can be compared."""
+    with running(tmp_path) as service:
+        pass
+    service = Service(Settings(tmp_path))
+    with served(service) as port:
+        client = Client(port)
+        for n in range(20):
+            body = {"items": [{"id": f"i{n}{x}", "vector": [n, 1]} for x in "abc"]}
+            assert client("POST", "/v1/items?wait=false", body)[0] == 201
+            body = {"anchor": f"i{n}a", "positive": f"i{n}b", "negative": f"i{n}c"}
+            assert client("POST", "/v1/feedback", body)[0] == 201
+        client.close()
+
+
+def test_tasks_over_http(tmp_path):
+    service = Service(Settings(tmp_path, learning=Learning("omtrsl")))
+    add_items(service, vectors(5))
+    with served(service) as port:
+        client = Client(port)
+        body = {"anchor": "i0", "positive": "i1", "negative": "i2", "task": "ann"}
+        assert client("POST", "/v1/feedback?wait=true", body)[0] == 201
+        for task in (None, "ann", "bob"):
+            assert client("POST", "/v1/search", {"item": "i0", "task": task})[0] == 200
+        assert client("GET", "/v1/query?task=ann")[1]["task"] == "ann"
+        assert client("GET", "/v1/status")[1]["tasks"] == ["ann"]
+        assert client.raw("GET", "/v1/model?task=ann")[0] == 200
+        client.close()
+
+
+def test_without_tasks_a_task_is_refused(call):
+    body = {"anchor": "i0", "positive": "i1", "negative": "i2", "task": "ann"}
+    assert call("POST", "/v1/feedback", body)[0] == 422
+    assert call("POST", "/v1/search", {"item": "i0", "task": "ann"})[0] == 422
+    assert call("GET", "/v1/query?task=ann")[0] == 422
