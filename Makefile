@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PEERS := .venv-peers
 
-.PHONY: demo test lint types check check-full bench bench-peers clean build wheel-test oldest newest nojit
+.PHONY: demo test lint types check check-full bench bench-peers bench-serve clean build wheel-test oldest newest nojit
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
@@ -53,6 +53,9 @@ bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minut
 
 bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager NumPy, to docs/benchmarks-peers.md
 	$(BIN)/python benchmarks/bench_peers.py --write
+
+bench-serve: $(INSTALLED) ## the service on loopback, written to docs/service.md (3 minutes)
+	$(BIN)/python benchmarks/bench_serve.py --write
 
 build: $(INSTALLED)
 	$(BIN)/python -m build -q

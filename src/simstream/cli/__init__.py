@@ -50,5 +50,8 @@ def main() -> None:
     """
 
 
-for _command in (train, evaluate, query, recall, info, list_algorithms, convert, demo, serve, replay, keys):
+for _command in (
+    *(train, evaluate, query, recall, info, list_algorithms, convert, demo),
+    *(serve, replay, keys),
+):
     main.add_command(_command)

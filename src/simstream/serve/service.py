@@ -52,7 +52,9 @@ class Service:
     >>> import tempfile
     >>> from pathlib import Path
     >>> from simstream.serve.admissions import NewItem
-    >>> service = Service(Settings(Path(tempfile.mkdtemp())))
+    >>> from simstream.serve.settings import Learning
+    >>> learning = Learning("oasis", {"C": 10.0})
+    >>> service = Service(Settings(Path(tempfile.mkdtemp()), learning))
     >>> rows = {"a": [1.0, 0.0], "b": [0.9, 0.1], "c": [0.8, 0.6]}
     >>> items = [NewItem(name, np.array(row), {}) for name, row in rows.items()]
     >>> receipt, = service.submit([Part(admissions.add_items(items))]).result()

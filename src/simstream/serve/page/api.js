@@ -1,6 +1,6 @@
 // Requests to the service, and what to do when it says "not now" or "who are you".
 
-import { askForKey, countDown, hideNotice } from "./notice.js";
+import { askForKey, countDown, troubleIsOver } from "./notice.js";
 
 const KEY = "simstream-key";
 
@@ -56,7 +56,7 @@ export async function insist(method, path, body) {
   for (;;) {
     try {
       const answer = await request(method, path, body);
-      if (!trouble) hideNotice();
+      if (!trouble) troubleIsOver();
       return answer;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

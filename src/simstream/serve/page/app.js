@@ -12,14 +12,14 @@ const VIEWS = { label: showLabel, explore: showExplore, status: showStatus };
 let shown = null;
 
 function route() {
-  const [name, id] = location.hash.slice(1).split("/");
-  if (name === "main") return; // the link past the navigation
+  if (location.hash === "#main") return; // the link past the navigation
+  const [, name, id] = location.hash.split("/");
   const view = Object.hasOwn(VIEWS, name) ? name : "label";
   if (shown && shown !== view) VIEWS[shown](false);
   shown = view;
   for (const other of Object.keys(VIEWS)) byId(other).hidden = other !== view;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#/${view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   document.title = `${view} – simstream`;

@@ -28,15 +28,16 @@ export function svg(tag, attributes = {}, ...children) {
 export function contentOf(item) {
   const shown = [];
   if (item.image?.startsWith("data:image/")) {
-    const picture = element("img", { src: item.image, alt: item.text ? "" : item.id });
+    const picture = element("img", { src: item.image, alt: "" });
     picture.addEventListener("load", () => {
       // A few large pixels are meant to be seen as such; a photograph is not.
       picture.classList.toggle("coarse", picture.naturalWidth <= 64);
     });
     shown.push(picture);
   }
-  if (item.text) shown.push(element("span", { className: "text" }, item.text));
-  if (!item.text) shown.push(element("span", { className: "id" }, item.id));
+  // The words beside a picture name it, too: that is why its `alt` is empty.
+  const [kind, words] = item.text ? ["text", item.text] : ["id", item.id];
+  shown.push(element("span", { className: kind }, words));
   return shown;
 }
 

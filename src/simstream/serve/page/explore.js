@@ -4,7 +4,7 @@ import { ApiError, insist } from "./api.js";
 import { drawItem, find, items, load, total } from "./catalogue.js";
 import { byId, contentOf, element, number, showItem } from "./dom.js";
 import { moves } from "./moves.js";
-import { tell } from "./notice.js";
+import { clearMessage, tell } from "./notice.js";
 import { poller } from "./polling.js";
 import { currentTask, onTaskChange } from "./task.js";
 
@@ -17,6 +17,8 @@ const LISTED = 24;
 let chosen = null;
 let listed = LISTED;
 let isShown = false;
+/** Searches so far: an answer to any but the last is old. */
+let searches = 0;
 
 const follow = poller(async () => {
   if (chosen) await search(chosen);
@@ -54,7 +56,8 @@ export function showExplore(isVisible, id) {
 const keepUp = () => follow(isShown && byId("follow").checked);
 
 function choose(id) {
-  const address = `#explore/${encodeURIComponent(id)}`;
+  clearMessage();
+  const address = `#/explore/${encodeURIComponent(id)}`;
   if (location.hash === address) search(id);
   else location.hash = address;
 }
@@ -75,6 +78,8 @@ function chooseTyped() {
 }
 
 async function search(id) {
+  searches += 1;
+  const mine = searches;
   const body = { item: id, task: currentTask(), baseline: true };
   let ranks, contents;
   try {
@@ -82,12 +87,14 @@ async function search(id) {
       insist("POST", "/v1/search", { ...body, k: KNOWN }),
       insist("POST", "/v1/search", { ...body, k: SHOWN, payload: true }),
     ]);
-    if (chosen !== id || !byId("chosen").dataset.id) await showChosen(id);
+    if (mine !== searches) return;
+    if (chosen !== id) await showChosen(id);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     tell(`${error.message}.`);
     return;
   }
+  if (mine !== searches) return;
   drawNeighbours(ranks, new Map([...contents.baseline, ...contents.results].map((hit) => [hit.id, hit])));
 }
 

@@ -3,7 +3,7 @@
 import { showAccuracy } from "./accuracy.js";
 import { ApiError, insist } from "./api.js";
 import { byId, number, percent, showItem } from "./dom.js";
-import { tell } from "./notice.js";
+import { clearMessage, tell } from "./notice.js";
 import { poller } from "./polling.js";
 import { currentTask, onTaskChange } from "./task.js";
 
@@ -22,6 +22,8 @@ const setAside = [];
 /** Positions of the answers given here, to take them back. */
 const given = [];
 let counts = { answers: 0, skips: 0, accuracy: null };
+/** Grows with every answer given or taken back here: counts asked for before are old then. */
+let changes = 0;
 let isBusy = false;
 let isShown = false;
 
@@ -62,6 +64,7 @@ function onKey(event) {
 async function alone(work) {
   if (isBusy) return;
   setBusy(true);
+  clearMessage();
   try {
     await work();
   } catch (error) {
@@ -86,17 +89,21 @@ function setBusy(busy) {
 async function next() {
   question = null;
   try {
-    do {
-      const task = currentTask();
-      question =
-        setAside.pop() ??
-        (await insist("GET", "/v1/query" + (task ? `?task=${encodeURIComponent(task)}` : "")));
-    } while (question.task !== currentTask() && !setAside.length);
+    question = setAside.pop() ?? (await ask());
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     byId("question-missing").textContent = `${error.message}.`;
   }
   draw();
+}
+
+async function ask() {
+  for (;;) {
+    const task = currentTask();
+    const query = task === null ? "" : `?task=${encodeURIComponent(task)}`;
+    const asked = await insist("GET", `/v1/query${query}`);
+    if (task === currentTask()) return asked; // else somebody else sat down meanwhile
+  }
 }
 
 function draw() {
@@ -107,9 +114,7 @@ function draw() {
   byId("question").dataset.question = question.question;
   showItem(byId("anchor"), question.anchor);
   ["left", "right"].forEach((side, place) => {
-    const item = question.candidates[place];
-    showItem(byId(side), item);
-    byId(side).setAttribute("aria-label", `${side}: ${item.text ?? item.id}`);
+    showItem(byId(side), question.candidates[place]);
   });
 }
 
@@ -120,6 +125,7 @@ function answer(winner) {
       const body = { question: question.question, winner };
       const told = await insist("POST", "/v1/answer", body);
       given.push(told.position);
+      changes += 1;
       if (winner === null) counts.skips += 1;
       else counts.answers += 1;
       counts.accuracy = told.accuracy;
@@ -146,6 +152,7 @@ function undo() {
       tell(`${error.message}.`);
       return;
     }
+    changes += 1;
     if (told.question) {
       if (question) setAside.push(question);
       question = told.question;
@@ -157,7 +164,10 @@ function undo() {
 }
 
 async function refreshCounts() {
-  counts = await insist("GET", "/v1/status");
+  const before = changes;
+  const status = await insist("GET", "/v1/status");
+  if (changes !== before) return;
+  counts = status;
   drawCounts();
 }
 

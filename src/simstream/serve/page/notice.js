@@ -2,29 +2,41 @@
 
 import { byId } from "./dom.js";
 
-function show(text, { countdown = "", button = false, form = false } = {}) {
+function show(text, { isMessage = false, countdown = "", button = "", form = false } = {}) {
   // Only what changed is written, so that screen readers do not repeat themselves.
   if (byId("notice-text").textContent !== text) byId("notice-text").textContent = text;
   byId("notice-countdown").textContent = countdown;
   byId("notice-button").hidden = !button;
+  byId("notice-button").textContent = button;
   byId("key-form").hidden = !form;
+  byId("notice").dataset.kind = isMessage ? "message" : "trouble";
   byId("notice").hidden = false;
 }
 
-/** Say something that asks for nothing. */
-export const tell = (text) => show(text);
-
-/** All is well again. */
-export function hideNotice() {
+function hide(kind) {
+  if (byId("notice").dataset.kind !== kind) return;
   byId("notice").hidden = true;
   byId("notice-text").textContent = "";
 }
+
+/** Say something; it stays until it is clicked away or something else is done. */
+export function tell(text) {
+  if (!byId("notice").hidden && byId("notice").dataset.kind === "trouble") return;
+  show(text, { isMessage: true, button: "OK" });
+  byId("notice-button").addEventListener("click", clearMessage, { once: true });
+}
+
+/** Take away what was said. */
+export const clearMessage = () => hide("message");
+
+/** The service answers again. */
+export const troubleIsOver = () => hide("trouble");
 
 /** Say what is wrong and wait some seconds, or until somebody wants to try now. */
 export function countDown(text, seconds) {
   return new Promise((resolve) => {
     let left = Math.ceil(seconds);
-    const write = () => show(text, { countdown: `Trying again in ${left} s.`, button: true });
+    const write = () => show(text, { countdown: `Trying again in ${left} s.`, button: "Try now" });
     const timer = setInterval(() => {
       left -= 1;
       if (left > 0) write();

@@ -1,0 +1,173 @@
+"""serve, replay and keys on the command line; importing files; the demo."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from live import Client, ServerProcess, add_items, judge, learner_of, oasis_of, running, vectors
+
+import simstream
+from simstream.cli import main
+from simstream.formats import write_items
+from simstream.serve.demo import Annotator, add_digits, answer_one, digits
+from simstream.serve.importing import import_file
+from simstream.serve.schemas import decode_picture
+from simstream.serve.settings import Asking, Learning, Settings
+
+
+def run(*arguments, code=0):
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("suffix", ["npz", "svm", "jsonl"])
+def test_items_of_files_are_added_once(tmp_path, suffix):
+    rows = vectors(30)
+    path = tmp_path / f"items.{suffix}"
+    if suffix == "jsonl":
+        picture = "data:image/png;base64,iVBORw=="
+        lines = [
+            {"id": f"x{n}", "features": row.tolist(), "text": f"text {n}", "image": picture}
+            for n, row in enumerate(rows)
+        ]
+        path.write_text("\n".join(map(json.dumps, lines)))
+    else:
+        values = sp.csr_matrix(rows) if suffix == "svm" else rows
+        write_items(path, values, labels=np.zeros(30, int))
+    options = {"n_features": 6} if suffix == "svm" else {}
+    for expected in (30, 0):
+        with running(tmp_path / "data", **options) as service:
+            assert import_file(service, path) == expected
+            name = "x7" if suffix == "jsonl" else "7"
+            _, vector, payload = service.item(name)
+            given = vector.values if suffix == "svm" else vector
+            assert np.allclose(given, rows[7], atol=1e-6)
+            if suffix == "jsonl":
+                assert payload == {"text": "text 7", "image": picture}
+
+
+def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
+    np.save(tmp_path / "items.npy", vectors(20))
+    folder = tmp_path / "data"
+    server = ServerProcess(folder, tmp_path / "items.npy", "-a", "oasis", "-p", "C=0.5")
+    client = Client(server.port)
+    assert client("GET", "/v1/items")[1]["total"] == 20
+    body = {"anchor": "0", "positive": "1", "negative": "2"}
+    assert client("POST", "/v1/feedback", body)[0] == 201
+    client.close()
+    server.terminate()
+    again = ServerProcess(folder)
+    client = Client(again.port)
+    status = client("GET", "/v1/status")[1]
+    assert status["algorithm"] == {"algorithm": "oasis", "params": {"C": 0.5}, "block": 1}
+    assert status["triplets"] == 1
+    client.close()
+    again.terminate()
+    assert "was begun with" in run("serve", "--data", folder, "-a", "sors", code=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "keys"),
+        (["-a", "lmnn"], "online learner"),
+        (["-a", "nothing"], "expected one of"),
+        (["-p", "nothing=1"], "no parameter"),
+        (["--simulate"], "--demo"),
+    ],
+)
+def test_serve_refuses_what_it_cannot_do(tmp_path, arguments, message):
+    done = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), *arguments])
+    assert done.exit_code != 0
+    assert message in done.output
+
+
+def test_keys_are_made_listed_and_removed(tmp_path):
+    key = run("keys", "add", "page", "--scope", "read", "--data", tmp_path).strip()
+    listed = run("keys", "list", "--data", tmp_path)
+    assert "page\tread" in listed
+    assert key not in listed
+    identity = listed.split("\t")[0]
+    run("keys", "remove", identity, "--data", tmp_path)
+    assert run("keys", "list", "--data", tmp_path) == ""
+
+
+def test_replay_compares_and_changes_the_learner(tmp_path):
+    rows = vectors(30)
+    rng = np.random.default_rng(0)
+    triplets = [rng.permutation(30)[:3] for _ in range(40)]
+    folder = tmp_path / "data"
+    with running(folder) as service:
+        add_items(service, rows)
+        for triplet in triplets:
+            judge(service, *(f"i{n}" for n in triplet))
+    report = json.loads(run("replay", "--data", folder, "--json"))
+    assert report["identical"] is True
+    output = tmp_path / "sors.safetensors"
+    text = run(
+        *("replay", "--data", folder, "-a", "sors", "-p", "lam=0.001", "-o", output, "--adopt")
+    )
+    assert "bit for bit" in text
+    expected = simstream.SORS(lam=0.001, dtype="float32", preprocessor=rows).fit(np.array(triplets))
+    got = simstream.load(output)
+    assert np.array_equal(got.get_bilinear_matrix(), expected.get_bilinear_matrix())
+    with running(folder, learning=Learning("sors", {"lam": 0.001})) as service:
+        got = learner_of(service).get_bilinear_matrix()
+        assert np.array_equal(got, expected.get_bilinear_matrix())
+    half = json.loads(run("replay", "--data", folder, "--until", 50, "--json"))
+    assert half["models"]["kept: sors lam=0.001"]["triplets"] == 20
+    assert "unknown algorithm" in run("replay", "--data", folder, "-a", "nothing", code=2)
+    run("replay", "--data", tmp_path / "absent", code=2)
+
+
+def test_a_lying_snapshot_is_found_by_replay(tmp_path):
+    """A snapshot that is well-formed but not what the log says."""
+    rows = vectors(10)
+    with running(tmp_path) as service:
+        add_items(service, rows)
+        judge(service, "i0", "i1", "i2")
+        judge(service, "i3", "i4", "i5")
+    snapshots = service.engine.snapshots
+    snapshots.save(12, oasis_of(rows[[[0, 2, 1], [3, 4, 5]]]), service.version.tally)
+    report = json.loads(run("replay", "--data", tmp_path, "--json"))
+    assert report["identical"] is False
+
+
+def test_the_demo_learns_within_a_few_hundred_questions(tmp_path):
+    """Neighbours of the same class, before and after what a simulated annotator answers."""
+    names, _, _, labels = digits()
+    label = dict(zip(names, labels.tolist(), strict=True))
+    with running(tmp_path, asking=Asking(pool=16)) as service:
+        assert add_digits(service) == 1797
+        assert add_digits(service) == 0
+        media_type, content = decode_picture(service.item("digit-0000")[2]["image"])
+        assert media_type == "image/png"
+        assert content.startswith(b"\x89PNG")
+        annotator = Annotator()
+        for _ in range(300):
+            answer_one(service, annotator)
+        tally = service.version.tally
+        assert tally.questions == 300
+        assert tally.answers + tally.skips == 300
+        assert 10 < tally.random + tally.skips
+        queries = names[::20]
+
+        def precision(learnt):
+            found = [service.search(name, 10, learnt=learnt) for name in queries]
+            hits = [
+                label[other] == label[name]
+                for name, few in zip(queries, found, strict=True)
+                for other, _ in few
+            ]
+            return np.mean(hits)
+
+        assert precision(learnt=True) != precision(learnt=False)
+        assert 0.5 < precision(learnt=True) <= 1
+
+
+def test_settings_know_their_files(tmp_path):
+    settings = Settings(tmp_path)
+    assert {settings.log_path.name, settings.keys_path.name} == {"log.sqlite", "keys.json"}
