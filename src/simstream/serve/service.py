@@ -87,7 +87,7 @@ class Service:
         ledger.items = dict(self.engine.items.positions)
         ledger.shape = Shape(self.engine.items.n_features, settings.n_features is not None)
         self.writer = Writer(self.log, ledger, self.engine.notify, settings.limits.waiting)
-        self._rng = np.random.default_rng()
+        self._rng = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
 

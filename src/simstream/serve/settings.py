@@ -75,11 +75,14 @@ class Asking:
         Share of questions drawn at random instead: they measure how good the model is.
     pool : int
         Triplets looked at for one question.
+    seed : int, optional
+        Of the coins. What is learnt never depends on it: the log keeps what was asked.
     """
 
     delta: float = 1.0
     random_share: float = 0.15
     pool: int = 64
+    seed: int | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ export function drawCurve(place, points) {
   const most = points.at(-1).triplets;
   const highest = Math.max(...points.map((point) => point.loss), 1e-9);
   const ticks = niceTicks(highest);
-  const top = Math.max(highest, ticks.at(-1));
+  if (ticks.at(-1) < highest) ticks.push(ticks.length * ticks[1]);
+  const top = ticks.at(-1);
   const x = (triplets) => MARGIN.left + (triplets / most) * (width - MARGIN.left - MARGIN.right);
   const y = (loss) => HEIGHT - MARGIN.bottom - (loss / top) * (HEIGHT - MARGIN.top - MARGIN.bottom);
   const path = (values) =>
@@ -53,7 +54,7 @@ export function drawCurve(place, points) {
 function niceTicks(most, count = 4) {
   const rough = most / count;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+  const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) * power;
   return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, i) => i * step);
 }
 

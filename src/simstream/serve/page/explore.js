@@ -149,16 +149,23 @@ function neighbour(item, move, [kind, mark, meaning]) {
   return element("li", { className: `neighbour ${kind}`, "data-id": item.id }, button);
 }
 
-function drawList() {
-  const words = byId("find").value.trim();
-  const found = find(words);
+function drawFound(found) {
+  const shown = [...byId("found").children].map((entry) => entry.dataset.id);
+  // What is there already stays: somebody may be on it.
+  if (found.length === shown.length && found.every((item, i) => item.id === shown[i])) return;
   byId("found").replaceChildren(
-    ...found.slice(0, listed).map((item) => {
+    ...found.map((item) => {
       const button = element("button", { type: "button", className: "card" }, ...contentOf(item));
       button.addEventListener("click", () => choose(item.id));
       return element("li", { "data-id": item.id }, button);
     }),
   );
+}
+
+function drawList() {
+  const words = byId("find").value.trim();
+  const found = find(words);
+  drawFound(found.slice(0, listed));
   byId("more").hidden = found.length <= listed;
   const searched =
     items.length < total

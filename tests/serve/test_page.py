@@ -1,0 +1,538 @@
+"""The page, driven in a real browser by its keys."""
+
+import json
+import os
+import time
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from browser import chromium, show_as
+from live import Client, ServerProcess, add_items, do, served
+
+from simstream.serve import admissions
+from simstream.serve.admissions import NewItem
+from simstream.serve.auth import KeyRing
+from simstream.serve.demo import digits
+from simstream.serve.events import QUESTION
+from simstream.serve.service import Service
+from simstream.serve.settings import Learning, Settings
+
+PAGE = Path(__file__).parents[2] / "src" / "simstream" / "serve" / "page"
+WAIT = 60
+DASH = "\N{EN DASH}"
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("profile")) as window:
+        yield window
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, window):
+    """The demo without anybody simulated; half of its questions measure."""
+    server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "--random-share", "0.5")
+    yield server.port
+    server.terminate()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_complained_about(request):
+    """No script fails, and nothing is refused by the content security policy."""
+    yield
+    if "window" in request.fixturenames:
+        lines = request.getfixturevalue("window").get_log("browser")
+        # Chromium tells of every request that is refused: some tests want that.
+        bad = [
+            line["message"] for line in lines if "Failed to load resource" not in line["message"]
+        ]
+        assert bad == []
+
+
+class Page:
+    """What a person does with the page, and sees on it."""
+
+    def __init__(self, window, port):
+        from selenium.webdriver.common.keys import Keys
+
+        self.window, self.port, self.keys = window, port, Keys
+        show_as(window)
+
+    def open(self, view="label"):
+        self.window.get("about:blank")  # the same address again would not load anything
+        self.window.get(f"http://127.0.0.1:{self.port}/#/{view}")
+        return self
+
+    def script(self, code, *arguments):
+        return self.window.execute_script(code, *arguments)
+
+    def text(self, identity):
+        return self.script("return document.getElementById(arguments[0]).innerText", identity)
+
+    def data(self, identity, name):
+        code = "return document.getElementById(arguments[0]).dataset[arguments[1]] ?? null"
+        return self.script(code, identity, name)
+
+    def element(self, identity):
+        return self.window.find_element("id", identity)
+
+    def press(self, *keys):
+        """Press keys wherever the focus is."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.window).send_keys(*keys).perform()
+
+    def until(self, is_so, what):
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.window, WAIT, 0.02).until(lambda _: is_so(), what)
+
+    def until_ready(self):
+        code = """return document.getElementById("question").ariaBusy === "false"
+            && !document.getElementById("question").hidden"""
+        self.until(lambda: self.script(code), "a question")
+
+    def question(self):
+        """Its number, and the ids of anchor and candidates."""
+        ids = tuple(self.data(place, "id") for place in ("anchor", "left", "right"))
+        return int(self.data("question", "question")), ids
+
+    def act(self, *keys):
+        """Press a key and wait for the next question."""
+        before = self.data("question", "question")
+        self.press(*keys)
+        self.until(lambda: self.data("question", "question") != before, "the next question")
+        self.until_ready()
+
+    def answer(self, closer):
+        """Answer by keyboard as a function of ids says; True unless it was skipped."""
+        _, (anchor, left, right) = self.question()
+        difference = closer(anchor, left) - closer(anchor, right)
+        if difference == 0:
+            self.act(self.keys.ARROW_DOWN)
+        else:
+            self.act(self.keys.ARROW_LEFT if difference < 0 else self.keys.ARROW_RIGHT)
+        return difference != 0
+
+    def api(self, method, path, body=None, key=None):
+        client = Client(self.port, key)
+        try:
+            return client(method, path, body)[1]
+        finally:
+            client.close()
+
+    def responses(self):
+        client = Client(self.port)
+        try:
+            lines = client.raw("GET", "/v1/responses")[2].decode().splitlines()
+        finally:
+            client.close()
+        return [json.loads(line) for line in lines]
+
+    def ids(self, identity):
+        code = "return [...document.getElementById(arguments[0]).children].map(li => li.dataset.id)"
+        return self.script(code, identity)
+
+    def has_no_sideways_scrolling(self):
+        code = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        return self.script(code) <= 0
+
+    def picture(self, folder, name):
+        """Keep what is seen where PAGE_SCREENSHOTS says, else in a temporary folder."""
+        folder = Path(os.environ.get("PAGE_SCREENSHOTS") or folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        assert self.window.save_screenshot(str(folder / f"{name}.png"))
+
+
+def accuracy_line(shares, count):
+    """What the page says of an accuracy."""
+
+    def told(share):
+        if share["accuracy"] is None:
+            return DASH
+        low, middle, high = (
+            int(np.floor(100 * share[name] + 0.5)) for name in ("low", "accuracy", "high")
+        )
+        return f"{middle}\u202f% {low}{DASH}{high}\u202f%"
+
+    return f"{told(shares['learnt'])} | {told(shares['baseline'])} | {count}"
+
+
+def accuracy_shown(page):
+    code = """
+        const texts = (what) => [...document.querySelectorAll(`#label-accuracy ${what}`)].map(
+            (place) => place.textContent);
+        const values = texts(".value"), ranges = texts(".range");
+        const count = texts("p")[0].match(/on (\\d+) random/);
+        return values.map((value, i) => `${value} ${ranges[i]}`.trim()).join(" | ")
+            + " | " + (count ? count[1] : 0);"""
+    return page.script(code)
+
+
+def test_thirty_questions_by_keyboard_and_one_taken_back(window, demo, tmp_path):
+    page = Page(window, demo).open()
+    page.until_ready()
+    names, _, _, labels = digits()
+    value = dict(zip(names, labels.tolist(), strict=True))
+    # Numbers are alike when they are close: most questions about digits can be answered so.
+    answers, skips, seen = 0, 0, [accuracy_shown(page)]
+    while answers < 30:
+        is_answered = page.answer(lambda a, b: abs(value[a] - value[b]))
+        answers += is_answered
+        skips += not is_answered
+        assert page.text("answered") == str(answers)
+        seen.append(accuracy_shown(page))
+    status = page.api("GET", "/v1/status")
+    accuracy = status["accuracy"]
+    assert (status["answers"], status["skips"]) == (30, skips)
+    assert f"{skips} skipped" in page.text("answered-all")
+    assert accuracy["random_answers"] > 0
+    assert seen[0] == f"{DASH} | {DASH} | 0"
+    assert seen[-1] == accuracy_line(accuracy, accuracy["random_answers"])
+    assert len(set(seen)) == accuracy["random_answers"] + 1  # it moved with each, and only then
+    assert "30 answered" in page.text("label-live")
+    page.picture(tmp_path, "label-light")
+
+    asked_now = page.question()
+    page.act("u")
+    assert page.text("answered") == "29"
+    status = page.api("GET", "/v1/status")
+    accuracy = status["accuracy"]
+    assert status["answers"] == 29
+    assert accuracy_shown(page) == accuracy_line(accuracy, accuracy["random_answers"])
+    assert len(page.responses()) == 29
+    taken_back = page.question()[1]
+    page.act(page.keys.ARROW_RIGHT)
+    assert page.text("answered") == "30"
+    assert page.question() == asked_now  # it was asked already, and is not lost
+    assert page.api("GET", "/v1/status")["answers"] == 30
+    last = page.responses()[-1]
+    assert tuple(last[name] for name in ("head_id", "loser_id", "winner_id")) == taken_back
+
+
+def test_two_presses_at_once_are_one_answer(window, demo):
+    page = Page(window, demo).open()
+    page.until_ready()
+    before = page.api("GET", "/v1/status")
+    asked = page.data("question", "question")
+    page.script("""
+        window.sent = [];
+        const send = window.fetch;
+        window.fetch = (path, options) => { window.sent.push(path); return send(path, options); };
+        const press = (key, repeat) => document.body.dispatchEvent(
+            new KeyboardEvent("keydown", { key, repeat, bubbles: true }));
+        press("ArrowLeft", false); press("ArrowLeft", true); press("ArrowRight", false);
+        document.getElementById("left").click(); document.getElementById("skip").click();""")
+    page.until(lambda: page.data("question", "question") != asked, "the next question")
+    page.until_ready()
+    sent = page.script("return window.sent")
+    assert sent.count("/v1/answer") == 1
+    assert sent.count("/v1/query") == 1
+    after = page.api("GET", "/v1/status")
+    assert after["answers"] + after["skips"] == before["answers"] + before["skips"] + 1
+    # A key that is held down, or pressed in a field or together with Control, answers nothing.
+    page.script("""
+        const press = (options) => document.body.dispatchEvent(
+            new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true, ...options }));
+        press({ repeat: true }); press({ ctrlKey: true }); press({ altKey: true });""")
+    page.act("s")
+    assert page.script("return window.sent").count("/v1/answer") == 2
+
+
+FAIL = """
+    window.failures = [];
+    const send = window.fetch, [wanted, status] = arguments;
+    let left = 2;
+    window.fetch = (path, options) => {
+        if (path !== wanted || left-- <= 0) return send(path, options);
+        window.failures.push(options.body);
+        if (status === 0) return Promise.reject(new TypeError("no network"));
+        const headers = { "Retry-After": "1" };
+        return Promise.resolve(new Response('{"error": "not now"}', { status, headers }));
+    };"""
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (0, "cannot be reached"),
+        (429, "Too many requests"),
+        (503, "busy (not now)"),
+        (507, "cannot write"),
+    ],
+)
+def test_an_answer_is_sent_again_until_it_is_kept(window, demo, status, told):
+    page = Page(window, demo).open()
+    page.until_ready()
+    before = page.api("GET", "/v1/status")["answers"]
+    page.script(FAIL, "/v1/answer", status)
+    asked = page.data("question", "question")
+    page.press(page.keys.ARROW_LEFT)
+    page.until(lambda: told in page.text("notice"), "the reason")
+    assert page.data("question", "question") == asked
+    page.element("notice-button").click()  # rather than wait
+    page.until(lambda: page.data("question", "question") != asked, "the next question")
+    page.until_ready()
+    assert page.element("notice").is_displayed() is False
+    bodies = page.script("return window.failures")
+    assert len(bodies) == 2
+    assert {json.loads(body)["question"] for body in bodies} == {int(asked)}
+    assert page.api("GET", "/v1/status")["answers"] == before + 1
+
+
+def neighbour_marks(page, column):
+    code = """return [...document.querySelectorAll(`#${arguments[0]} li`)].map((li) =>
+        [li.dataset.id, li.className.replace("neighbour ", ""), li.querySelector(".mark").textContent])"""
+    return [tuple(row) for row in page.script(code, column)]
+
+
+def expected_marks(before, after):
+    """What is to be seen of two rankings: of the twelve nearest now, and of those before."""
+    learnt, baseline = [], []
+    for rank, name in enumerate(after[:12], 1):
+        was = before.index(name) + 1 if name in before else None
+        if was is None or was > 12:
+            mark = ("new", f"new, was {was or 'beyond 100'}")
+        elif was == rank:
+            mark = ("same", "=")
+        else:
+            mark = (
+                ("up", f"▲\u202f{was - rank}") if was > rank else ("down", f"▼\u202f{rank - was}")
+            )
+        learnt.append((name, *mark))
+    for name in before[:12]:
+        now = after.index(name) + 1 if name in after else None
+        is_out = now is None or now > 12
+        mark = ("gone", f"out, now {now or 'beyond 100'}") if is_out else ("stays", f"→\u202f{now}")
+        baseline.append((name, *mark))
+    return learnt, baseline
+
+
+def teach_digits(page, n, seed=0):
+    """Comparisons by class."""
+    names, _, _, labels = digits()
+    rng = np.random.default_rng(seed)
+    judgements = []
+    for _ in range(n):
+        anchor = rng.integers(len(names))
+        alike = rng.choice(np.flatnonzero(labels == labels[anchor]))
+        other = rng.choice(np.flatnonzero(labels != labels[anchor]))
+        if alike != anchor:
+            trio = (names[anchor], names[alike], names[other])
+            judgements.append(dict(zip(("anchor", "positive", "negative"), trio, strict=True)))
+    page.api("POST", "/v1/feedback?wait=true", judgements)
+
+
+def test_neighbours_before_and_after(window, demo, tmp_path):
+    page = Page(window, demo)
+    teach_digits(page, 300)
+    page.open("explore")
+    page.until(lambda: len(page.ids("learnt")) == 12, "neighbours of some item")
+    page.until(lambda: page.text("found-live") == "1,797 items", "the list of items")
+    page.element("find").send_keys("digit-004")
+    page.until(lambda: len(page.ids("found")) == 10, "ten items found")
+    assert page.ids("found") == [f"digit-{n:04d}" for n in range(40, 50)]
+    page.element("find").send_keys("2", page.keys.ENTER)
+    page.until(lambda: page.data("chosen", "id") == "digit-0042", "the item typed")
+    found = page.api("POST", "/v1/search", {"item": "digit-0042", "k": 100, "baseline": True})
+    before, after = ([hit["id"] for hit in found[key]] for key in ("baseline", "results"))
+    assert before[:12] != after[:12]
+    page.until(lambda: page.ids("learnt") == after[:12], "what the service finds")
+    learnt, baseline = expected_marks(before, after)
+    assert neighbour_marks(page, "learnt") == learnt
+    assert neighbour_marks(page, "baseline") == baseline
+    new = sum(kind == "new" for _, kind, _ in learnt)
+    moved = sum(kind != "same" for _, kind, _ in learnt)
+    assert page.text("explore-live") == f"{moved} of the 12 nearest moved, {new} of them are new."
+    page.picture(tmp_path, "explore-light")
+
+    # A neighbour is the next item, by keyboard too, and "back" leads back.
+    page.script("document.querySelector('#learnt li:nth-child(3) button').focus()")
+    page.press(page.keys.ENTER)
+    page.until(lambda: page.data("chosen", "id") == after[2], "the neighbour chosen")
+    page.window.back()
+    page.until(lambda: page.data("chosen", "id") == "digit-0042", "the item before")
+    page.script("Math.random = () => 0.5")
+    page.element("random").click()
+    page.until(lambda: page.data("chosen", "id") == "digit-0898", "the item in the middle")
+    page.element("find").clear()
+    page.element("find").send_keys("no such id", page.keys.ENTER)
+    page.until(lambda: "there is none" in page.text("notice"), "the reason")
+    assert page.data("chosen", "id") == "digit-0898"
+
+
+def test_neighbours_keep_up_with_learning(window, demo):
+    page = Page(window, demo).open("explore/digit-0007")
+    page.until(lambda: page.data("chosen", "id") == "digit-0007", "the item")
+    page.element("follow").click()
+    teach_digits(page, 300, seed=1)
+    found = page.api("POST", "/v1/search", {"item": "digit-0007", "k": 12})["results"]
+    page.until(lambda: page.ids("learnt") == [hit["id"] for hit in found], "the newest neighbours")
+
+
+def figure(page, name):
+    code = """const dt = [...document.querySelectorAll("#figures dt")].find(
+        (place) => place.textContent === arguments[0]);
+        return dt ? dt.nextElementSibling.textContent : null"""
+    return page.script(code, name)
+
+
+STATUS_REQUESTS = """return performance.getEntriesByType("resource").filter(
+    (entry) => entry.name.endsWith("/v1/status")).length"""
+
+
+def test_status_is_drawn_and_keeps_itself_fresh(window, demo, tmp_path):
+    page = Page(window, demo)
+    teach_digits(page, 100, seed=2)
+    page.open("status")
+    page.until(lambda: figure(page, "Learnt from"), "figures")
+    status = page.api("GET", "/v1/status")
+    assert figure(page, "Learnt from") == f"{status['triplets']:,}"
+    assert figure(page, "Items") == "1,797"
+    assert figure(page, "Learner") == "oasis"
+    assert figure(page, "Lag") == "0"
+    assert figure(page, "Throughput").endswith("/s")
+    assert float(figure(page, "Sparsity").rstrip("%").strip()) == pytest.approx(
+        100 * status["sparsity"], rel=0.01
+    )
+    points = page.script("return document.querySelector('path.raw').getAttribute('d')")
+    assert points.count("L") == len(status["losses"]) - 1 > 1
+    height = page.script("return document.querySelector('path.smooth').getBBox().height")
+    assert height > 5
+    page.picture(tmp_path, "status-light")
+    teach_digits(page, 100, seed=3)
+    triplets = page.api("GET", "/v1/status")["triplets"]
+    page.until(lambda: figure(page, "Learnt from") == f"{triplets:,}", "newer figures")
+
+    hide = """Object.defineProperty(document, "hidden", { value: arguments[0], configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"))"""
+    page.script(hide, True)
+    time.sleep(1)  # what was under way has come
+    hidden = page.script(STATUS_REQUESTS)
+    time.sleep(5)  # two more would have been asked for
+    assert page.script(STATUS_REQUESTS) == hidden
+    page.script(hide, False)
+    page.until(lambda: page.script(STATUS_REQUESTS) > hidden, "figures, seen again")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+def test_every_view_fits_the_screen(window, demo, tmp_path, scheme, phone):
+    page = Page(window, demo)
+    teach_digits(page, 200, seed=4)
+    show_as(window, scheme=scheme, phone=phone)
+    name = f"{scheme}-phone" if phone else scheme
+    page.open("label")
+    page.until_ready()
+    page.until(lambda: page.text("answered-all"), "counts")
+    bottom = page.script("return document.getElementById('skip').getBoundingClientRect().bottom")
+    assert bottom <= page.script("return innerHeight")  # a question is seen without scrolling
+    assert page.has_no_sideways_scrolling()
+    page.picture(tmp_path, f"label-{name}")
+    page.open("explore/digit-0042")
+    page.until(lambda: len(page.ids("learnt")) == 12 and len(page.ids("found")) == 24, "items")
+    assert page.has_no_sideways_scrolling()
+    page.picture(tmp_path, f"explore-{name}")
+    page.open("status")
+    page.until(lambda: page.script("return Boolean(document.querySelector('path.raw'))"), "curve")
+    assert page.has_no_sideways_scrolling()
+    page.picture(tmp_path, f"status-{name}")
+    is_dark = page.script(
+        "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every((c) => c < 128)"
+    )
+    assert is_dark == (scheme == "dark")
+
+
+def test_everything_can_be_reached_by_the_tabulator_and_focus_is_seen(window, demo):
+    page = Page(window, demo).open()
+    page.until_ready()
+    reached = []
+    for _ in range(12):
+        page.press(page.keys.TAB)
+        code = """const it = document.activeElement;
+            return [it.id || it.textContent, getComputedStyle(it).outlineStyle]"""
+        reached.append(tuple(page.script(code)))
+    names = [name for name, _ in reached]
+    assert [
+        name
+        for name in names
+        if name in ("Label", "Explore", "Status", "left", "right", "skip", "undo")
+    ][:7] == ["Label", "Explore", "Status", "left", "right", "skip", "undo"]
+    assert all(style == "solid" for name, style in reached if name in ("left", "right", "Explore"))
+
+
+def last_question(service):
+    return list(service.log.read(0, kinds=(QUESTION,)))[-1]
+
+
+EVIL = "<img src=x onerror=\"document.title='owned'\"> & <b>bold</b>"
+
+
+def test_keys_tasks_and_texts_that_look_like_html(window, tmp_path):
+    ring = KeyRing(tmp_path / "keys.json")
+    key, reader = ring.add("page", ["read", "write"]), ring.add("reader", ["read"])
+    service = Service(Settings(tmp_path / "data", learning=Learning("omtrsl")))
+    rows = np.eye(4, dtype=np.float32) + 0.1
+    texts = [EVIL, "a poem about rain", "a poem about snow", "a recipe"]
+    names = ["<i>/0", "poem/1", "poem?2", "recipe#3"]
+    items = [NewItem(n, r, {"text": t}) for n, r, t in zip(names, rows, texts, strict=True)]
+    do(service, admissions.add_items(items))
+    with served(service, ring) as port:
+        page = Page(window, port).open()
+        page.until(lambda: "needs a key" in page.text("notice"), "the form")
+        page.press("simstream_0_wrong", page.keys.ENTER)  # the field has the focus
+        page.until(lambda: "does not know this key" in page.text("notice"), "the reason")
+        page.press(reader, page.keys.ENTER)
+        page.until(lambda: "may not write" in page.text("notice"), "the reason")
+        page.press(key, page.keys.ENTER)
+        page.until_ready()
+        page.until(lambda: page.text("answered-all"), "counts")
+        assert page.element("notice").is_displayed() is False
+        assert page.script("return Object.values(sessionStorage)") == [key]
+        assert page.script("return localStorage.length + document.cookie.length") == 0
+        assert key not in page.script("return location.href")
+
+        page.element("task").send_keys("ann", page.keys.TAB)
+        page.until(lambda: last_question(service).body["task"] == "ann", "a question to ann")
+        page.until_ready()
+        page.act(page.keys.ARROW_LEFT)
+        assert service.version.model.of_task.keys() >= {"ann"}
+
+        page.open(f"explore/{names[0].replace('/', '%2F')}")
+        page.until(lambda: page.data("chosen", "id") == names[0], "the item")
+        assert page.text("chosen") == EVIL
+        page.until(lambda: len(page.ids("found")) == 4, "all items")
+        page.element("find").send_keys("POEM rain")
+        page.until(lambda: page.ids("found") == ["poem/1"], "the one item with both words")
+        page.element("find").send_keys(page.keys.ENTER)
+        page.until(lambda: page.data("chosen", "id") == "poem/1", "the item")
+        assert unquote(page.script("return location.hash")) == "#/explore/poem/1"
+        assert page.script("return document.title") == f"explore {DASH} simstream"
+        assert page.script("return document.querySelectorAll('main b, main [onerror]').length") == 0
+
+
+def test_a_service_without_items_says_so(window, tmp_path):
+    service = Service(Settings(tmp_path))
+    with served(service) as port:
+        page = Page(window, port).open()
+        page.until(lambda: "fewer than three items" in page.text("question-missing"), "the reason")
+        add_items(service, np.eye(3, dtype=np.float32))
+        page.element("ask-again").click()
+        page.until_ready()
+        assert sorted(page.question()[1]) == ["i0", "i1", "i2"]
+
+
+def test_files_are_plain_and_made_for_the_policy():
+    """Nothing inline, nothing from elsewhere, nothing that reads text as HTML."""
+    index = (PAGE / "index.html").read_text()
+    assert "<style" not in index
+    assert "style=" not in index
+    assert "onclick" not in index
+    for path in PAGE.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in text, path.name
+        assert "https:" not in text, path.name
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert word not in text, (path.name, word)
