@@ -130,7 +130,10 @@ class Guard:
     def _check_caller(self, scope: Scope, headers: dict[str, str]) -> None:
         path, host = scope["path"], headers.get("host", "")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        is_foreign = origin is not None and urlsplit(origin).netloc != host
+        if path.startswith("/v1/"):  # even to look: a question that is shown is kept
+            is_foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if is_foreign:
             raise ForbiddenError("requests from pages of other sites are refused")
         caller = scope["client"][0] if scope.get("client") else "unknown"
         needed = scope_needed(scope["method"], path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class Log:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
         self._lock = threading.Lock()
         try:
             self._check_or_create(self.connection)
@@ -88,27 +89,23 @@ class Log:
     @property
     def connection(self) -> sqlite3.Connection:
         """The calling thread's own connection."""
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        return self._mine().connection
+
+    def _mine(self) -> _Connected:
+        found: _Connected | None = getattr(self._local, "connected", None)
         if found is None:
-            # Statements run one by one and transactions are begun by hand: isolation_level=None.
-            found = sqlite3.connect(
-                self.path, timeout=30, isolation_level=None, check_same_thread=False
-            )
+            found = self._local.connected = _Connected(self.path)
             with self._lock:
-                self._connections.append(found)
-            # FULL: a commit returns only after the operating system says that it is on the disk.
-            found.execute("PRAGMA journal_mode = WAL")
-            found.execute("PRAGMA synchronous = FULL")
-            found.execute("PRAGMA cache_size = -16384")
-            self._local.connection = found
+                self._connected.add(found)
+            found.prepare()
         return found
 
     def close(self) -> None:
         """Close the connections of all threads."""
         with self._lock:
-            for connection in self._connections:
-                connection.close()
-            self._connections.clear()
+            for connected in list(self._connected):
+                connected.connection.close()
+            self._connected.clear()
         self._local = threading.local()
 
     # -- reading ------------------------------------------------------------------------------
@@ -143,7 +140,8 @@ class Log:
             # Written out, not bound: SQLite then sees that the index of a few kinds is enough.
             names = ", ".join(f"'{KINDS[KINDS.index(kind)]}'" for kind in kinds)
             query = f"{query} AND kind IN ({names})"
-        rows = self.connection.execute(
+        mine = self._mine()  # held until all is read, even if another thread reads on
+        rows = mine.connection.execute(
             f"{query} ORDER BY position LIMIT ?", [*values, -1 if limit is None else limit]
         )
         for position, at, kind, subject, vector, body in rows:
@@ -218,6 +216,24 @@ class Log:
                 "INSERT INTO settings VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, json.dumps(value)),
             )
+
+
+class _Connected:
+    """A connection that is closed when its thread has ended and nobody reads from it any more."""
+
+    def __init__(self, path: Path) -> None:
+        # Statements run one by one and transactions are begun by hand: isolation_level=None.
+        self.connection = sqlite3.connect(
+            path, timeout=30, isolation_level=None, check_same_thread=False
+        )
+
+    def prepare(self) -> None:
+        """Set how it is written: a commit returns only after the disk is said to have it (FULL)."""
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -4096"):
+            self.connection.execute(f"PRAGMA {pragma}")
+
+    def __del__(self) -> None:
+        self.connection.close()
 
 
 class _Transaction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,8 @@ def run(
         timeout_graceful_shutdown=10,
         ws="none",
     )
+    # A search passes through several threads: it must not wait long for each of them while others compute.
+    sys.setswitchinterval(0.0005)
     # The server stops at these signals by itself and then raises them again: by then all is done.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
