@@ -1,10 +1,13 @@
 """A real Chromium for tests of the page; they are skipped where there is none."""
 
+import json
 import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from live import Client
 
 
 @contextmanager
@@ -45,13 +48,108 @@ def chromium(profile):
         window.quit()
 
 
-def show_as(window, *, scheme="light", phone=False):
-    """Choose the colour scheme, and whether the screen is a phone's."""
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-    if phone:
+class Page:
+    """What a person does with the page, and sees on it."""
+
+    def __init__(self, window, port):
+        from selenium.webdriver.common.keys import Keys
+
+        self.window, self.port, self.keys = window, port, Keys
+        self.show_as()
+
+    def show_as(self, *, scheme="light", phone=False):
+        """Choose the colour scheme, and whether the screen is a phone's."""
+        tell = self.window.execute_cdp_cmd
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        tell("Emulation.setEmulatedMedia", {"features": [feature]})
         size = {"width": 375, "height": 667, "deviceScaleFactor": 2, "mobile": True}
-        window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    else:
-        window.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    window.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": phone})
+        if phone:
+            tell("Emulation.setDeviceMetricsOverride", size)
+        else:
+            tell("Emulation.clearDeviceMetricsOverride", {})
+        tell("Emulation.setTouchEmulationEnabled", {"enabled": phone})
+
+    def open(self, view="label"):
+        self.window.get("about:blank")  # the same address again would not load anything
+        self.window.get(f"http://127.0.0.1:{self.port}/#/{view}")
+        return self
+
+    def script(self, code, *arguments):
+        return self.window.execute_script(code, *arguments)
+
+    def text(self, identity):
+        return self.script("return document.getElementById(arguments[0]).innerText", identity)
+
+    def data(self, identity, name):
+        code = "return document.getElementById(arguments[0]).dataset[arguments[1]] ?? null"
+        return self.script(code, identity, name)
+
+    def element(self, identity):
+        return self.window.find_element("id", identity)
+
+    def press(self, *keys):
+        """Press keys wherever the focus is."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.window).send_keys(*keys).perform()
+
+    def until(self, is_so, what, seconds=60):
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.window, seconds, 0.02).until(lambda _: is_so(), what)
+
+    def until_ready(self):
+        code = """return document.getElementById("question").ariaBusy === "false"
+            && !document.getElementById("question").hidden"""
+        self.until(lambda: self.script(code), "a question")
+
+    def question(self):
+        """Its number, and the ids of anchor and candidates."""
+        ids = tuple(self.data(place, "id") for place in ("anchor", "left", "right"))
+        return int(self.data("question", "question")), ids
+
+    def act(self, *keys):
+        """Press a key and wait for the next question."""
+        before = self.data("question", "question")
+        self.press(*keys)
+        self.until(lambda: self.data("question", "question") != before, "the next question")
+        self.until_ready()
+
+    def answer(self, closer):
+        """Answer by keyboard as a function of ids says; True unless it was skipped."""
+        _, (anchor, left, right) = self.question()
+        difference = closer(anchor, left) - closer(anchor, right)
+        if difference == 0:
+            self.act(self.keys.ARROW_DOWN)
+        else:
+            self.act(self.keys.ARROW_LEFT if difference < 0 else self.keys.ARROW_RIGHT)
+        return difference != 0
+
+    def api(self, method, path, body=None, key=None):
+        client = Client(self.port, key)
+        try:
+            return client(method, path, body)[1]
+        finally:
+            client.close()
+
+    def responses(self):
+        client = Client(self.port)
+        try:
+            lines = client.raw("GET", "/v1/responses")[2].decode().splitlines()
+        finally:
+            client.close()
+        return [json.loads(line) for line in lines]
+
+    def ids(self, identity):
+        code = "return [...document.getElementById(arguments[0]).children].map(li => li.dataset.id)"
+        return self.script(code, identity)
+
+    def has_no_sideways_scrolling(self):
+        code = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        return self.script(code) <= 0
+
+    def picture(self, folder, name):
+        """Keep what is seen where PAGE_SCREENSHOTS says, else in a temporary folder."""
+        folder = Path(os.environ.get("PAGE_SCREENSHOTS") or folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        assert self.window.save_screenshot(str(folder / f"{name}.png"))

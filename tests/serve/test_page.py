@@ -1,15 +1,14 @@
 """The page, driven in a real browser by its keys."""
 
 import json
-import os
 import time
 from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from browser import chromium, show_as
-from live import Client, ServerProcess, add_items, do, served
+from browser import Page, chromium
+from live import ServerProcess, add_items, do, served
 
 from simstream.serve import admissions
 from simstream.serve.admissions import NewItem
@@ -20,7 +19,6 @@ from simstream.serve.service import Service
 from simstream.serve.settings import Learning, Settings
 
 PAGE = Path(__file__).parents[2] / "src" / "simstream" / "serve" / "page"
-WAIT = 60
 DASH = "\N{EN DASH}"
 
 
@@ -49,101 +47,6 @@ def _nothing_is_complained_about(request):
             line["message"] for line in lines if "Failed to load resource" not in line["message"]
         ]
         assert bad == []
-
-
-class Page:
-    """What a person does with the page, and sees on it."""
-
-    def __init__(self, window, port):
-        from selenium.webdriver.common.keys import Keys
-
-        self.window, self.port, self.keys = window, port, Keys
-        show_as(window)
-
-    def open(self, view="label"):
-        self.window.get("about:blank")  # the same address again would not load anything
-        self.window.get(f"http://127.0.0.1:{self.port}/#/{view}")
-        return self
-
-    def script(self, code, *arguments):
-        return self.window.execute_script(code, *arguments)
-
-    def text(self, identity):
-        return self.script("return document.getElementById(arguments[0]).innerText", identity)
-
-    def data(self, identity, name):
-        code = "return document.getElementById(arguments[0]).dataset[arguments[1]] ?? null"
-        return self.script(code, identity, name)
-
-    def element(self, identity):
-        return self.window.find_element("id", identity)
-
-    def press(self, *keys):
-        """Press keys wherever the focus is."""
-        from selenium.webdriver import ActionChains
-
-        ActionChains(self.window).send_keys(*keys).perform()
-
-    def until(self, is_so, what):
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        return WebDriverWait(self.window, WAIT, 0.02).until(lambda _: is_so(), what)
-
-    def until_ready(self):
-        code = """return document.getElementById("question").ariaBusy === "false"
-            && !document.getElementById("question").hidden"""
-        self.until(lambda: self.script(code), "a question")
-
-    def question(self):
-        """Its number, and the ids of anchor and candidates."""
-        ids = tuple(self.data(place, "id") for place in ("anchor", "left", "right"))
-        return int(self.data("question", "question")), ids
-
-    def act(self, *keys):
-        """Press a key and wait for the next question."""
-        before = self.data("question", "question")
-        self.press(*keys)
-        self.until(lambda: self.data("question", "question") != before, "the next question")
-        self.until_ready()
-
-    def answer(self, closer):
-        """Answer by keyboard as a function of ids says; True unless it was skipped."""
-        _, (anchor, left, right) = self.question()
-        difference = closer(anchor, left) - closer(anchor, right)
-        if difference == 0:
-            self.act(self.keys.ARROW_DOWN)
-        else:
-            self.act(self.keys.ARROW_LEFT if difference < 0 else self.keys.ARROW_RIGHT)
-        return difference != 0
-
-    def api(self, method, path, body=None, key=None):
-        client = Client(self.port, key)
-        try:
-            return client(method, path, body)[1]
-        finally:
-            client.close()
-
-    def responses(self):
-        client = Client(self.port)
-        try:
-            lines = client.raw("GET", "/v1/responses")[2].decode().splitlines()
-        finally:
-            client.close()
-        return [json.loads(line) for line in lines]
-
-    def ids(self, identity):
-        code = "return [...document.getElementById(arguments[0]).children].map(li => li.dataset.id)"
-        return self.script(code, identity)
-
-    def has_no_sideways_scrolling(self):
-        code = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        return self.script(code) <= 0
-
-    def picture(self, folder, name):
-        """Keep what is seen where PAGE_SCREENSHOTS says, else in a temporary folder."""
-        folder = Path(os.environ.get("PAGE_SCREENSHOTS") or folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        assert self.window.save_screenshot(str(folder / f"{name}.png"))
 
 
 def accuracy_line(shares, count):
@@ -422,7 +325,7 @@ def test_status_is_drawn_and_keeps_itself_fresh(window, demo, tmp_path):
 def test_every_view_fits_the_screen(window, demo, tmp_path, scheme, phone):
     page = Page(window, demo)
     teach_digits(page, 200, seed=4)
-    show_as(window, scheme=scheme, phone=phone)
+    page.show_as(scheme=scheme, phone=phone)
     name = f"{scheme}-phone" if phone else scheme
     page.open("label")
     page.until_ready()
@@ -465,6 +368,38 @@ def test_everything_can_be_reached_by_the_tabulator_and_focus_is_seen(window, de
 
 def last_question(service):
     return list(service.log.read(0, kinds=(QUESTION,)))[-1]
+
+
+@pytest.mark.slow
+def test_the_ranking_improves_while_somebody_simulated_answers(window, tmp_path):
+    """Also draws the pictures in docs: PAGE_SCREENSHOTS=docs pytest -m slow tests/serve/test_page.py."""
+    server = ServerProcess(tmp_path / "data", "--demo", "--simulate")
+    try:
+        page = Page(window, server.port).open("status")
+        page.until(lambda: page.api("GET", "/v1/status")["answers"] >= 300, "answers", 300)
+        page.until(lambda: page.script("return document.querySelector('path.raw')"), "the curve")
+        page.open("label")
+        page.until_ready()
+        page.until(lambda: page.text("answered-all"), "counts")
+        names, _, _, labels = digits()
+        value = dict(zip(names, labels.tolist(), strict=True))
+        learnt, baseline = (
+            sum(
+                value[hit["id"]] == value[name]
+                for name in names[::18]
+                for hit in page.api(
+                    "POST", "/v1/search", {"item": name, "k": 50, "baseline": True}
+                )[ranking]
+            )
+            for ranking in ("results", "baseline")
+        )
+        assert learnt > baseline
+        page.picture(tmp_path, "page-label")
+        page.open("explore/digit-0008")
+        page.until(lambda: len(page.ids("learnt")) == 12 and len(page.ids("found")) == 24, "items")
+        page.picture(tmp_path, "page-explore")
+    finally:
+        server.terminate()
 
 
 EVIL = "<img src=x onerror=\"document.title='owned'\"> & <b>bold</b>"
