@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,7 @@ class Server:
 
 
 def call(client: http.client.HTTPConnection, method: str, path: str, body=None):
-    data = None if body is None else json.dumps(body)
+    data = body if body is None or isinstance(body, str) else json.dumps(body)
     client.request(method, path, data, {"Content-Type": "application/json"})
     response = client.getresponse()
     content = response.read()
@@ -96,29 +97,20 @@ def product_times(items: np.ndarray, queries: np.ndarray, seconds: float) -> np.
     return np.array(times)
 
 
-def batches(rng: np.random.Generator, n_items: int, n_batches: int) -> list[list[dict]]:
-    drawn = rng.integers(0, n_items, (n_batches, BATCH, 3))
-    drawn[..., 1] = (drawn[..., 0] + 1 + drawn[..., 1] % (n_items - 2)) % n_items
-    drawn[..., 2] = np.where(
-        (drawn[..., 2] == drawn[..., 0]) | (drawn[..., 2] == drawn[..., 1]),
-        (np.maximum(drawn[..., 0], drawn[..., 1]) + 1) % n_items,
-        drawn[..., 2],
-    )
+def batches(rng: np.random.Generator, n_items: int, n_batches: int) -> Iterator[list[dict]]:
+    """Batches of triplets of three different items, drawn when they are wanted."""
     names = ("anchor", "positive", "negative")
-    return [
-        [dict(zip(names, map(str, triplet), strict=True)) for triplet in batch]
-        for batch in drawn.tolist()
-        if batch
-    ]
+    for _ in range(n_batches):
+        anchors = rng.integers(0, n_items, BATCH)
+        first = rng.integers(1, n_items, BATCH)
+        second = (first + rng.integers(1, n_items - 1, BATCH) - 1) % (n_items - 1) + 1
+        triplets = np.stack([anchors, (anchors + first) % n_items, (anchors + second) % n_items], 1)
+        yield [dict(zip(names, map(str, triplet), strict=True)) for triplet in triplets.tolist()]
 
 
-def good(batch: list[dict]) -> list[dict]:
-    return [one for one in batch if len(set(one.values())) == 3]
-
-
-def feedback_rate(server: Server, sent: list[list[dict]], n_clients: int = 2) -> float:
-    todo, lock = [good(batch) for batch in sent], threading.Lock()
-    total = sum(map(len, todo))
+def feedback_rate(server: Server, sent: Iterable[list[dict]], n_clients: int = 2) -> float:
+    todo, lock = [json.dumps(batch) for batch in sent], threading.Lock()
+    total = BATCH * len(todo)
 
     def work() -> None:
         client = server.client()
@@ -203,7 +195,7 @@ def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> lis
                 if stop.is_set():
                     return
                 started = time.perf_counter()
-                call(client, "POST", "/v1/feedback", good(batch))
+                call(client, "POST", "/v1/feedback", batch)
                 n_sent[0] += BATCH
                 time.sleep(max(0.0, BATCH / 1000 - (time.perf_counter() - started)))
 
