@@ -30,6 +30,7 @@ def chromium(profile):
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
+        "--hide-scrollbars",
         "--lang=en",
         "--window-size=1000,900",
         f"--user-data-dir={profile}",
@@ -55,6 +56,7 @@ class Page:
         from selenium.webdriver.common.keys import Keys
 
         self.window, self.port, self.keys = window, port, Keys
+        window.set_window_size(1000, 900)
         self.show_as()
 
     def show_as(self, *, scheme="light", phone=False):

@@ -174,7 +174,7 @@ async function refreshCounts() {
 function drawCounts() {
   byId("answered").textContent = number(counts.answers);
   byId("answered-what").textContent = counts.answers === 1 ? "question answered" : "questions answered";
-  const here = given.length ? `, ${given.length} here (undo goes back through them)` : "";
+  const here = given.length ? `, ${given.length} can be undone` : "";
   byId("answered-all").textContent = `${number(counts.skips)} skipped${here}`;
   if (counts.accuracy) showAccuracy(byId("label-accuracy"), counts.accuracy);
 }

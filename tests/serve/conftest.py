@@ -1,0 +1,32 @@
+"""A browser and the demo for the tests of the page."""
+
+import pytest
+from browser import chromium
+from live import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("profile")) as window:
+        yield window
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, window):
+    """The demo without anybody simulated; half of its questions measure."""
+    server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "--random-share", "0.5")
+    yield server.port
+    server.terminate()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_complained_about(request):
+    """No script fails, and nothing is refused by the content security policy."""
+    yield
+    if "window" in request.fixturenames:
+        lines = request.getfixturevalue("window").get_log("browser")
+        # Chromium tells of every request that is refused: some tests want that.
+        bad = [
+            line["message"] for line in lines if "Failed to load resource" not in line["message"]
+        ]
+        assert bad == []
