@@ -17,6 +17,7 @@ from .info import info
 from .listing import list_algorithms
 from .options import debug_option
 from .query import query
+from .repro import repro
 from .train import train
 
 __all__ = ["main"]
@@ -44,5 +45,5 @@ def main() -> None:
     """
 
 
-for _command in (train, evaluate, query, info, list_algorithms, convert, demo):
+for _command in (train, evaluate, query, info, list_algorithms, convert, demo, repro):
     main.add_command(_command)
