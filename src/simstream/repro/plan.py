@@ -24,8 +24,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-#: Number in a cell's place of the seed: its parameters are being chosen.
+#: Number in a cell's place of the seed: its parameters are being chosen on the data of seed 0; on that of
+#: seed 1, 2 .. it is -2, -3 ..
 TUNING = -1
+
+#: Value of the setting "tuning" that has parameters chosen anew for every seed, instead of once for all.
+EVERY_RUN = "every run"
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,18 @@ class Cell:
     @property
     def is_tuning(self) -> bool:
         """Whether parameters are chosen, instead of results measured."""
-        return self.seed == TUNING
+        return self.seed <= TUNING
+
+    @property
+    def data_seed(self) -> int:
+        """The seed whose split and stream it works on."""
+        return TUNING - self.seed if self.is_tuning else self.seed
 
     @property
     def name(self) -> str:
         """For people."""
         swept = "".join(f" {key}={value}" for key, value in self.variant.items())
-        seed = "tuning" if self.is_tuning else f"seed {self.seed}"
+        seed = ("tuning " if self.is_tuning else "") + f"seed {self.data_seed}"
         return f"{self.study} {self.dataset} {self.method}{swept} {seed}"
 
     @property
@@ -75,8 +84,18 @@ class Cell:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def tuning(self) -> Cell:
-        """The cell that chooses the parameters of this one (and of those with other seeds)."""
-        return replace(self, seed=TUNING)
+        """The cell that chooses the parameters of this one.
+
+        Those with other seeds share it, unless the setting "tuning" is "every run".
+
+        Examples
+        --------
+        >>> cell = Cell("s", "pair_metric", "d", "d", "as-is", "PAI+", "PAMetric", {}, {"C": [1]}, 3, {})
+        >>> cell.tuning().data_seed, replace(cell, settings={"tuning": "every run"}).tuning().data_seed
+        (0, 3)
+        """
+        own = self.settings.get("tuning") == EVERY_RUN
+        return replace(self, seed=TUNING - self.data_seed if own else TUNING)
 
     def with_parameters(self, chosen: dict[str, Any]) -> Cell:
         """The same with parameters that were chosen."""
@@ -106,6 +125,8 @@ class PaperData:
     data: str = ""
     #: "exact", "partial", "stand-in" or "absent": only exact ones count in verdicts.
     standing: str = "exact"
+    #: Other preprocessing than the study's.
+    preprocessing: str | None = None
     note: str = ""
 
 
@@ -128,6 +149,8 @@ class Study:
     budget_gb: float = 4.0
     #: Settings, seeds, datasets, methods, sweep of a quick run on bundled data.
     quick: dict[str, Any] = field(default_factory=dict)
+    #: Data set -> its own number of seeds, and settings besides the study's or in their place.
+    per_dataset: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Pairs (data set, method) that the paper did not run.
     skip: tuple[tuple[str, str], ...] = ()
     note: str = ""
@@ -153,7 +176,8 @@ class Exhibit:
 
     id: str
     title: str
-    #: "table", "figure" or "absent".
+    #: "table", "figure" or "absent"; "ranks" (average ranks of the methods by the one measure) or "pairs" (all
+    #: pairs of methods by these ranks, adjusted p-values), see `ranks`.
     kind: str
     study: str = ""
     measures: tuple[Measure, ...] = ()
@@ -220,7 +244,7 @@ class Paper:
         ----------
         study : Study
         seeds : int, optional
-            Other number of seeds than the study's.
+            Other number of seeds than the study's, for all data sets.
         datasets, methods : tuples of names
             Only these; empty means all.
         tuning : "paper" or "cv"
@@ -228,10 +252,16 @@ class Paper:
         """
         keys = list(study.sweep)
         variants = list(itertools.product(*(study.sweep[key] for key in keys)))
+        numbers = {
+            name: seeds or study.per_dataset.get(name, {}).get("seeds", study.seeds)
+            for name in study.datasets
+        }
         names = itertools.product(
-            range(seeds or study.seeds), study.datasets, study.methods, variants
+            range(max(numbers.values(), default=0)), study.datasets, study.methods, variants
         )
         for seed, dataset, method_name, values in names:
+            if seed >= numbers[dataset]:
+                continue
             if (datasets and dataset not in datasets) or (methods and method_name not in methods):
                 continue
             if (dataset, method_name) in study.skip or not self.datasets[dataset].data:
@@ -241,8 +271,12 @@ class Paper:
             parameters, grid = dict(method.parameters), dict(method.grid)
             if chosen is not None and tuning == "paper":
                 parameters, grid = parameters | chosen, {}
-            settings = dict(study.settings)
-            preprocessing = method.preprocessing or study.preprocessing
+            settings = study.settings | study.per_dataset.get(dataset, {}).get("settings", {})
+            preprocessing = (
+                method.preprocessing
+                or self.datasets[dataset].preprocessing
+                or study.preprocessing
+            )
             for key, value in zip(keys, values, strict=True):
                 kind, _, name = key.partition(".")
                 if kind == "parameter":
@@ -348,6 +382,12 @@ def _check(paper: Paper) -> None:
             for name in names:
                 if name not in known:
                     raise ValueError(f"{study.id}: expected a {kind} of the paper, got {name!r}")
+        for name, own in study.per_dataset.items():
+            if name not in paper.datasets or not own.keys() <= {"seeds", "settings"}:
+                raise ValueError(
+                    f"{study.id}: per_dataset: expected a data set of the paper with seeds and settings, "
+                    f"got {name!r} with {', '.join(own)}"
+                )
     for exhibit in paper.exhibits.values():
         if exhibit.study and exhibit.study not in paper.studies:
             raise ValueError(f"{exhibit.id}: expected a study, got {exhibit.study!r}")

@@ -92,14 +92,57 @@ class RecordStore:
         self._cache[study] = {record["fingerprint"]: record for record in records}
 
 
+def mean_curve(
+    records: Iterable[Record], name: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int] | None:
+    """x, mean and standard deviation over the seeds of a curve, and the number of seeds; None without any.
+
+    Of x only the values that all of them have.
+
+    Examples
+    --------
+    >>> runs = [{"curves": {"error": {"x": [1, 2], "y": [0.5, 0.25]}}},
+    ...         {"curves": {"error": {"x": [1, 2], "y": [0.5, 0.75]}}}]
+    >>> x, mean, std, n = mean_curve(runs, "error")
+    >>> x.tolist(), mean.tolist(), std.tolist(), n
+    ([1, 2], [0.5, 0.5], [0.0, 0.25], 2)
+    """
+    curves = [
+        dict(zip(found["x"], found["y"], strict=True))
+        for one in records
+        if (found := one.get("curves", {}).get(name)) is not None
+    ]
+    if not curves:
+        return None
+    x = [value for value in curves[0] if all(value in other for other in curves)]
+    y = np.array([[curve[value] for value in x] for curve in curves], dtype=float)
+    return np.array(x), y.mean(axis=0), y.std(axis=0), len(curves)
+
+
 def over_seeds(records: Iterable[Record], measure: str) -> tuple[float, float, int] | None:
     """Mean and standard deviation of a measure over the seeds, and their number; None without any.
+
+    "min:NAME" is the smallest value of the mean over the seeds of the curve NAME, with the standard
+    deviation there; "argmin:NAME" is its place (of equals the first), which has none. Choosing the best
+    place after the mean, and for every seed, are not the same.
 
     Examples
     --------
     >>> over_seeds([{"measures": {"mAP": 0.5}}, {"measures": {"mAP": 0.7}}], "mAP")
     (0.6, 0.0999..., 2)
+    >>> runs = [{"curves": {"error": {"x": [1, 3], "y": [0.5, 0.25]}}},
+    ...         {"curves": {"error": {"x": [1, 3], "y": [0.25, 0.25]}}}]
+    >>> over_seeds(runs, "min:error"), over_seeds(runs, "argmin:error")
+    ((0.25, 0.0, 2), (3.0, 0.0, 2))
     """
+    kind, _, curve = measure.partition(":")
+    if kind in ("min", "argmin"):
+        found = mean_curve(records, curve)
+        if found is None:
+            return None
+        x, mean, std, n = found
+        best = int(np.argmin(mean))
+        return (float(mean[best]), float(std[best]), n) if kind == "min" else (float(x[best]), 0.0, n)
     values = [
         one["measures"][measure]
         for one in records

@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -137,10 +138,12 @@ class _Queue:
 
     def done(self, job: Job, record: Record) -> None:
         self.n_done += 1
-        failed_tuning = job.cell.is_tuning and record["status"] != "done"
-        if record["status"] != "over budget" and not failed_tuning:
+        if record["status"] == "over budget":
+            same = [other for other in self.waiting if _same_but_for_seed(other.cell, job.cell)]
+        elif record["status"] != "done" and job.cell.is_tuning:
+            same = [other for other in self.waiting if other.cell.tuning() == job.cell]
+        else:
             return
-        same = [other for other in self.waiting if _same_run(other.cell, job.cell)]
         for other in same:
             reason = {"status": record["status"], "error": record.get("error", ""), "measures": {}}
             self._store.append(other.cell, reason | {"note": f"as {job.cell.name}"})
@@ -148,8 +151,8 @@ class _Queue:
             self.n_done += 1
 
 
-def _same_run(one: Cell, other: Cell) -> bool:
-    return one.tuning() == other.tuning()
+def _same_but_for_seed(one: Cell, other: Cell) -> bool:
+    return replace(one, seed=0) == replace(other, seed=0)
 
 
 class _Running:
@@ -218,8 +221,12 @@ def _work(cell: Cell, data_dir: str | None, answer: Connection) -> None:
         os.environ["SIMSTREAM_DATA"] = data_dir
     try:
         protocol = import_module(f"{__package__}.protocols.{cell.protocol}")
-        result = protocol.tune(cell) if cell.is_tuning else protocol.run(cell)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            result = protocol.tune(cell) if cell.is_tuning else protocol.run(cell)
         record = {"status": "done", **result, "peak_mb": _peak_megabytes()}
+        if caught:
+            record["warnings"] = sorted({str(one.message) for one in caught})
     except Exception as error:
         record = {
             "status": "failed",

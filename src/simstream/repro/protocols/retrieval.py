@@ -13,6 +13,10 @@ stops
     Where along the stream mAP, sparsity and loss are recorded as curves.
 knn
     Whether 1-NN of test items among training items is measured too.
+group
+    Only the rows of this group of the data set.
+dtype
+    Precision of the items ("float64").
 max_test
     At most so many test items (a share of every class), where ranking all takes too long.
 tuning_triplets
@@ -45,7 +49,7 @@ from .common import choose as choose_parameters
 _TUNING_SHARE = 0.8
 
 
-def _parts(cell: Cell, seed: int) -> tuple[Part, Part]:
+def parts(cell: Cell, seed: int) -> tuple[Part, Part]:
     """Training and test part, preprocessed with what the training part says."""
     data = dataset(cell.data)
     rng = np.random.default_rng(seed)
@@ -62,15 +66,15 @@ def _parts(cell: Cell, seed: int) -> tuple[Part, Part]:
     if limit is not None and len(test) > limit:
         kept = split_per_class(labels[test], rng, share=limit / len(test))[0]
         test = test[kept]
-    items = data.items[rows]
-    prepared = datasets.prepare(items, cell.preprocessing, fit_rows=train)
+    items = data.items[rows].astype(settings.get("dtype", "float64"))
+    prepared = datasets.prepare(items, cell.preprocessing, fit_rows=train).items
     whole = Part(prepared, labels)
     return whole.rows(train), whole.rows(test)
 
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train on the training part of this seed, measure on its test part."""
-    train, test = _parts(cell, cell.seed)
+    train, test = parts(cell, cell.seed)
     settings = cell.settings
     triplets = triplet_stream(train.labels, settings["n_triplets"], cell.seed)
     curves: dict[str, dict[str, list[float]]] = {}
@@ -88,8 +92,6 @@ def run(cell: Cell) -> dict[str, Any]:
     measures = retrieval_measures(
         model, test, train if settings.get("knn") else None, settings.get("k", ())
     )
-    if hasattr(model, "history_") and cell.learner == "SDCA":
-        curves |= _sdca_curves(model, len(triplets))
     return {
         "measures": measures | model_measures(model) | {"seconds": seconds},
         "curves": curves,
@@ -101,13 +103,9 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _sdca_curves(model: Any, n: int) -> dict[str, Any]:
-    return {}
-
-
 def tune(cell: Cell) -> dict[str, Any]:
     """Choose parameters on the training part of the first seed."""
-    whole, _ = _parts(cell, 0)
+    whole, _ = parts(cell, 0)
     rng = np.random.default_rng(10_000)
     rows, held_out = split_per_class(whole.labels, rng, share=_TUNING_SHARE)
     train, test = whole.rows(rows), whole.rows(held_out)
