@@ -19,6 +19,7 @@ LAYERS = [
         "similarity",
         "comparisons",
         "constraints",
+        "datasets",
         "stores",
         "metrics",
         "persistence",

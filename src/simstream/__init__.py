@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from . import metrics
+    from . import datasets, metrics
     from .baselines import Dot, Euclidean
     from .batch import ITML, LMNN, MCML, RCA, MultiTaskLMNN
     from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
@@ -69,6 +69,7 @@ _HOME = {
     "SORS": "bilinear",
     "SearchResult": "similarity",
     "TripletSampler": "constraints",
+    "datasets": "datasets",
     "load": "persistence",
     "metrics": "metrics",
     "read_header": "persistence",
@@ -111,6 +112,7 @@ __all__ = [
     "csfc",
     "csfs",
     "csfs_weights",
+    "datasets",
     "load",
     "metrics",
     "mrmr",
