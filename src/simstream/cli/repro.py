@@ -78,7 +78,9 @@ def _data_text(row: dict[str, Any]) -> str:
 
 @repro.command()
 @click.argument("ids", nargs=-1)
-@click.option("--datasets", type=_NAMES, default="", help="Only these data sets, by the paper's names.")
+@click.option(
+    "--datasets", type=_NAMES, default="", help="Only these data sets, by the paper's names."
+)
 @click.option("--methods", type=_NAMES, default="", help="Only these methods.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds (default: the paper's).")
 @click.option(
@@ -125,13 +127,19 @@ def run(ids: tuple[str, ...], quiet: bool, **options: Any) -> None:
 
 @repro.command()
 @click.argument("papers", nargs=-1)
-@click.option("--html", "form", flag_value="html", default=True, help="Self-contained pages (default).")
+@click.option(
+    "--html", "form", flag_value="html", default=True, help="Self-contained pages (default)."
+)
 @click.option("--md", "form", flag_value="md", help="Markdown, pictures beside it.")
-@click.option("--output", "-o", type=FILE, help="Folder to write to (default: that of the records).")
+@click.option(
+    "--output", "-o", type=FILE, help="Folder to write to (default: that of the records)."
+)
 @_results_option
 @quiet_option
 @debug_option
-def report(papers: tuple[str, ...], form: str, output: Path | None, results: Path, quiet: bool) -> None:
+def report(
+    papers: tuple[str, ...], form: str, output: Path | None, results: Path, quiet: bool
+) -> None:
     """Write one page per paper from the records: tables with verdicts, figures, claims."""
     from ..repro.report import write_reports
     from .output import configure_logging, logger

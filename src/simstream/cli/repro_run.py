@@ -47,10 +47,14 @@ def run_experiments(
     _check_names(chosen, datasets, methods)
     work: list[Job] = []
     for paper, study in chosen:
-        cells = list(paper.cells(study, seeds=seeds, datasets=datasets, methods=methods, tuning=tuning))
+        cells = list(
+            paper.cells(study, seeds=seeds, datasets=datasets, methods=methods, tuning=tuning)
+        )
         work += jobs_of(_present(cells, data_dir), study, budget)
     if not work:
-        raise click.UsageError("expected a data set that is here; simstream datasets says how to get them")
+        raise click.UsageError(
+            "expected a data set that is here; simstream datasets says how to get them"
+        )
     store = RecordStore(results)
     with _told(quiet, store) as report:
         run_jobs(
@@ -86,7 +90,8 @@ def _present(cells: list[Cell], data_dir: Path | None) -> list[Cell]:
     missing = sorted({cell.data for cell in cells} - here)
     if missing:
         logger.warning(
-            "not here, and left out: %s (simstream datasets says how to get them)", ", ".join(missing)
+            "not here, and left out: %s (simstream datasets says how to get them)",
+            ", ".join(missing),
         )
     return [cell for cell in cells if cell.data in here]
 
@@ -153,7 +158,9 @@ def _outcome(record: dict[str, Any]) -> str:
 def _say_how_it_went(work: list[Job], store: RecordStore) -> None:
     found = [store.find(job.cell) for job in work]
     words = [record["status"] for record in found if record is not None]
-    counts = {word: words.count(word) for word in ("done", "over budget", "failed") if word in words}
+    counts = {
+        word: words.count(word) for word in ("done", "over budget", "failed") if word in words
+    }
     logger.info("%s", ", ".join(f"{word}: {as_count(n)}" for word, n in counts.items()))
     failures = {r["error"] for r in found if r is not None and r["status"] == "failed"}
     for error in sorted(failures):

@@ -207,6 +207,7 @@ class Explanation:
     dataset: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
     measure: tuple[str, ...] = ()
+    verdict: tuple[str, ...] = ("worse",)
 
 
 @dataclass(frozen=True)
@@ -273,9 +274,7 @@ class Paper:
                 parameters, grid = parameters | chosen, {}
             settings = study.settings | study.per_dataset.get(dataset, {}).get("settings", {})
             preprocessing = (
-                method.preprocessing
-                or self.datasets[dataset].preprocessing
-                or study.preprocessing
+                method.preprocessing or self.datasets[dataset].preprocessing or study.preprocessing
             )
             for key, value in zip(keys, values, strict=True):
                 kind, _, name = key.partition(".")
@@ -344,9 +343,7 @@ def parse_paper(text: str) -> Paper:
         title=raw["title"],
         citation=raw["citation"],
         note=raw.get("note", ""),
-        methods={
-            name: Method(name, **given) for name, given in raw.get("methods", {}).items()
-        },
+        methods={name: Method(name, **given) for name, given in raw.get("methods", {}).items()},
         datasets={
             name: PaperData(name, **given) for name, given in raw.get("datasets", {}).items()
         },
@@ -360,7 +357,7 @@ def parse_paper(text: str) -> Paper:
 
 
 def _tuples(one: dict[str, Any]) -> dict[str, Any]:
-    names = ("datasets", "methods", "dataset", "method", "measure")
+    names = ("datasets", "methods", "dataset", "method", "measure", "verdict")
     found = {key: tuple(value) if key in names else value for key, value in one.items()}
     if "skip" in found:
         found["skip"] = tuple((first, second) for first, second in found["skip"])
@@ -421,7 +418,11 @@ def select(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:
     found: dict[str, tuple[Paper, Study]] = {}
     for wanted in ids or tuple(paper_ids()):
         paper = next(
-            (p for p in map(load_paper, paper_ids()) if wanted == p.id or wanted.startswith(p.id + "-")),
+            (
+                p
+                for p in map(load_paper, paper_ids())
+                if wanted == p.id or wanted.startswith(p.id + "-")
+            ),
             None,
         )
         studies: list[Study] = []
@@ -432,7 +433,9 @@ def select(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:
         elif paper is not None and wanted in paper.exhibits:
             shown = paper.study_of(wanted)
             if shown is None:
-                raise ValueError(f"{wanted}: {paper.exhibits[wanted].note or 'its data is not public'}")
+                raise ValueError(
+                    f"{wanted}: {paper.exhibits[wanted].note or 'its data is not public'}"
+                )
             studies = [shown]
         if paper is None or not studies:
             raise ValueError(

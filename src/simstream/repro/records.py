@@ -142,7 +142,9 @@ def over_seeds(records: Iterable[Record], measure: str) -> tuple[float, float, i
             return None
         x, mean, std, n = found
         best = int(np.argmin(mean))
-        return (float(mean[best]), float(std[best]), n) if kind == "min" else (float(x[best]), 0.0, n)
+        return (
+            (float(mean[best]), float(std[best]), n) if kind == "min" else (float(x[best]), 0.0, n)
+        )
     values = [
         one["measures"][measure]
         for one in records

@@ -19,7 +19,12 @@ from typing import Any
 from .plan import Cell, Study
 from .records import FINAL, Record, RecordStore
 
-_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_THREAD_VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 _POLL_SECONDS = 0.2
 
 
@@ -193,7 +198,11 @@ class _Running:
         seconds = time.monotonic() - self.begin
         common = {"wall_seconds": round(seconds, 3), "versions": versions()}
         if self.over is not None:
-            return {"status": "over budget", "error": f"more than {self.over}", "measures": {}} | common
+            return {
+                "status": "over budget",
+                "error": f"more than {self.over}",
+                "measures": {},
+            } | common
         try:
             record = self.answer.recv()
         except EOFError:
@@ -206,7 +215,9 @@ class _Running:
 
 def _finished(running: dict[Connection, _Running]) -> list[Connection]:
     """Wait a little; processes that have answered, died or used too much."""
-    ended = [one for one in wait(list(running), timeout=_POLL_SECONDS) if isinstance(one, Connection)]
+    ended = [
+        one for one in wait(list(running), timeout=_POLL_SECONDS) if isinstance(one, Connection)
+    ]
     over = [
         answer
         for answer, process in running.items()
