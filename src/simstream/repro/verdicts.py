@@ -241,28 +241,34 @@ def _means(paper: Paper, claim: Claim, store: RecordStore) -> dict[tuple[str, st
 
 
 def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
-    """Whether a method is ahead of others, data set by data set."""
+    """Whether a method is ahead of the best of others, or each of several of another, data set by data set."""
     check = claim.check
     means = _means(paper, claim, store)
-    winner = check["winner"]
     sign = 1 if check.get("better", "higher") == "higher" else -1
-    lines, n_ahead, n = [], 0, 0
     study = paper.studies[check["study"]]
-    losers = check.get("losers") or [name for name in study.methods if name != winner]
+    if "pairs" in check:
+        contests = [(winner, [loser]) for winner, loser in check["pairs"]]
+    else:
+        winner = check["winner"]
+        others = [name for name in study.methods if name != winner]
+        contests = [(winner, check.get("losers", others))]
+    lines, n_ahead, n = [], 0, 0
     for dataset in check.get("datasets", study.datasets):
-        others = {name: means[dataset, name] for name in losers if (dataset, name) in means}
-        if (dataset, winner) not in means or not others:
-            continue
-        best = max(others, key=lambda name: sign * others[name])
-        gain = sign * (means[dataset, winner] - others[best])
-        n += 1
-        n_ahead += gain > 0
-        word = "ahead of" if gain > 0 else "behind"
-        lines.append(f"{dataset}: {word} {best} by {abs(gain):.3f}")
+        for winner, losers in contests:
+            found = {name: means[dataset, name] for name in losers if (dataset, name) in means}
+            if (dataset, winner) not in means or not found:
+                continue
+            best = max(found, key=lambda name: sign * found[name])
+            gain = sign * (means[dataset, winner] - found[best])
+            n += 1
+            n_ahead += gain > 0
+            who = f"{winner} " if len(contests) > 1 else ""
+            word = "ahead of" if gain > 0 else "behind"
+            lines.append(f"{dataset}: {who}{word} {best} by {abs(gain):.3g}")
     if not n:
         return Finding(claim.text, "open", "not run")
     verdict = "holds" if n_ahead == n else "partly" if n_ahead else "does not hold"
-    return Finding(claim.text, verdict, f"on {n_ahead} of {n} data sets; " + "; ".join(lines))
+    return Finding(claim.text, verdict, f"in {n_ahead} of {n} comparisons; " + "; ".join(lines))
 
 
 def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
