@@ -1,4 +1,5 @@
-"""The command line: ``simstream train | evaluate | query | info | algorithms | convert | demo``.
+"""The command line: ``simstream train | evaluate | query | info | algorithms | datasets | convert | demo |
+repro``.
 
 Commands only parse; modules with numpy or rich behind them are imported when a command runs, so that
 ``simstream --help`` is instant.
@@ -10,6 +11,7 @@ import click
 
 from .. import __version__
 from .convert import convert
+from .datasets import list_datasets
 from .demo import demo
 from .evaluate import evaluate
 from .exits import ReportingGroup, exit_code_help
@@ -38,12 +40,24 @@ def main() -> None:
     simstream evaluate model.safetensors test.npz        measure it beside the baselines
     simstream query model.safetensors items.npz --row 0  most similar items
     simstream algorithms                                 what there is to learn with
+    simstream datasets                                   what there is to learn from
     simstream demo                                       all of it on bundled data
+    simstream repro list                                 published experiments, to run again
 
     Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
     .npz, or standard input. Text may be compressed (.gz, .bz2).
     """
 
 
-for _command in (train, evaluate, query, info, list_algorithms, convert, demo, repro):
+for _command in (
+    train,
+    evaluate,
+    query,
+    info,
+    list_algorithms,
+    list_datasets,
+    convert,
+    demo,
+    repro,
+):
     main.add_command(_command)

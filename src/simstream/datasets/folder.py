@@ -21,7 +21,7 @@ import numpy as np
 from ..formats import FormatError, read_items, read_labels, read_triplets
 from .dataset import Dataset
 from .facts import Facts
-from .sizes import differences, sizes_of
+from .sizes import COUNTS, differences, sizes_of
 
 #: Names the folder where none is given.
 VARIABLE = "SIMSTREAM_DATA"
@@ -73,10 +73,7 @@ def load_from_folder(
     path = folder / file
     index = read_index(folder)
     entry = index.get(file, {})
-    expected = {
-        key: int(entry[key]) if key in entry else getattr(facts, key)
-        for key in ("rows", "features", "classes")
-    }
+    expected = _expected(folder / INDEX, file, entry, facts)
     has_labels = expected["classes"] > 0
     dense = ".csv" in path.suffixes
     found = read_items(
@@ -88,9 +85,6 @@ def load_from_folder(
     labels = _check_labels(path, found.labels) if has_labels else None
     _check_counts(path, entry, found.items, labels)
     n_rows = found.items.shape[0]
-    names = entry.get("class_names_inferred", entry.get("class_labels"))
-    if names is None:
-        names = range(0 if labels is None else int(labels.max()) + 1)
     verdict, note = ("extra", "") if facts is None else (facts.verdict, facts.note)
     differing = differences(facts, found.items, labels)
     if differing:
@@ -101,7 +95,7 @@ def load_from_folder(
         name=name,
         items=found.items,
         labels=labels,
-        class_names=tuple(map(str, names)),
+        class_names=_class_names(path, entry, labels),
         splits={
             part: np.arange(*_range(path, part, bounds, n_rows))
             for part, bounds in entry.get("splits", {}).items()
@@ -119,6 +113,29 @@ def load_from_folder(
         note=note,
         digest=_digest(path),
     )
+
+
+def _expected(
+    index: Path, file: str, entry: Mapping[str, Any], facts: Facts | None
+) -> dict[str, int]:
+    """Rows, features and classes as the index says, or else the table."""
+    expected = {key: entry.get(key, getattr(facts, key, None)) for key in COUNTS}
+    for key, value in expected.items():
+        if type(value) is not int or value < 0:
+            raise FormatError(
+                f"{index}: expected a whole number of {key} for {file}, got {value!r}"
+            )
+    return expected
+
+
+def _class_names(
+    path: Path, entry: Mapping[str, Any], labels: np.ndarray | None
+) -> tuple[str, ...]:
+    n_classes = 0 if labels is None else int(labels.max()) + 1
+    names = entry.get("class_names_inferred", entry.get("class_labels", range(n_classes)))
+    if len(names) != n_classes:
+        raise FormatError(f"{path}: expected {n_classes} class names in {INDEX}, got {len(names)}")
+    return tuple(map(str, names))
 
 
 def _check_labels(path: Path, labels: np.ndarray | None) -> np.ndarray:

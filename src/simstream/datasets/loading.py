@@ -83,7 +83,12 @@ def load(
     if known.bundled is not None:
         return fetching.load_bundled(known, dtype)
     if download and known.fetch is not None:
-        return fetching.fetch(known, dtype)
+        try:
+            return fetching.fetch(known, dtype)
+        except OSError as error:
+            raise DatasetMissingError(
+                f"{name} could not be downloaded with {known.fetch_call}: {error}"
+            ) from error
     raise _missing(known, folder, download)
 
 

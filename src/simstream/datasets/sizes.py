@@ -9,6 +9,9 @@ from scipy import sparse
 
 from .facts import Facts
 
+#: What the table and every index say of a data set.
+COUNTS = ("rows", "features", "classes")
+
 
 def sizes_of(items: Any, labels: np.ndarray | None) -> dict[str, Any]:
     """Counts, under the names they have in an index.json."""
@@ -25,6 +28,6 @@ def differences(facts: Facts | None, items: Any, labels: np.ndarray | None) -> s
     sizes = sizes_of(items, labels)
     return ", ".join(
         f"{sizes[key]} {key} instead of {getattr(facts, key)}"
-        for key in ("rows", "features", "classes")
+        for key in COUNTS
         if getattr(facts, key) and getattr(facts, key) != sizes[key]
     )
