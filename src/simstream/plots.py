@@ -132,7 +132,7 @@ def measures_figure(
         Values from 0 to 1. All models have the measures of the first one.
     title : str
     parts : sequence of mappings like `results`
-        What the results are averages of, such as tasks: a dot each on the bars.
+        The tasks that the results are averages of: a dot each on the bars.
 
     Returns
     -------
@@ -147,14 +147,24 @@ def measures_figure(
         values = [results[name][measure] for measure in measures]
         offsets = np.arange(len(measures)) + (place - (len(names) - 1) / 2) * width
         axes.bar(offsets, values, width * 0.92, color=colour_of(name), label=name)
-        for part in parts:
+        for number, part in enumerate(parts):
             dots = [part[name].get(measure, np.nan) for measure in measures]
-            axes.plot(offsets, dots, "o", ms=2.5, mfc="white", mec="black", mew=0.6)
+            label = "one task" if (place, number) == (len(names) - 1, 0) else None
+            axes.plot(offsets, dots, "o", ms=2.5, mfc="white", mec="black", mew=0.6, label=label)
     axes.set_xticks(range(len(measures)), measures, rotation=40, ha="right")
     axes.set_ylim(0, 1)
     axes.set_ylabel("value (higher is better)")
     axes.set_title(title, loc="left", fontsize=10)
-    axes.legend(frameon=False, ncols=len(names), loc="lower left", bbox_to_anchor=(0, 1.06))
+    handles, labels = axes.get_legend_handles_labels()
+    order = np.argsort([label == "one task" for label in labels], kind="stable")
+    axes.legend(
+        [handles[place] for place in order],
+        [labels[place] for place in order],
+        frameon=False,
+        ncols=len(labels),
+        loc="lower left",
+        bbox_to_anchor=(0, 1.06),
+    )
     _tidy(axes, grid="y")
     return figure
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .algorithms import ASKING
 from .options import (
     FILE,
     Assignment,
@@ -37,8 +38,8 @@ class _Stop(Exception):
 @click.option(
     "--algorithm",
     "-a",
-    type=click.Choice(["omtrsl", "ostrsl", "ogrsl"], case_sensitive=False),
-    default="omtrsl",
+    type=click.Choice(ASKING, case_sensitive=False),
+    default=ASKING[0],
     show_default=True,
     help="What learns.",
 )
@@ -118,7 +119,7 @@ def active(
     Ctrl-C shows what the finished seeds have given.
     """
     from .active_learning import ActiveOptions, Result, Study, summarise_results
-    from .interruption import Interruption
+    from .interruption import Interruption, stopping_at_once
     from .output import configure_logging, echo_json, echo_table, logger
     from .progress import work
 
@@ -134,7 +135,8 @@ def active(
     options = ActiveOptions(
         params=dict(params), n_tuples=n_tuples or 20_000, n_test=n_test or 10_000, **others
     )
-    study = Study(options)
+    with stopping_at_once("interrupted before the first question"):
+        study = Study(options)
     finished: list[Result] = []
     n_done = 0
     with Interruption() as interruption:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from ..catalogue import ALGORITHMS as KNOWN
 from ..constraints import TaskTripletSampler, nearer_first
 from ..formats import FormatError, read_triplets
 from ..metrics import ranking_report
@@ -27,13 +26,6 @@ _SWEPT = ("query", "ask_delta", "ask_rate")
 
 #: Triplets between two moments at which a request to stop is heard.
 _PIECE = 512
-
-
-def able_to_ask() -> tuple[str, ...]:
-    """Names of the algorithms that ask for some answers only."""
-    return tuple(
-        known.name.lower() for known in KNOWN if "query" in algorithms.parameters_of(known.name)
-    )
 
 
 class ActiveOptions(NamedTuple):
@@ -63,7 +55,8 @@ class Questions(NamedTuple):
     y: np.ndarray
     tasks: np.ndarray | None
 
-    def __getitem__(self, rows: Any) -> Questions:
+    def at(self, rows: Any) -> Questions:
+        """Some of them."""
         tasks = None if self.tasks is None else self.tasks[rows]
         return Questions(self.triplets[rows], self.y[rows], tasks)
 
@@ -160,7 +153,7 @@ class Study:
         learner.set_params(preprocessor=self._items, **strategy)
         step = multiple_of(learner.prepare(), _PIECE)
         for first in range(0, len(trial.stream.y), step):
-            piece = trial.stream[first : first + step]
+            piece = trial.stream.at(slice(first, first + step))
             learner.partial_fit(piece.triplets, tasks=piece.tasks, oracle=piece.y)
             advance(len(piece.y))
         return learner
@@ -175,7 +168,7 @@ class Study:
         for task in names:
             own = model if strategy == NONE else model.for_task(task)
             own.set_params(preprocessor=self._items)
-            questions = held_out if task is None else held_out[held_out.tasks == task]
+            questions = held_out if task is None else held_out.at(held_out.tasks == task)
             margins = own.triplet_margin(nearer_first(questions.triplets, questions.y))
             accuracies.append(float(np.mean(margins > 0)))
             if rows is not None:
@@ -220,7 +213,7 @@ class Study:
         order = rng.permutation(n)
         n_test = _n_held_out(n, self._options.test_share)
         # In an order of each seed's own: seeds differ in their streams, strategies of a seed do not.
-        return Trial(self._recorded[order[n_test:]], self._recorded[order[:n_test]], None)
+        return Trial(self._recorded.at(order[n_test:]), self._recorded.at(order[:n_test]), None)
 
     def _read_answers(self, path: Path, n_items: int) -> Questions:
         batches = list(read_triplets(path, on_error=self._options.on_error, n_items=n_items))

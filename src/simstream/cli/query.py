@@ -140,6 +140,6 @@ def _of_task(learner: Any, task: str) -> Any:
     if not knows_tasks(type(learner)):
         raise refuse_tasks("--task", type(learner).__name__)
     names = names_in(learner)
-    if task not in names:
+    if len(names) and task not in names:
         logger.warning("the model has not seen task %s: using what all tasks have in common", task)
     return learner.for_task(names.find(task))

@@ -60,8 +60,9 @@ def evaluate_tasks(
             for name, model in for_task(contestants, names, task).items():
                 model.set_params(preprocessor=preprocessor(data))
                 results[name][TRIPLET_ACCURACY] = triplet_accuracy(model, chosen)
-    strangers = [task for task in by_task if task not in names]
-    if strangers and knows_tasks(type(learnt)):
+    # A model without named tasks has one similarity for all.
+    strangers = [task for task in by_task if task not in names] if len(names) else []
+    if strangers:
         logger.info(
             "%d of %d tasks are unknown to the model (such as %s): measured with what all have in common",
             len(strangers),

@@ -37,9 +37,11 @@ def asks(learner: Any) -> bool:
     return getattr(learner, "query", "all") != "all"
 
 
-def refuse_tasks(option: str, name: str) -> click.UsageError:
-    """The error for tasks given to a learner that knows none."""
-    able = names_of(lambda known: knows_tasks(known.cls()))
+def refuse_tasks(option: str, name: str, source: str | None = None) -> click.UsageError:
+    """The error for tasks given to a learner that knows none; names those that do and take such input."""
+    able = names_of(
+        lambda known: knows_tasks(known.cls()) and (source is None or source in known.takes)
+    )
     return click.UsageError(f"{option}: {name} knows no tasks; expected one of {able}")
 
 
@@ -58,6 +60,9 @@ class TaskNames:
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def find(self, name: str) -> Hashable:
         """The learner's own task of that name; a name it does not know stays as it is."""
@@ -95,7 +100,7 @@ def untasked(
 ) -> tuple[np.ndarray, ...]:
     """What a learner without tasks takes: triplets in order, or pairs and their labels."""
     if tasks is not None:
-        raise refuse_tasks("--triplets with a column of tasks", name)
+        raise refuse_tasks("--triplets with a column of tasks", name, "triplets")
     if y is None:
         return (tuples,)
     return (nearer_first(tuples, y),) if tuples.shape[1] == 3 else (tuples, y)

@@ -178,6 +178,9 @@ def _write_table(
                 record = dict(zip(header, row, strict=True))
                 text_file.write(json.dumps(record, ensure_ascii=False) + "\n")
             return
+        if separator == " ":  # no quotes there: tasks have no white space
+            text_file.writelines(" ".join(map(str, row)) + "\n" for row in (header, *rows))
+            return
         writer = csv.writer(text_file, delimiter=separator, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(rows)
