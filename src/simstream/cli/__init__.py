@@ -1,4 +1,4 @@
-"""The command line: ``simstream train | evaluate | query | info | algorithms | convert | demo``.
+"""The command line: ``simstream train | evaluate | query | info | active | algorithms | convert | demo``.
 
 Commands only parse; modules with numpy or rich behind them are imported when a command runs, so that
 ``simstream --help`` is instant.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 
 from .. import __version__
+from .active import active
 from .convert import convert
 from .demo import demo
 from .evaluate import evaluate
@@ -37,6 +38,7 @@ def main() -> None:
     simstream train items.npz -o model.safetensors       learn from the items' labels
     simstream evaluate model.safetensors test.npz        measure it beside the baselines
     simstream query model.safetensors items.npz --row 0  most similar items
+    simstream active items.npz                           ask only what is open: what is it worth?
     simstream algorithms                                 what there is to learn with
     simstream demo                                       all of it on bundled data
 
@@ -45,5 +47,5 @@ def main() -> None:
     """
 
 
-for _command in (train, evaluate, query, info, list_algorithms, convert, demo, repro):
+for _command in (train, evaluate, query, info, active, list_algorithms, convert, demo, repro):
     main.add_command(_command)
