@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .batch import ITML, LMNN, MCML, RCA, MultiTaskLMNN
     from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
     from .bilinear_model import Bilinear
-    from .constraints import PairSampler, TripletSampler
+    from .constraints import PairSampler, TaskTripletSampler, TripletSampler
     from .engines import DivergedError
     from .from_labels import FromLabels
     from .low_rank import OMLLR, OSLLRGS, Loreta
@@ -68,6 +68,7 @@ _HOME = {
     "RDML": "pairs",
     "SORS": "bilinear",
     "SearchResult": "similarity",
+    "TaskTripletSampler": "constraints",
     "TripletSampler": "constraints",
     "datasets": "datasets",
     "load": "persistence",
@@ -108,6 +109,7 @@ __all__ = [
     "PAMetric",
     "PairSampler",
     "SearchResult",
+    "TaskTripletSampler",
     "TripletSampler",
     "csfc",
     "csfs",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import click
 
 from .. import __version__
+from .active import active
 from .convert import convert
 from .datasets import list_datasets
 from .demo import demo
@@ -39,6 +40,7 @@ def main() -> None:
     simstream train items.npz -o model.safetensors       learn from the items' labels
     simstream evaluate model.safetensors test.npz        measure it beside the baselines
     simstream query model.safetensors items.npz --row 0  most similar items
+    simstream active items.npz                           ask only what is open: what is it worth?
     simstream algorithms                                 what there is to learn with
     simstream datasets                                   what there is to learn from
     simstream demo                                       all of it on bundled data
@@ -54,6 +56,7 @@ for _command in (
     evaluate,
     query,
     info,
+    active,
     list_algorithms,
     list_datasets,
     convert,
