@@ -176,8 +176,8 @@ class Exhibit:
 
     id: str
     title: str
-    #: "table", "figure" or "absent"; "ranks" (average ranks of the methods by the one measure) or "pairs" (all
-    #: pairs of methods by these ranks, adjusted p-values), see `ranks`.
+    #: "table", "figure" or "absent"; "ranks" (average ranks of the methods by the one measure) or "pairs"
+    #: (all pairs of methods by these ranks, adjusted p-values), see `ranks`.
     kind: str
     study: str = ""
     measures: tuple[Measure, ...] = ()
@@ -187,6 +187,8 @@ class Exhibit:
     draw: dict[str, Any] = field(default_factory=dict)
     datasets: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
+    #: Method -> what the published numbers call it, where that is another name.
+    printed_as: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
 

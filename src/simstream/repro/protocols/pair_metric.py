@@ -21,8 +21,8 @@ eager_steps
 tuning
     "every run" to choose parameters anew for each (see `plan`).
 tuning_error
-    Which of these errors parameters are chosen by: "class-averaged" (default), "plain", or one of them followed
-    by ", ties to the first class"; leave-one-out on the training half, smallest over k.
+    Which of these errors parameters are chosen by: "class-averaged" (default), "plain", or one of them
+    followed by ", ties to the first class"; leave-one-out on the training half, smallest over k.
 tuning_steps
     "one pass" over the pairs (default) or "all" steps before that error is measured.
 """
@@ -89,7 +89,9 @@ def run(cell: Cell) -> dict[str, Any]:
     if seconds is not None:
         measures["seconds"] = seconds
     if settings.get("stops") and hasattr(model, "partial_fit"):
-        curves |= _online_curves(make(cell, preprocessor=given.train.items), given, settings["stops"])
+        curves |= _online_curves(
+            make(cell, preprocessor=given.train.items), given, settings["stops"]
+        )
     if settings.get("truncated"):
         curves |= _truncation_curves(model, given, settings)
     if settings.get("eager_steps") and cell.learner == "PAMetric":
@@ -215,7 +217,12 @@ def _knn_errors(
 
 
 def _wrong_with_ties_to_the_first(
-    model: Any, queries: Part, known: Part, lengths: Sequence[int], settings: dict[str, Any], loo: bool
+    model: Any,
+    queries: Part,
+    known: Part,
+    lengths: Sequence[int],
+    settings: dict[str, Any],
+    loo: bool,
 ) -> np.ndarray:
     """Whether each query (row) is put into a wrong class, for every k (column)."""
     order = np.unique(np.concatenate([queries.labels, known.labels]))

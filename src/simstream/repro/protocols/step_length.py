@@ -29,7 +29,9 @@ def run(cell: Cell) -> dict[str, Any]:
     lengths = [_step_length(cell, float(loss), median) for loss in losses]
     return {
         "measures": {"squared length of the pair": median},
-        "curves": {"step length": {"x": losses.round(5).tolist(), "y": np.round(lengths, 5).tolist()}},
+        "curves": {
+            "step length": {"x": losses.round(5).tolist(), "y": np.round(lengths, 5).tolist()}
+        },
         "parameters": cell.parameters,
         "seconds": None,
         "stream": digest(pairs),
