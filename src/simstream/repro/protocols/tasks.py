@@ -1,7 +1,7 @@
 """Ranking inside tasks by similarities learnt from triplets of several tasks.
 
-Every class of every task is divided into folds; the seed says which fold is tested (fold 0, 1, ..; later seeds
-divide anew). Triplets are drawn inside tasks from the other folds; each test item ranks the other test items of
+Every class of every task is divided into folds; the seed says which fold is tested (later seeds divide anew).
+Triplets are drawn inside tasks from the other folds; each test item ranks the other test items of
 its task with that task's similarity. Measures are averaged over the items of a task, then over tasks.
 
 A learner whose ``query`` is "random" asks at the rate that one with "active" and the same ``ask_delta`` turns
@@ -23,13 +23,15 @@ tuning_triplets
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from simstream import TripletSampler, datasets, metrics
+from simstream import TaskTripletSampler, datasets, metrics
+from simstream.constraints import nearer_first
 
 from ..plan import Cell
 from .common import Part, choose, dataset, digest, make, model_measures, teach
@@ -50,6 +52,14 @@ class TaskPart(NamedTuple):
         return TaskPart(self.items[rows], self.labels[rows], self.tasks[rows])
 
 
+class Learnt(NamedTuple):
+    """A learner that has learnt, with the seconds that training alone took: passed, and of the processor."""
+
+    model: Any
+    seconds: float
+    cpu_seconds: float
+
+
 class Stream(NamedTuple):
     """Questions about triplets, their answers (+1: the first candidate is nearer) and their tasks."""
 
@@ -62,29 +72,9 @@ class Stream(NamedTuple):
         return Stream(*(values[:n] for values in self))
 
 
-def task_stream(labels: np.ndarray, tasks: np.ndarray, n: int, seed: int) -> Stream:
-    """The questions that every method of a run sees: a task by its size, a triplet inside it, a coin.
-
-    Examples
-    --------
-    >>> labels, tasks = np.tile([0, 0, 1, 1], 2), np.repeat(["ann", "bob"], 4)
-    >>> triplets, y, names = task_stream(labels, tasks, 100, seed=0)
-    >>> bool((tasks[triplets] == names[:, None]).all()), sorted(set(y.tolist()))
-    (True, [-1, 1])
-    """
-    rng = np.random.default_rng(seed)
-    drawn = tasks[rng.integers(len(tasks), size=n)]
-    triplets = np.empty((n, 3), np.int64)
-    for task in np.unique(drawn):
-        rows, where = np.flatnonzero(tasks == task), np.flatnonzero(drawn == task)
-        triplets[where] = rows[TripletSampler(labels[rows], rng).draw(len(where))]
-    y = rng.choice([1, -1], size=n)
-    return Stream(_nearer_first(triplets, y), y, drawn)
-
-
-def _nearer_first(triplets: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Exchange the candidates where y is -1; its own inverse."""
-    return np.where(y[:, None] == 1, triplets, triplets[:, [0, 2, 1]])
+def task_stream(train: TaskPart, n: int, seed: int) -> Stream:
+    """The questions that every method of a run sees."""
+    return Stream(*TaskTripletSampler(train.labels, train.tasks, seed).draw(n))
 
 
 def folds(part: TaskPart, n_folds: int, rng: np.random.Generator) -> np.ndarray:
@@ -112,7 +102,9 @@ def _parts(cell: Cell, seed: int) -> tuple[TaskPart, TaskPart]:
         data = replace(data, groups=None, class_groups=cell.settings["class_groups"])
     tasks = data.tasks()
     if tasks is None:
-        raise ValueError(f"{cell.data}: expected a data set with tasks, or the setting class_groups")
+        raise ValueError(
+            f"{cell.data}: expected a data set with tasks, or the setting class_groups"
+        )
     rows = np.flatnonzero(tasks != datasets.OUTSIDE)
     whole = TaskPart(data.items, np.asarray(data.labels), tasks).rows(rows)
     n_folds = cell.settings.get("n_folds", 5)
@@ -127,8 +119,8 @@ def _parts(cell: Cell, seed: int) -> tuple[TaskPart, TaskPart]:
 def run(cell: Cell) -> dict[str, Any]:
     """Train on all folds but one, measure on that one."""
     train, test = _parts(cell, cell.seed)
-    stream = task_stream(train.labels, train.tasks, cell.settings["n_triplets"], cell.seed)
-    model, seconds = _learn(cell, train, stream)
+    stream = task_stream(train, cell.settings["n_triplets"], cell.seed)
+    model, seconds, cpu_seconds = _learn(cell, train, stream)
     lengths = cell.settings["k"]
     measures = task_measures(model, test, lengths)
     curves = {
@@ -138,7 +130,9 @@ def run(cell: Cell) -> dict[str, Any]:
     if hasattr(model, "query_ratio_"):
         measures["query ratio"] = float(model.query_ratio_)
     return {
-        "measures": measures | model_measures(model) | {"seconds": seconds},
+        "measures": measures
+        | model_measures(model)
+        | {"seconds": seconds, "cpu seconds": cpu_seconds},
         "curves": curves,
         "parameters": cell.parameters,
         "seconds": seconds,
@@ -154,11 +148,11 @@ def tune(cell: Cell) -> dict[str, Any]:
     numbers = folds(whole, 5, np.random.default_rng(_TUNING_SEED))
     train, test = (whole.rows(np.flatnonzero(rows)) for rows in (numbers != 0, numbers == 0))
     n = cell.settings.get("tuning_triplets", cell.settings["n_triplets"])
-    stream = task_stream(train.labels, train.tasks, n, _TUNING_SEED)
+    stream = task_stream(train, n, _TUNING_SEED)
     longest = max(cell.settings["k"])
 
     def evaluate(candidate: Cell) -> float:
-        model, _ = _learn(candidate, train, stream)
+        model = _learn(candidate, train, stream).model
         return task_measures(model, test, (longest,))[f"mAP@{longest}"]
 
     return choose(cell, evaluate)
@@ -176,32 +170,37 @@ def task_measures(model: Any, test: TaskPart, k: Any) -> dict[str, float]:
     return dict(zip(names, np.mean(found, axis=0).tolist(), strict=True))
 
 
-def _learn(cell: Cell, train: TaskPart, stream: Stream) -> tuple[Any, float]:
-    """A learner that has seen the training part, and the seconds of training alone."""
+def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
+    """A learner that has seen the training part."""
     learner = make(cell)
     if not hasattr(learner, "for_task"):  # one similarity for all, whatever the task of a triplet
-        nearer_first = _nearer_first(stream.triplets, stream.y)
-        return learner, teach(learner, Part(train.items, train.labels), nearer_first)
+        triplets = nearer_first(stream.triplets, stream.y)
+        return _timed(learner, teach, learner, Part(train.items, train.labels), triplets)
     if learner.natural_tuples == "labels":
         items = train.items.toarray() if sparse.issparse(train.items) else train.items
-        start = time.perf_counter()
-        learner.fit(items, train.labels, train.tasks)
-        return learner, time.perf_counter() - start
+        return _timed(learner, learner.fit, items, train.labels, train.tasks)
     known = learner.get_params()
     given = {"preprocessor": train.items, "random_state": cell.data_seed}
     if "n_tasks" in known:
         given["n_tasks"] = len(np.unique(train.tasks))
-    _answer(make(cell, **given), stream.first(_WARM_UP))  # loads compiled code before the clock starts
+    _answer(
+        make(cell, **given), stream.first(_WARM_UP)
+    )  # loads compiled code before the clock starts
     if known["query"] == "random":
         active = make(cell, **given, query="active")
         _answer(active, stream)
         given["ask_rate"] = active.query_ratio_
     learner = make(cell, **given)
-    return learner, _answer(learner, stream)
+    return _timed(learner, _answer, learner, stream)
 
 
-def _answer(learner: Any, stream: Stream) -> float:
-    """Answer what a new learner asks for along the stream; seconds."""
-    start = time.perf_counter()
+def _answer(learner: Any, stream: Stream) -> None:
+    """Answer what a new learner asks for along the stream."""
     learner.partial_fit(stream.triplets, tasks=stream.tasks, oracle=stream.y)
-    return time.perf_counter() - start
+
+
+def _timed(learner: Any, train: Callable[..., Any], *arguments: Any) -> Learnt:
+    """Train, and look at both clocks: that of the processor does not see what else the machine does."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    train(*arguments)
+    return Learnt(learner, time.perf_counter() - wall, time.process_time() - cpu)
