@@ -80,7 +80,8 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparis
     for measure in exhibit.measures:
         for dataset in datasets:
             for method in methods:
-                theirs, std = printed.get((dataset, method, measure.name), ("", None))
+                printed_name = exhibit.printed_as.get(method, method)
+                theirs, std = printed.get((dataset, printed_name, measure.name), ("", None))
                 records = found.get((dataset, method), [])
                 ours = _scaled(over_seeds(records, measure.ours), measure.scale)
                 if ours is None and not theirs:

@@ -15,6 +15,10 @@ knn
     Whether 1-NN of test items among training items is measured too.
 group
     Only the rows of this group of the data set.
+test_group
+    The rows of this group test, all others train (instead of dividing every class).
+train_fraction
+    Share of the training part (of every class) that is kept.
 dtype
     Precision of the items ("float64").
 max_test
@@ -54,14 +58,19 @@ def parts(cell: Cell, seed: int) -> tuple[Part, Part]:
     data = dataset(cell.data)
     rng = np.random.default_rng(seed)
     settings = cell.settings
-    groups = settings.get("group")
     rows = np.arange(len(data.labels))
-    if groups is not None:
-        rows = np.flatnonzero(np.asarray(data.groups) == groups)
+    if settings.get("group"):
+        rows = np.flatnonzero(np.asarray(data.groups) == settings["group"])
     labels = np.asarray(data.labels)[rows]
-    train, test = split_per_class(
-        labels, rng, share=settings.get("train_share", 0.7), counts=settings.get("counts")
-    )
+    if settings.get("test_group"):
+        is_test = np.asarray(data.groups)[rows] == settings["test_group"]
+        train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+    else:
+        train, test = split_per_class(
+            labels, rng, share=settings.get("train_share", 0.7), counts=settings.get("counts")
+        )
+    if settings.get("train_fraction", 1.0) < 1.0:
+        train = train[split_per_class(labels[train], rng, share=settings["train_fraction"])[0]]
     limit = settings.get("max_test")
     if limit is not None and len(test) > limit:
         kept = split_per_class(labels[test], rng, share=limit / len(test))[0]
