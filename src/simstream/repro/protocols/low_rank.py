@@ -36,7 +36,8 @@ def run(cell: Cell) -> dict[str, Any]:
     """Learn from the data of this seed, and look inside."""
     data = datasets.make_low_rank(cell.data.removeprefix("synthetic-"), cell.seed)
     rows = data.splits["train"]
-    whole = Part(datasets.prepare(data.items, cell.preprocessing, fit_rows=rows).items, data.labels)
+    items = datasets.prepare(data.items, cell.preprocessing, fit_rows=rows).items
+    whole = Part(items, np.asarray(data.labels))
     train, test = whole.rows(rows), whole.rows(data.splits["test"])
     triplets = triplet_stream(train.labels, cell.settings["n_triplets"], cell.seed)
     informative = np.asarray(data.informative)
