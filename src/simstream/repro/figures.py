@@ -10,7 +10,8 @@ form = "matrix"
     ``value``: a measure, over two swept values ``x`` and ``y``.
 
 Every form: ``panels`` = "dataset" (one for each), "method" or nothing (one); ``log_x``, ``log_y``; ``unit_x``,
-``unit_y``; ``label_x``, ``label_y``. Lines are means over the seeds, with one standard deviation on each side.
+``unit_y``; ``label_x``, ``label_y``. Lines are means over the seeds, with one standard deviation on each side
+(not on a logarithmic axis).
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
                         linewidth=1.6,
                         label=label,
                     )
-                    if spread is not None and np.any(spread):
+                    # On a logarithmic axis mean - deviation may be below zero, and the band without an end.
+                    if spread is not None and np.any(spread) and not how.get("log_y"):
                         axes.fill_between(
                             x, y - spread, y + spread, color=style.colour, alpha=0.15, linewidth=0
                         )
@@ -282,7 +284,7 @@ def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
     for axes, (title, dataset, method) in zip(all_axes, panels, strict=True):
         records = table.of(dataset, method)
         xs, ys = (
-            list(dict.fromkeys(record["variant"][how[name]] for record in records))
+            sorted({record["variant"][how[name]] for record in records})
             for name in ("x", "y")
         )
         values = np.full((len(ys), len(xs)), np.nan)
@@ -300,7 +302,7 @@ def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
             if np.isfinite(value):
                 low, high = np.nanmin(values), np.nanmax(values)
                 light = high > low and (value - low) / (high - low) < 0.5
-                axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=7, color="white" if light else "black")
+                axes.text(column, row, f"{value:.3g}", ha="center", va="center", fontsize=7, color="white" if light else "black")
         axes.set_xticks(range(len(xs)), [f"{x:g}" if isinstance(x, float) else str(x) for x in xs])
         axes.set_yticks(range(len(ys)), [f"{y:g}" if isinstance(y, float) else str(y) for y in ys])
         axes.set_xlabel(how.get("label_x", how["x"]))
@@ -352,11 +354,12 @@ def _finish(figure: Any, all_axes: list[Any]) -> Any:
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
+    longest = max(map(len, handles), default=0)
     figure.legend(
         list(handles.values()),
         list(handles),
         loc="outside lower center",
-        ncols=min(len(handles), 5 if len(all_axes) > 1 else 3),
+        ncols=min(len(handles), max(1, int(13 * figure.get_figwidth() / (longest + 7)))),
         frameon=False,
         fontsize=8,
     )
