@@ -16,6 +16,9 @@ from ..stores import DEFAULT_HEAD_BYTES, Entries, SparseStore
 from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats, new_scratch
 from .sparse import checked_entries, checked_ranks, csr_readers, rank_by_count, renumber
 
+#: From so many rows of one task on, adding its matrix to what is shared costs less than a product of its own.
+_MANY_ROWS = 16
+
 
 class TasksEngine(Engine):
     """What both forms share: how many tasks there are, and what they weigh.
@@ -220,18 +223,25 @@ class DenseTasksEngine(TasksEngine):
         coins: np.ndarray,
     ) -> int:
         from ..kernels.blocked import rank_one_recursion, row_dots
-        from ..kernels.task_terms import couple
+        from ..kernels.task_terms import couple, mixed
 
         # A task seen for the first time may change all weights.
         shared, own = self.weights(np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1)))
-        value = shared * row_dots(ops.product(x, self.shared), z)
+        value = own * self.terms.values(tasks, x, z)
         if self.has_identity:
             value += row_dots(x, z)
-        value += own * self.terms.values(tasks, x, z)
         is_full = np.isin(tasks, list(self.full))
+        rest = np.ones(len(x), bool)
         for task in np.unique(tasks[is_full]):
             rows = np.flatnonzero(tasks == task)
-            value[rows] += own * row_dots(ops.product(x[rows], self.full[task]), z[rows])
+            matrix, weight = self.full[task], own
+            if len(rows) >= _MANY_ROWS and shared[rows[0]] == shared[rows[-1]]:
+                matrix, weight = mixed(self.shared, shared[rows[0]], matrix, own), 1.0
+                rest[rows] = False
+            value[rows] += weight * row_dots(ops.product(x[rows], matrix), z[rows])
+        if rest.any():
+            xs, zs = (x, z) if rest.all() else (x[rest], z[rest])
+            value[rest] += shared[rest] * row_dots(ops.product(xs, self.shared), zs)
         coupled = couple(ops.gram(x), tasks, shared, own)
         coefficient, weighted = np.zeros((2, len(x)))
         learnt = rank_one_recursion(

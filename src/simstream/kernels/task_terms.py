@@ -35,6 +35,16 @@ def couple(gram, tasks, shared, own):
 
 
 @driver
+def mixed(a, weight_a, b, weight_b):
+    """Return weight_a a + weight_b b, in one pass."""
+    out = np.empty_like(a)
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            out[i, j] = weight_a * a[i, j] + weight_b * b[i, j]
+    return out
+
+
+@driver
 def term_values(head, link, c, term_x, term_z, tasks, x, z):
     """x_t' D z_t for the rows of x and z, where D is the sum of the terms of task ``tasks[t]``."""
     values = np.zeros(len(tasks))
