@@ -21,7 +21,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import numpy as np  # noqa: E402 - after the number of threads
+import numpy as np  # after the number of threads was set
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the eager references
 
