@@ -17,7 +17,7 @@ from .base import (
 )
 
 #: Rows that are copied at a time: they stay in the cache until they are used.
-_GATHERED_BYTES = 2**17
+_GATHERED_BYTES = 2**18
 
 
 class DenseEngine(Engine):
