@@ -80,7 +80,8 @@ def solve_sdca(
         for half in (draws[: n // 2], draws[n // 2 :]):
             if len(half):
                 picked = int(rng.integers(len(half)))
-                segments.append(ascent.run(half, drawn, picked, sums, keep=output != "last"))
+                before = picked if output == "random" else 0
+                segments.append(ascent.run(half, drawn, before, sums))
                 drawn += len(half)
         segments = [s for s in segments if s.begin >= drawn // 2]
         record = EpochRecord(*ascent.certificate(ascent.alpha, ascent.matrix()), *(sums / n))
@@ -129,21 +130,15 @@ class _Ascent:
     def matrix(self) -> Any:
         return self._engine.matrix()
 
-    def run(
-        self, draws: np.ndarray, begin: int, picked: int, sums: np.ndarray, *, keep: bool
-    ) -> _Segment:
+    def run(self, draws: np.ndarray, begin: int, picked: int, sums: np.ndarray) -> _Segment:
         """Make these draws; `picked` is the draw before which the sample is taken."""
         from ..kernels.dual import Dual
 
         n = len(self._tuples)
         dual = Dual(self.alpha, np.zeros(n), np.zeros(n, np.int64))
-        sample = self.alpha
-        first = 0
-        for part in (draws[:picked], draws[picked:]):
-            if keep and first == picked:
-                sample = self.alpha.copy()
-            self._draw(part, first, dual, sums)
-            first += len(part)
+        self._draw(draws[:picked], 0, dual, sums)
+        sample = self.alpha.copy()
+        self._draw(draws[picked:], picked, dual, sums)
         total = dual.total + dual.alpha * (len(draws) - dual.since)
         return _Segment(begin, len(draws), total / len(draws), sample)
 
@@ -152,6 +147,8 @@ class _Ascent:
         from ..kernels.dual import ascend_block, ascend_singly
         from ..kernels.entrywise import DIVERGED, DONE
 
+        if len(draws) == 0:
+            return
         engine = self._engine
         if isinstance(engine, DenseEngine) and self._block > 1:
             ops, m = Blas(engine.dtype), engine.arrays.u

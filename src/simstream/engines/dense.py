@@ -84,17 +84,25 @@ class DenseEngine(Engine):
         together, steps would wait for their rows one after the other.
         """
         from ..kernels.entrywise import DONE
-        from ..kernels.rows import DenseRows, Gathered
+        from ..kernels.rows import DenseRows, Gathered, gather
 
         few = max(1, _GATHERED_BYTES // (sum(self.shape) * self.dtype.itemsize))
+        few = min(few, len(tuples))
         scratch = new_scratch(*self.shape, self.dtype)
-        sign = tuples.sign
+        left, right, index, sign = (
+            tuples.left.values,
+            tuples.right.values,
+            tuples.index,
+            tuples.sign,
+        )
+        x = np.empty((few, left.shape[1]), left.dtype)
+        z = x if tuples.is_pairs else np.empty((few, right.shape[1]), right.dtype)
+        readers = DenseRows(x), DenseRows(z)
 
         def learn_pieces(begin: int, end: int) -> tuple[int, int]:
             for first in range(begin, end, few):
                 last = min(end, first + few)
-                x, z = tuples.rows(first, last)
-                readers = DenseRows(x), DenseRows(z)
+                gather(left, right, index[first:last], x, z)
                 gathered = Gathered(sign[first:last])
                 status, learnt = learn(first, last - first, readers, gathered, scratch)
                 if status != DONE:

@@ -274,3 +274,19 @@ def differences(a, i, b, j):
         for k in range(a.shape[1]):
             out[t, k] = a[first, k] - b[second, k]
     return out
+
+
+@driver
+def gather(left, right, tuples, x, z):
+    """Copy the dense vectors of tuples (row numbers) to the rows of x and z; for pairs to z alone."""
+    for t in range(len(tuples)):
+        first, second = tuples[t, -2], tuples[t, -1]
+        if tuples.shape[1] == 2:
+            for k in range(left.shape[1]):
+                z[t, k] = left[first, k] - right[second, k]
+        else:
+            anchor = tuples[t, 0]
+            for k in range(left.shape[1]):
+                x[t, k] = left[anchor, k]
+            for k in range(right.shape[1]):
+                z[t, k] = right[first, k] - right[second, k]
