@@ -19,7 +19,7 @@ from numba.extending import overload
 # Small functions inside a loop become part of it, and count no references to the arrays they are given: the
 # caller holds those. A call with its many arguments, and two atomic counts for each array taken out of a
 # tuple, would cost several times the work of a step in low dimension, and keep loops from vectorising.
-_INSIDE_LOOPS = {"forceinline": True, "_nrt": False}
+_INSIDE_LOOPS: Any = {"forceinline": True, "_nrt": False}
 
 
 def by_component(
@@ -34,16 +34,18 @@ def by_component(
     def function(*args: Any) -> Any:
         return implementations[type(args[0])](*args)
 
-    def register(kinds: dict[type, Callable[..., Any]], options: dict[str, bool]) -> None:
+    def register(kinds: dict[type, Callable[..., Any]], options: Any) -> None:
         def choose(component: Any, *args: Any) -> Any:
             if isinstance(component, (types.NamedTuple, types.NamedUniTuple)):
                 return kinds.get(component.instance_class)
             return None
 
-        overload(function, strict=False, jit_options={"nopython": True, **options})(choose)
+        overload(function, strict=False, jit_options=options)(choose)
 
-    register({k: f for k, f in implementations.items() if k not in allocating}, _INSIDE_LOOPS)
-    register({k: f for k, f in implementations.items() if k in allocating}, {})
+    inside = {kind: f for kind, f in implementations.items() if kind not in allocating}
+    register(inside, {"nopython": True} | _INSIDE_LOOPS)
+    others = {kind: f for kind, f in implementations.items() if kind in allocating}
+    register(others, {"nopython": True})
     return function
 
 
