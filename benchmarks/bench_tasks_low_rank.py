@@ -1,18 +1,15 @@
-"""Measure learners of many tasks and of low rank against eager NumPy, on items of the shape of ISOLET.
+"""Cases of learners of many tasks and of low rank; `bench.py` runs them and writes docs/benchmarks.md.
 
-    python benchmarks/bench_tasks_low_rank.py            all cases, a table on the terminal
-    python benchmarks/bench_tasks_low_rank.py NAME ...   some of them
+    python benchmarks/bench.py osllr_gs omllr omtrsl_oasis omtrsl_many_tasks mtlmnn
 
 With SIMSTREAM_DATA pointing to a folder with isolet.csv.gz the real data are used, otherwise synthetic items
-of the same shape. Rows have unit length, but where batch and online learning are compared. What a ratio compares runs in one process, in turns, on one BLAS
-thread; the best of some turns counts, in seconds of processor time, so that other work on the machine matters
-less. Eager references run few steps, ours run many; where both are exact their results are compared too.
+of the same shape. Rows have unit length, but where batch and online learning are compared. What a ratio
+compares runs in one process, in turns, on one BLAS thread; the best of some turns counts, in seconds of
+processor time, so that other work on the machine matters less. Eager references run few steps, ours run many; where both are exact their results are compared too.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import os
 import sys
 import time
@@ -284,27 +281,13 @@ def mtlmnn():
     )
 
 
-def cases():
-    """(Section title, what must be reached, function that gives lines of the table) of every case."""
-    return [
-        ("OSLLR-GS", ">= 5x eager NumPy, <= 3 times OASIS", osllr_gs),
-        ("OMLLR", ">= 10x one SVD a step", omllr),
-        ("OMTRSL against OASIS in NumPy", ">= 10x", omtrsl_oasis),
-        ("OMTRSL with many tasks", "<= 1.5 times", omtrsl_many_tasks),
-        ("MultiTaskLMNN against OMTRSL", "information", mtlmnn),
-    ]
+#: Name -> function that gives lines (work, measured, must reach, reached) of the table.
+CASES = {
+    function.__name__: function
+    for function in (osllr_gs, omllr, omtrsl_oasis, omtrsl_many_tasks, mtlmnn)
+}
 
 
-def main():
-    named = {function.__name__: function for _, _, function in cases()}
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("cases", nargs="*", choices=[*named, []], default=[], help="default: all")
-    table = csv.writer(sys.stdout, delimiter="|")
-    for name in parser.parse_args().cases or named:
-        for line in named[name]():
-            table.writerow(line)
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+def rows(results):
+    """Lines of the table for the cases that were run."""
+    return [tuple(line) for name in CASES if name in results for line in results[name]["lines"]]
