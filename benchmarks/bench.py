@@ -385,10 +385,20 @@ def table(lines):
     )
 
 
+def earlier():
+    """What the page holds already: cases that are not run again keep their numbers."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    return json.loads(page.partition("```json\n")[2].partition("```")[0])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=[], help="default: all")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write docs/benchmarks.md; cases not named keep its numbers",
+    )
     parser.add_argument(
         "--in-process", action="store_true", help="run one case here and print JSON"
     )
@@ -396,7 +406,7 @@ def main():
     if options.in_process:
         print(json.dumps(CASES[options.cases[0]](), default=float))
         return
-    results = {}
+    results = earlier() if options.cases and options.write else {}
     for name in options.cases or CASES:
         print(f"{name} ...", file=sys.stderr, flush=True)
         command = [sys.executable, __file__, name, "--in-process"]
