@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import by_component, driver, helper
+from .dispatch import by_component, driver, inner
 
 
 class DenseRows(NamedTuple):
@@ -34,7 +34,7 @@ class Triplets(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Row numbers of two items, and on which side of the threshold their distance belongs."""
+    """Row numbers of two sparse items, and on which side of the threshold their distance belongs."""
 
     items: np.ndarray
     sign: np.ndarray  # +1: above (dissimilar), -1: below (similar)
@@ -55,6 +55,12 @@ class TaskTriplets(NamedTuple):
     shared: float
     own: float
     has_identity: bool
+
+
+class Gathered(NamedTuple):
+    """Tuples whose vectors have been copied: tuple t has row t of the left and of the right reader."""
+
+    sign: np.ndarray
 
 
 class Scratch(NamedTuple):
@@ -133,29 +139,6 @@ read_difference = by_component(
 )
 
 
-def _repeat_difference_dense(rows, scratch, nz):
-    z, x_index, x = scratch.z, scratch.x_index, scratch.x
-    n = 0
-    for j in range(nz):
-        if z[j] != 0:
-            x_index[n] = j
-            x[n] = z[j]
-            n += 1
-    return n
-
-
-def _repeat_difference_sparse(rows, scratch, nz):
-    scratch.x_index[:nz] = scratch.z_index[:nz]
-    scratch.x[:nz] = scratch.z[:nz]
-    return nz
-
-
-#: (rows, scratch, nz) -> nx: the difference also as x, in the form an anchor has
-_repeat_difference = by_component(
-    {DenseRows: _repeat_difference_dense, SparseRows: _repeat_difference_sparse}
-)
-
-
 def _read_triplet(tuples, t, left, right, scratch):
     items = tuples.items
     nx = read_anchor(left, items[t, 0], scratch)
@@ -165,7 +148,11 @@ def _read_triplet(tuples, t, left, right, scratch):
 def _read_pair(tuples, t, left, right, scratch):
     items = tuples.items
     nz = read_difference(left, items[t, 0], right, items[t, 1], scratch)
-    return _repeat_difference(left, scratch, nz), nz
+    z_index, z, x_index, x = scratch.z_index, scratch.z, scratch.x_index, scratch.x
+    for k in range(nz):
+        x_index[k] = z_index[k]
+        x[k] = z[k]
+    return nz, nz
 
 
 def _read_task_triplet(tuples, t, left, right, scratch):
@@ -179,9 +166,21 @@ def _read_task_triplet(tuples, t, left, right, scratch):
     return 2 * n, read_difference(right, items[t, 1], right, items[t, 2], scratch)
 
 
+def _read_gathered(tuples, t, left, right, scratch):
+    values, z = right.values, scratch.z
+    for j in range(values.shape[1]):
+        z[j] = values[t, j]
+    return read_anchor(left, t, scratch), values.shape[1]
+
+
 #: (tuples, t, left, right, scratch) -> (nx, nz)
 read_tuple = by_component(
-    {Triplets: _read_triplet, Pairs: _read_pair, TaskTriplets: _read_task_triplet}
+    {
+        Triplets: _read_triplet,
+        Pairs: _read_pair,
+        TaskTriplets: _read_task_triplet,
+        Gathered: _read_gathered,
+    }
 )
 
 
@@ -194,10 +193,12 @@ def _task_coin(tuples, t):
 
 
 #: (tuples, t) -> the uniform number that decides whether its answer is asked for
-coin_of = by_component({Triplets: _no_coin, Pairs: _no_coin, TaskTriplets: _task_coin})
+coin_of = by_component(
+    {Triplets: _no_coin, Pairs: _no_coin, Gathered: _no_coin, TaskTriplets: _task_coin}
+)
 
 
-@helper
+@inner
 def _squared_norm(values, begin, end):
     total = 0.0
     for k in range(end - begin):
@@ -215,7 +216,9 @@ def _task_norm(tuples, scratch, nx, nz):
 
 
 #: (tuples, scratch, nx, nz) -> how much a step of length one changes the tuple's own x'Mz
-step_norm = by_component({Triplets: _plain_norm, Pairs: _plain_norm, TaskTriplets: _task_norm})
+step_norm = by_component(
+    {Triplets: _plain_norm, Pairs: _plain_norm, Gathered: _plain_norm, TaskTriplets: _task_norm}
+)
 
 
 def _nothing(tuples, scratch, nx, nz):
@@ -239,7 +242,9 @@ def _inner_product(tuples, scratch, nx, nz):
 
 
 #: (tuples, scratch, nx, nz) -> the part of x'Mz that is not in the store
-unstored_part = by_component({Triplets: _nothing, Pairs: _nothing, TaskTriplets: _inner_product})
+unstored_part = by_component(
+    {Triplets: _nothing, Pairs: _nothing, Gathered: _nothing, TaskTriplets: _inner_product}
+)
 
 
 def _as_it_is(tuples, scratch, nx, nz):
@@ -255,7 +260,9 @@ def _same_for_both(tuples, scratch, nx, nz):
 
 
 #: (tuples, scratch, nx, nz): turn what was read into what a step adds
-ready_for_step = by_component({Triplets: _as_it_is, Pairs: _as_it_is, TaskTriplets: _same_for_both})
+ready_for_step = by_component(
+    {Triplets: _as_it_is, Pairs: _as_it_is, Gathered: _as_it_is, TaskTriplets: _same_for_both}
+)
 
 
 @driver
@@ -267,3 +274,19 @@ def differences(a, i, b, j):
         for k in range(a.shape[1]):
             out[t, k] = a[first, k] - b[second, k]
     return out
+
+
+@driver
+def gather(left, right, tuples, x, z):
+    """Copy the dense vectors of tuples (row numbers) to the rows of x and z; for pairs to z alone."""
+    for t in range(len(tuples)):
+        first, second = tuples[t, -2], tuples[t, -1]
+        if tuples.shape[1] == 2:
+            for k in range(left.shape[1]):
+                z[t, k] = left[first, k] - right[second, k]
+        else:
+            anchor = tuples[t, 0]
+            for k in range(left.shape[1]):
+                x[t, k] = left[anchor, k]
+            for k in range(right.shape[1]):
+                z[t, k] = right[first, k] - right[second, k]
