@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PEERS := .venv-peers
 
-.PHONY: demo test lint types check check-full bench bench-peers clean build wheel-test oldest newest nojit
+.PHONY: demo test lint types check check-full bench bench-peers repro-quick clean build wheel-test oldest newest nojit
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
@@ -22,7 +22,7 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
-check: lint types test ## what CI runs
+check: lint types test repro-quick ## what CI runs
 
 check-full: check nojit wheel-test oldest newest ## the long checks too
 	$(BIN)/python -m pytest -q -m slow
@@ -40,7 +40,7 @@ wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the REA
 
 oldest: ## the oldest dependencies pyproject allows
 	test -x $(OLDEST)/bin/pytest || ($(PYTHON) -m venv $(OLDEST) && \
-	  $(OLDEST)/bin/python -m pip install -q -c constraints-oldest.txt -e ".[plot]" pytest pytest-xdist hypothesis)
+	  $(OLDEST)/bin/python -m pip install -q -c constraints-oldest.txt -e ".[repro]" pytest pytest-xdist hypothesis)
 	$(OLDEST)/bin/python -m pytest -q -n auto -m "not slow" tests
 
 newest: ## the newest releases of everything
@@ -53,6 +53,9 @@ bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minut
 
 bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager NumPy, to docs/benchmarks-peers.md
 	$(BIN)/python benchmarks/bench_peers.py --write
+
+repro-quick: $(INSTALLED) ## every published experiment in small, on bundled data (part of CI)
+	$(BIN)/simstream repro run --quick --jobs 2 --results repro-results/quick
 
 build: $(INSTALLED)
 	$(BIN)/python -m build -q

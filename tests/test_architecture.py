@@ -32,7 +32,7 @@ LAYERS = [
     {"bilinear", "pairs", "batch", "baselines", "sdca", "multitask", "low_rank"},
     {"from_labels"},
     {"plots", "catalogue"},
-    {"demo"},
+    {"demo", "repro"},
     {"cli"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}

@@ -66,7 +66,13 @@ text = "SDCA is ahead"
 check = { kind = "beats", study = "x-main", measure = "mAP", winner = "SDCA" }
 [[claims]]
 text = "SDCA is twice as good"
-check = { kind = "ratio", study = "x-main", measure = "mAP", numerator = "SDCA", denominator = "OASIS", published = 2.0 }
+[claims.check]
+kind = "ratio"
+study = "x-main"
+measure = "mAP"
+numerator = "SDCA"
+denominator = "OASIS"
+published = 2.0
 [[explanations]]
 dataset = ["vehicle"]
 method = ["OASIS"]
@@ -131,7 +137,9 @@ def test_only_numbers_on_the_papers_own_data_count(paper, store):
 
 
 def test_records_of_another_plan_are_not_shown(paper, store):
-    changed = parse_paper(PAPER.replace('learner = "SDCA"', 'learner = "SDCA"\nparameters = { lam = 0.3 }'))
+    changed = parse_paper(
+        PAPER.replace('learner = "SDCA"', 'learner = "SDCA"\nparameters = { lam = 0.3 }')
+    )
     comparisons = compare(changed, changed.exhibits["x-table"], store)
     assert {one.verdict for one in comparisons if one.method == "SDCA"} >= {"not run"}
 

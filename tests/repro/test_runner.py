@@ -32,7 +32,9 @@ def cell(**changes):
 
 def run(cells, folder, budget=ENOUGH, **options):
     seen = []
-    run_jobs([Job(one, budget) for one in cells], RecordStore(folder), report=seen.append, **options)
+    run_jobs(
+        [Job(one, budget) for one in cells], RecordStore(folder), report=seen.append, **options
+    )
     return seen, RecordStore(folder)
 
 
@@ -49,7 +51,9 @@ def test_a_cell_is_measured_and_recorded(tmp_path):
 
 
 def test_same_seed_same_stream_for_all_methods(tmp_path):
-    cells = [cell(seed=s, method=m, learner=m, parameters={}) for m in ("OASIS", "LEGO") for s in (0, 1)]
+    cells = [
+        cell(seed=s, method=m, learner=m, parameters={}) for m in ("OASIS", "LEGO") for s in (0, 1)
+    ]
     _, store = run(cells, tmp_path, n_processes=2)
     streams = [store.find(one)["stream"] for one in cells]
     assert streams[0] == streams[2]
@@ -102,7 +106,7 @@ def test_parameters_are_chosen_once_for_all_seeds(tmp_path):
     assert len(seen) == 3
     tried = store.find(cells[0].tuning())
     assert tried["parameters"] == {"C": 0.1}
-    values = dict((json.dumps(p), v) for p, v in tried["tried"])
+    values = {json.dumps(p): v for p, v in tried["tried"]}
     assert values['{"C": 0.1}'] > values['{"C": 1e-09}']
     assert store.find(cells[1])["parameters"] == {"C": 0.1}
 
@@ -138,7 +142,9 @@ def test_papers_fit_together(paper_id):
             for made in paper.cells(one) if one is not None else ():
                 assert made.data in known, made.name
                 if made.learner and hasattr(simstream, made.learner):
-                    given = made.parameters | {name: values[0] for name, values in made.grid.items()}
+                    given = made.parameters | {
+                        name: values[0] for name, values in made.grid.items()
+                    }
                     getattr(simstream, made.learner)(**given)
     for exhibit in paper.exhibits.values():
         if exhibit.published:

@@ -9,9 +9,9 @@ form = "bars"
 form = "matrix"
     ``value``: a measure, over two swept values ``x`` and ``y``.
 
-Every form: ``panels`` = "dataset" (one for each), "method" or nothing (one); ``log_x``, ``log_y``; ``unit_x``,
-``unit_y``; ``label_x``, ``label_y``. Lines are means over the seeds, with one standard deviation on each side
-(not on a logarithmic axis).
+Every form: ``panels`` = "dataset" (one for each), "method" or nothing (one); ``log_x``, ``log_y``;
+``unit_x``, ``unit_y``; ``label_x``, ``label_y``. Lines are means over the seeds, with one standard
+deviation on each side (not on a logarithmic axis).
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class Table(NamedTuple):
         return [record for record in found if record["status"] == "done"]
 
 
-def draw(paper: Paper, exhibit: Exhibit, store: RecordStore, study: Study | None = None) -> Any | None:
+def draw(
+    paper: Paper, exhibit: Exhibit, store: RecordStore, study: Study | None = None
+) -> Any | None:
     """The figure of an exhibit, or None if there are no records for it."""
     check_available()
     study = study or paper.study_of(exhibit.id)
@@ -192,11 +194,7 @@ def _series(
         points = []
         for group in _by_variant(records, along).values():
             y = over_seeds(group, how["y"])
-            x = (
-                (group[0]["variant"][along],)
-                if along == how["x"]
-                else over_seeds(group, how["x"])
-            )
+            x = (group[0]["variant"][along],) if along == how["x"] else over_seeds(group, how["x"])
             if x is not None and y is not None:
                 points.append((group[0]["variant"][along], x[0], y[0], y[1]))
         if points:
@@ -204,7 +202,9 @@ def _series(
             yield None, *_columns(one[1:] for one in points)
 
 
-def _columns(rows: Iterable[tuple[float, float, float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _columns(
+    rows: Iterable[tuple[float, float, float]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     x, y, spread = np.array(list(rows), dtype=float).T
     return x, y, spread
 
@@ -272,20 +272,28 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
                 error_kw={"elinewidth": 0.8},
                 label=method,
             )
-        axes.set_xticks(range(len(groups)), groups, rotation=30 if most > 3 else 0, ha="right" if most > 3 else "center")
+        axes.set_xticks(
+            range(len(groups)),
+            groups,
+            rotation=30 if most > 3 else 0,
+            ha="right" if most > 3 else "center",
+        )
         axes.set_title(title, fontsize=10)
         _label(axes, how | ({"label_x": ""} if by_dataset else {}))
     return _finish(figure, all_axes)
 
 
 def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
-    panels = [(f"{method}, {dataset}", dataset, method) for dataset in table.datasets for method in table.methods]
+    panels = [
+        (f"{method}, {dataset}", dataset, method)
+        for dataset in table.datasets
+        for method in table.methods
+    ]
     figure, all_axes = _grid(len(panels))
     for axes, (title, dataset, method) in zip(all_axes, panels, strict=True):
         records = table.of(dataset, method)
         xs, ys = (
-            sorted({record["variant"][how[name]] for record in records})
-            for name in ("x", "y")
+            sorted({record["variant"][how[name]] for record in records}) for name in ("x", "y")
         )
         values = np.full((len(ys), len(xs)), np.nan)
         for (row, y), (column, x) in ((r, c) for r in enumerate(ys) for c in enumerate(xs)):
@@ -302,7 +310,15 @@ def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
             if np.isfinite(value):
                 low, high = np.nanmin(values), np.nanmax(values)
                 light = high > low and (value - low) / (high - low) < 0.5
-                axes.text(column, row, f"{value:.3g}", ha="center", va="center", fontsize=7, color="white" if light else "black")
+                axes.text(
+                    column,
+                    row,
+                    f"{value:.3g}",
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if light else "black",
+                )
         axes.set_xticks(range(len(xs)), [f"{x:g}" if isinstance(x, float) else str(x) for x in xs])
         axes.set_yticks(range(len(ys)), [f"{y:g}" if isinstance(y, float) else str(y) for y in ys])
         axes.set_xlabel(how.get("label_x", how["x"]))
@@ -315,7 +331,9 @@ def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
 # -- what they share --------------------------------------------------------------------------------------
 
 
-def _panels(table: Table, how: dict[str, Any]) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+def _panels(
+    table: Table, how: dict[str, Any]
+) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     kind = how.get("panels")
     if kind == "dataset":
         return [(dataset, (dataset,), table.methods) for dataset in table.datasets]
@@ -384,7 +402,12 @@ def rank_figure(result: Any, methods: Sequence[str]) -> Any:
         axes.plot([1, ranks[place]], [height, height], color="#DDDDDD", linewidth=0.8, zorder=1)
         axes.plot(ranks[place], height, style.marker, color=style.colour, markersize=7, zorder=3)
         axes.annotate(
-            f"{ranks[place]:.2f}", (ranks[place], height), (8, 0), textcoords="offset points", va="center", fontsize=8
+            f"{ranks[place]:.2f}",
+            (ranks[place], height),
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
         )
     best = ranks[order[0]]
     axes.axvspan(best, best + gap, color="#56B4E9", alpha=0.18, linewidth=0)

@@ -2,8 +2,8 @@
 
 One TOML file per paper in ``papers/`` says
 
-* ``[methods.NAME]``: how a method of the paper is called here (learner, parameters, grid, the values the paper
-  chose), or that it is not available;
+* ``[methods.NAME]``: how a method of the paper is called here (learner, parameters, grid, the values that the
+  paper chose);
 * ``[[studies]]``: what is run, as a protocol over data sets, methods and seeds, possibly swept over values;
 * ``[[exhibits]]``: the tables and figures, each a view of the records of a study, beside published numbers;
 * ``[[claims]]``: what the paper says it shows, and how that is checked.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 from .plan import Paper, Study
 
@@ -25,7 +26,7 @@ def quick_version(paper: Paper, study: Study) -> Study | None:
     for key in study.quick:
         if key not in known:
             raise ValueError(f"{study.id}: expected a field of a study in quick, got {key!r}")
-    changes = {
+    changes: dict[str, Any] = {
         key: tuple(value) if key in ("datasets", "methods") else value
         for key, value in study.quick.items()
     }

@@ -1,4 +1,4 @@
-"""Pages of results: one per paper and an index, as self-contained HTML or as Markdown with pictures beside it."""
+"""Pages of results: one per paper and an index, as self-contained HTML, or as Markdown with pictures."""
 
 from __future__ import annotations
 
@@ -58,10 +58,12 @@ def write_reports(
             written += _place_picture(exhibit, output, form)
         pages.append(page)
         written.append(_write(output / f"{paper.id}.{form}", _render(f"paper.{form}.j2", page)))
-    index = {"pages": pages, "counts": _sum(page["counts"] for page in pages), "form": form}
-    index["share"] = share_good(index["counts"])
+    counts = _sum(page["counts"] for page in pages)
+    index = {"pages": pages, "counts": counts, "share": share_good(counts)}
     written.append(_write(output / f"index.{form}", _render(f"index.{form}.j2", index)))
-    written.append(_write(output / "summary.json", json.dumps(_summary(pages, index), indent=1) + "\n"))
+    written.append(
+        _write(output / "summary.json", json.dumps(_summary(pages, index), indent=1) + "\n")
+    )
     return written
 
 
@@ -159,7 +161,8 @@ def _exhibit(
         if paper.datasets[name].standing != "exact" or paper.datasets[name].note
     }
     view["data"] = [
-        f"{name}: {given.standing}" + (f" ({given.data})" if given.data and given.data != name else "")
+        f"{name}: {given.standing}"
+        + (f" ({given.data})" if given.data and given.data != name else "")
         + (f"; {given.note}" if given.note else "")
         for name, given in stands.items()
         if given.standing != "bundled"
@@ -234,7 +237,9 @@ def _ranks(paper: Paper, exhibit: Exhibit, study: Study, store: RecordStore) -> 
         return {"text": "Not run on enough data sets yet."}
     result, used = ranked
     printed = published(exhibit.published) if exhibit.published else {}
-    theirs = {method: value for (_, method, name), (value, _) in printed.items() if name == measure.name}
+    theirs = {
+        method: value for (_, method, name), (value, _) in printed.items() if name == measure.name
+    }
     text = (
         f"Friedman over {len(used)} data sets and {len(methods)} methods: chi2 = {result.chi2:.1f}, "
         f"p = {result.p_value:.2g}."
@@ -276,9 +281,7 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
     """How every study was run."""
     runs = []
     for study in paper.studies.values():
-        records = [
-            record for found in records_of(paper, study, store).values() for record in found
-        ]
+        records = [record for found in records_of(paper, study, store).values() for record in found]
         states = Counter(record["status"] for record in records)
         versions = {json.dumps(r["versions"], sort_keys=True) for r in records if "versions" in r}
         runs.append(
@@ -317,7 +320,10 @@ def _summary(pages: list[dict[str, Any]], index: dict[str, Any]) -> dict[str, An
         "counts": dict(index["counts"]),
         "reproduced or better": index["share"],
         "papers": {
-            page["paper"].id: {"counts": dict(page["counts"]), "reproduced or better": page["share"]}
+            page["paper"].id: {
+                "counts": dict(page["counts"]),
+                "reproduced or better": page["share"],
+            }
             for page in pages
         },
     }

@@ -1,8 +1,8 @@
 """Ours beside theirs: a verdict for every published number, and for what papers claim.
 
-A quality number is *reproduced* if it is within two published standard deviations of the print, or within 0.01
-(one point where the paper prints percent); otherwise it is *better* or *worse*. Only numbers on exactly the
-paper's data count; stand-ins, parts of the data and bundled sets are shown, and not counted.
+A quality number is *reproduced* if it is within two published standard deviations of the print, or within
+0.01 (one point where the paper prints percent); otherwise it is *better* or *worse*. Only numbers on exactly
+the paper's data count; stand-ins, parts of the data and bundled sets are shown, and not counted.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _means(paper: Paper, claim: Claim, store: RecordStore) -> dict[tuple[str, st
 
 
 def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
-    """Whether a method is ahead of the best of others, or each of several of another, data set by data set."""
+    """Whether a method is ahead of the best of others, or each of several of one other, by data set."""
     check = claim.check
     means = _means(paper, claim, store)
     sign = 1 if check.get("better", "higher") == "higher" else -1

@@ -35,7 +35,7 @@ def dataset(name: str) -> Any:
 
 
 def split_per_class(
-    labels: np.ndarray, rng: np.random.Generator, *, share: float | None = None, counts: Any = None
+    labels: np.ndarray, rng: np.random.Generator, *, share: float = 0.7, counts: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Row numbers of a training and a test part: a share of every class, or (n_train, n_test) of each.
 
@@ -82,8 +82,8 @@ def teach(
 ) -> float:
     """Train in the way the learner is made for; seconds of training alone.
 
-    Learners from labels get the items, ITML and pair learners the pairs (anchor, positive), (anchor, negative)
-    of the triplets.
+    Learners from labels get the items, ITML and pair learners the pairs (anchor, positive) and (anchor,
+    negative) of the triplets.
     """
     seconds = 0.0
     kind = getattr(learner, "natural_tuples", "labels")

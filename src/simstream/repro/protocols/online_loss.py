@@ -1,9 +1,9 @@
 """Loss and mistakes while learning, against the number of steps.
 
-A fixed set of triplets from the training part; every step draws one of them with replacement, in the same order
-for all online learners (SDCA draws its own). Curves are means over all steps so far, each taken before its update:
-``hinge`` loss, ``squared hinge`` (SDCA's own loss) and ``mistake rate``. Settings: those of `retrieval`, and
-``n_epochs``: steps in units of ``n_triplets``.
+A fixed set of triplets from the training part; every step draws one of them with replacement, in the same
+order for all online learners (SDCA draws its own). Curves are means over all steps so far, each taken before
+its update: ``hinge`` loss, ``squared hinge`` (SDCA's own loss) and ``mistake rate``. Settings: those of
+`retrieval`, and ``n_epochs``: steps in units of ``n_triplets``.
 """
 
 from __future__ import annotations

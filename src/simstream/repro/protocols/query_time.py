@@ -1,8 +1,8 @@
 """How long queries take with a learnt M, sparse or dense.
 
-Learns as the protocol `retrieval` does, then scores so many queries (test items, repeated) against the pool of
-test items. M is used in the form that suits it: CSR if more than half of it is zero, else dense. Settings: those
-of `retrieval`, and ``n_queries``, a list of numbers of queries.
+Learns as the protocol `retrieval` does, then scores so many queries (test items, repeated) against the pool
+of test items. M is used in the form that suits it: CSR if more than half of it is zero, else dense. Settings:
+those of `retrieval`, and ``n_queries``, a list of numbers of queries.
 """
 
 from __future__ import annotations
