@@ -3,7 +3,8 @@
 form = "lines"
     ``curve``: a recorded curve against its x (named by ``x``); or ``measures`` = "P@{x}" with ``values``: one
     measure for each x; or ``y``: a measure against a swept value, or against another measure ``x`` with
-    the points joined in the order of the swept value ``along``.
+    the points joined in the order of the swept value ``along``. ``references`` = {study, methods} draws the
+    value of ``y`` of other methods as thin lines.
 form = "bars"
     ``y``: a measure, grouped by ``x``: "dataset", or a swept value.
 form = "matrix"
@@ -104,6 +105,8 @@ class Table(NamedTuple):
     records: dict[tuple[str, str], list[Record]]
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
+    #: Records of the study that reference lines come from.
+    references: dict[tuple[str, str], list[Record]] = {}  # noqa: RUF012
 
     def of(self, dataset: str, method: str) -> list[Record]:
         """Finished records of a method on a data set."""
@@ -133,6 +136,9 @@ def draw(
     if not table.datasets:
         return None
     how = exhibit.draw
+    if "references" in how:
+        other = paper.studies[how["references"]["study"]]
+        table = table._replace(references=records_of(paper, other, store))
     return {"lines": _lines, "bars": _bars, "matrix": _matrix}[how["form"]](table, how)
 
 
@@ -166,9 +172,23 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
                             x, y - spread, y + spread, color=style.colour, alpha=0.15, linewidth=0
                         )
                     drawn.add(label)
+        _draw_references(axes, table, datasets, how)
         axes.set_title(title, fontsize=10)
         _label(axes, how)
     return _finish(figure, all_axes) if drawn else None
+
+
+def _draw_references(
+    axes: Any, table: Table, datasets: tuple[str, ...], how: dict[str, Any]
+) -> None:
+    """Thin lines at the values that other methods reach, whatever x is."""
+    for dataset in datasets:
+        for method in how.get("references", {}).get("methods", ()):
+            value = over_seeds(table.references.get((dataset, method), []), how["y"])
+            if value is not None:
+                style = style_of(method)
+                label = f"{method} (all answers)"
+                axes.axhline(value[0], color=style.colour, linewidth=1, linestyle=":", label=label)
 
 
 def _series(

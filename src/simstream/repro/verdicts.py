@@ -7,6 +7,7 @@ the paper's data count; stand-ins, parts of the data and bundled sets are shown,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -231,41 +232,61 @@ def check_claims(paper: Paper, store: RecordStore) -> list[Finding]:
     return [_CHECKS[claim.check["kind"]](paper, claim, store) for claim in paper.claims]
 
 
-def _means(paper: Paper, claim: Claim, store: RecordStore) -> dict[tuple[str, str], float]:
-    study = paper.studies[claim.check["study"]]
-    measure = claim.check["measure"]
-    return {
-        key: value[0]
-        for key, records in records_of(paper, study, store).items()
-        if (value := over_seeds(records, measure)) is not None
-    }
+def _means(
+    paper: Paper,
+    study: Study,
+    measure: str,
+    store: RecordStore,
+    where: dict[str, Any] | None = None,
+) -> dict[tuple[str, str], float]:
+    """Mean over seeds and swept values by (data set, method), of records with a measure in some range."""
+    found = {}
+    for key, records in records_of(paper, study, store).items():
+        if where is not None:
+            low, high = where.get("above", -math.inf), where.get("below", math.inf)
+            of = where["measure"]
+            records = [
+                one for one in records if low < one.get("measures", {}).get(of, math.nan) < high
+            ]
+        value = over_seeds(records, measure)
+        if value is not None:
+            found[key] = value[0]
+    return found
 
 
 def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
-    """Whether a method is ahead of the best of others, or each of several of one other, by data set."""
+    """Whether a method is ahead of the best of others, or each of several of one other, by data set.
+
+    ``where`` = {measure, above, below}: only records in that range; ``by``: the least gain, as a share of the
+    loser's value (negative: may be that much behind); ``against``: the study that has the losers' records.
+    """
     check = claim.check
-    means = _means(paper, claim, store)
-    sign = 1 if check.get("better", "higher") == "higher" else -1
     study = paper.studies[check["study"]]
+    means = _means(paper, study, check["measure"], store, check.get("where"))
+    others = means
+    if "against" in check:
+        others = _means(paper, paper.studies[check["against"]], check["measure"], store)
+    sign = 1 if check.get("better", "higher") == "higher" else -1
     if "pairs" in check:
         contests = [(winner, [loser]) for winner, loser in check["pairs"]]
     else:
         winner = check["winner"]
-        others = [name for name in study.methods if name != winner]
-        contests = [(winner, check.get("losers", others))]
+        all_others = [name for name in study.methods if name != winner]
+        contests = [(winner, check.get("losers", all_others))]
     lines, n_ahead, n = [], 0, 0
     for dataset in check.get("datasets", study.datasets):
         for winner, losers in contests:
-            found = {name: means[dataset, name] for name in losers if (dataset, name) in means}
+            found = {name: others[dataset, name] for name in losers if (dataset, name) in others}
             if (dataset, winner) not in means or not found:
                 continue
             best = max(found, key=lambda name: sign * found[name])
             gain = sign * (means[dataset, winner] - found[best])
             n += 1
-            n_ahead += gain > 0
+            n_ahead += gain > check.get("by", 0.0) * abs(found[best])
             who = f"{winner} " if len(contests) > 1 else ""
             word = "ahead of" if gain > 0 else "behind"
-            lines.append(f"{dataset}: {who}{word} {best} by {abs(gain):.3g}")
+            share = f" ({gain / abs(found[best]):+.1%})" if "by" in check and found[best] else ""
+            lines.append(f"{dataset}: {who}{word} {best} by {abs(gain):.3g}{share}")
     if not n:
         return Finding(claim.text, "open", "not run")
     verdict = "holds" if n_ahead == n else "partly" if n_ahead else "does not hold"
@@ -275,7 +296,7 @@ def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
 def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     """The ratio of a measure of two methods beside the published one; it holds within a factor of two."""
     check = claim.check
-    means = _means(paper, claim, store)
+    means = _means(paper, paper.studies[check["study"]], check["measure"], store)
     theirs = float(check["published"])
     lines, ratios = [], []
     for dataset in check.get("datasets", paper.studies[check["study"]].datasets):
