@@ -105,6 +105,8 @@ class Table(NamedTuple):
     records: dict[tuple[str, str], list[Record]]
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
+    #: What data sets are called in the figure.
+    labels: dict[str, str] = {}  # noqa: RUF012
     #: Records of the study that reference lines come from.
     references: dict[tuple[str, str], list[Record]] = {}  # noqa: RUF012
 
@@ -126,6 +128,7 @@ def draw(
         records_of(paper, study, store),
         exhibit.datasets or study.datasets,
         exhibit.methods or study.methods,
+        {name: given.label for name, given in paper.datasets.items()},
     )
     table = table._replace(
         datasets=tuple(d for d in table.datasets if any(table.of(d, m) for m in table.methods)),
@@ -294,7 +297,7 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
             )
         axes.set_xticks(
             range(len(groups)),
-            groups,
+            [table.labels.get(group, group) for group in groups],
             rotation=30 if most > 3 else 0,
             ha="right" if most > 3 else "center",
         )
@@ -305,7 +308,7 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
 
 def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
     panels = [
-        (f"{method}, {dataset}", dataset, method)
+        (f"{method}, {table.labels[dataset]}", dataset, method)
         for dataset in table.datasets
         for method in table.methods
     ]
@@ -356,7 +359,7 @@ def _panels(
 ) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     kind = how.get("panels")
     if kind == "dataset":
-        return [(dataset, (dataset,), table.methods) for dataset in table.datasets]
+        return [(table.labels[one], (one,), table.methods) for one in table.datasets]
     if kind == "method":
         return [(method, table.datasets, (method,)) for method in table.methods]
     return [("", table.datasets, table.methods)]

@@ -129,6 +129,17 @@ class PaperData:
     preprocessing: str | None = None
     note: str = ""
 
+    @property
+    def label(self) -> str:
+        """What tables and figures call it: other data never go by the paper's name.
+
+        Examples
+        --------
+        >>> PaperData("wine", "wine").label, PaperData("Gisette", "dexter", "stand-in").label
+        ('wine', 'dexter (for Gisette)')
+        """
+        return f"{self.data} (for {self.name})" if self.standing == "stand-in" else self.name
+
 
 @dataclass(frozen=True)
 class Study:

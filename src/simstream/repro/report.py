@@ -141,7 +141,7 @@ def _exhibit(
         "title": exhibit.title,
         "kind": exhibit.kind,
         "note": exhibit.note,
-        "tables": _tables(exhibit, comparisons),
+        "tables": _tables(paper, exhibit, comparisons),
         "figure": None,
         "ranks": [],
         "pairs": [],
@@ -170,7 +170,7 @@ def _exhibit(
     return view
 
 
-def _tables(exhibit: Exhibit, comparisons: list[Comparison]) -> list[dict[str, Any]]:
+def _tables(paper: Paper, exhibit: Exhibit, comparisons: list[Comparison]) -> list[dict[str, Any]]:
     """One table per measure: data sets as rows, methods as columns."""
     tables = []
     for measure in exhibit.measures:
@@ -185,7 +185,9 @@ def _tables(exhibit: Exhibit, comparisons: list[Comparison]) -> list[dict[str, A
             found = [by_place.get((dataset, method)) for method in methods]
             values = [one.ours[0] for one in found if one is not None and one.ours is not None]
             best = (max if measure.better == "higher" else min)(values, default=None)
-            rows.append({"name": dataset, "cells": [_cell(one, best) for one in found]})
+            given = paper.datasets.get(dataset)
+            name = dataset if given is None else given.label
+            rows.append({"name": name, "cells": [_cell(one, best) for one in found]})
         tables.append(
             {
                 "label": measure.label,

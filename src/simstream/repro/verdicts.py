@@ -286,7 +286,9 @@ def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
             who = f"{winner} " if len(contests) > 1 else ""
             word = "ahead of" if gain > 0 else "behind"
             share = f" ({gain / abs(found[best]):+.1%})" if "by" in check and found[best] else ""
-            lines.append(f"{dataset}: {who}{word} {best} by {abs(gain):.3g}{share}")
+            lines.append(
+                f"{paper.datasets[dataset].label}: {who}{word} {best} by {abs(gain):.3g}{share}"
+            )
     if not n:
         return Finding(claim.text, "open", "not run")
     verdict = "holds" if n_ahead == n else "partly" if n_ahead else "does not hold"
@@ -303,7 +305,7 @@ def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
         above, below = (dataset, check["numerator"]), (dataset, check["denominator"])
         if above in means and below in means and means[below]:
             ratios.append(means[above] / means[below])
-            lines.append(f"{dataset}: {ratios[-1]:.3g}")
+            lines.append(f"{paper.datasets[dataset].label}: {ratios[-1]:.3g}")
     if not ratios:
         return Finding(claim.text, "open", "not run")
     near = [theirs / 2 <= ratio <= theirs * 2 for ratio in ratios]
