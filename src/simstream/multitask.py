@@ -83,8 +83,8 @@ class OMTRSL(OnlineLearner):
     The paper's mistake bound holds with 2C where it prints C, and with the distance from the first matrix. It
     needs a fixed `n_tasks`, or coupling 0: where K is counted, earlier steps change afterwards.
 
-    On sparse items memory grows with what tasks have touched: an entry of a task's matrix takes 24 to 48
-    bytes, a feature of its anchors about 100.
+    On sparse items memory grows with the entries that steps have touched (counted for all tasks and again for
+    the step's own) and with the features of each task's anchors, not with tasks times features.
 
     References
     ----------
