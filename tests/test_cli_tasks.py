@@ -398,6 +398,19 @@ def test_tasks_of_models_made_in_python_are_found_by_their_text(files, digits):
     assert found == pytest.approx(expected)
 
 
+def test_two_tasks_of_the_same_text_are_refused(files, digits):
+    X, labels, users = digits
+    triplets, y, tasks = TaskTripletSampler(labels, users, 0).draw(100)
+    mixed = [3 if t % 2 else "3" for t in range(100)]
+    path = files / "python.safetensors"
+    OMTRSL(preprocessor=X).fit(triplets, y, mixed).save(path)
+    message = fail(1, "query", path, files / "items.npz", "--row", 0, "--task", "3")
+    assert "'3' and 3" in message
+    write_triplets(files / "t.csv", triplets, y, tasks)
+    arguments = [files / "items.npz", "--triplets", files / "t.csv"]
+    assert "different texts" in fail(1, "evaluate", path, *arguments)
+
+
 # -- active -------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,8 @@ def refuse_tasks(option: str, name: str, source: str | None = None) -> click.Usa
 class TaskNames:
     """The tasks of a learner by their texts: what is called 3 in a file may be the number 3 in a model.
 
+    Raises where two tasks have the same text: nobody could tell which is meant.
+
     Examples
     --------
     >>> names = TaskNames([3, "ann", None])
@@ -56,7 +58,11 @@ class TaskNames:
     """
 
     def __init__(self, tasks: Iterable[Hashable]) -> None:
-        self._known = {str(task): task for task in tasks if task is not None}
+        self._known: dict[str, Hashable] = {}
+        for task in tasks:
+            if task is not None and self._known.setdefault(str(task), task) != task:
+                both = f"{self._known[str(task)]!r} and {task!r}"
+                raise ValueError(f"tasks: expected different texts, got {both} in one model")
 
     def __contains__(self, name: str) -> bool:
         return name in self._known

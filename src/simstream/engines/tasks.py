@@ -12,9 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..comparisons import Comparisons
-from ..stores import DEFAULT_HEAD_BYTES, Entries, SparseStore
-from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats, new_scratch
-from .sparse import checked_entries, checked_ranks, csr_readers, rank_by_count, renumber
+from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats
+
+#: Triplets whose rows are made dense together when they are scored.
+_ROWS_PER_SCORE = 1024
 
 #: From so many rows of one task on, adding its matrix to what is shared costs less than a product of its own.
 _MANY_ROWS = 16
@@ -66,6 +67,10 @@ class TasksEngine(Engine):
 
     def _parts(self, task: int | None) -> tuple[Any, Any]:
         """S, and D of a task (None for a task never seen)."""
+        raise AttributeError("provided by the engine")
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        """x'M_k z of triplets by their tasks k, without building a matrix; n_seen is a task never seen."""
         raise AttributeError("provided by the engine")
 
     def matrix(self, task: int | None = None) -> Any:
@@ -168,7 +173,7 @@ class _Terms:
         """Sum of the terms of a task."""
         from ..kernels.task_terms import places
 
-        only = slice(task, task + 1)  # nothing, if the task has not been seen
+        only = slice(task, task + 1)
         order = places(self._head[only], self._link, self.count[only])
         c, x, z = (array[order] for array in self._arena)
         return (x.T * c.astype(x.dtype)) @ z
@@ -222,26 +227,13 @@ class DenseTasksEngine(TasksEngine):
         sign: np.ndarray,
         coins: np.ndarray,
     ) -> int:
-        from ..kernels.blocked import rank_one_recursion, row_dots
-        from ..kernels.task_terms import couple, mixed
+        from ..kernels.blocked import rank_one_recursion
+        from ..kernels.task_terms import couple
 
         # A task seen for the first time may change all weights.
         shared, own = self.weights(np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1)))
-        value = own * self.terms.values(tasks, x, z)
-        if self.has_identity:
-            value += row_dots(x, z)
-        is_full = np.isin(tasks, list(self.full))
-        rest = np.ones(len(x), bool)
-        for task in np.unique(tasks[is_full]):
-            rows = np.flatnonzero(tasks == task)
-            matrix, weight = self.full[task], own
-            if len(rows) >= _MANY_ROWS and shared[rows[0]] == shared[rows[-1]]:
-                matrix, weight = mixed(self.shared, shared[rows[0]], matrix, own), 1.0
-                rest[rows] = False
-            value[rows] += weight * row_dots(ops.product(x[rows], matrix), z[rows])
-        if rest.any():
-            xs, zs = (x, z) if rest.all() else (x[rest], z[rest])
-            value[rest] += shared[rest] * row_dots(ops.product(xs, self.shared), zs)
+        full = self._rows_of_full(tasks)
+        value = self._values(ops, x, z, tasks, full, shared, own)
         coupled = couple(ops.gram(x), tasks, shared, own)
         coefficient, weighted = np.zeros((2, len(x)))
         learnt = rank_one_recursion(
@@ -250,8 +242,60 @@ class DenseTasksEngine(TasksEngine):
         moved = np.flatnonzero(coefficient)
         if len(moved):
             ops.add_product(self.shared, x[moved], coefficient[moved], z[moved])
-            self._add_own(ops, x, coefficient, z, tasks, is_full)
+            self._add_own(ops, x, coefficient, z, tasks, full)
         return int(learnt)
+
+    def _rows_of_full(self, tasks: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """The tasks among these that have a matrix of their own, and where each occurs."""
+        if not self.full:
+            return []
+        order = np.argsort(tasks, kind="stable")
+        cuts = np.flatnonzero(np.diff(tasks[order])) + 1
+        groups = ((int(tasks[rows[0]]), rows) for rows in np.split(order, cuts))
+        return [(task, rows) for task, rows in groups if task in self.full]
+
+    def _values(
+        self,
+        ops: Any,
+        x: np.ndarray,
+        z: np.ndarray,
+        tasks: np.ndarray,
+        full: list[tuple[int, np.ndarray]],
+        shared: np.ndarray,
+        own: float,
+    ) -> np.ndarray:
+        """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D."""
+        from ..kernels.blocked import row_dots
+        from ..kernels.task_terms import mixed
+
+        value = own * self.terms.values(tasks, x, z)
+        if self.has_identity:
+            value += row_dots(x, z)
+        rest = np.ones(len(x), bool)
+        for task, rows in full:
+            matrix, weight = self.full[task], own
+            if len(rows) >= _MANY_ROWS and shared[rows[0]] == shared[rows[-1]]:
+                matrix, weight = mixed(self.shared, shared[rows[0]], matrix, own), 1.0
+                rest[rows] = False
+            value[rows] += weight * row_dots(ops.product(x[rows], matrix), z[rows])
+        if rest.any():
+            xs, zs = (x, z) if rest.all() else (x[rest], z[rest])
+            value[rest] += shared[rest] * row_dots(ops.product(xs, self.shared), zs)
+        return value
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        from ..kernels.blocked import Blas
+
+        assert tuples.tasks is not None
+        ops, out = Blas(self.dtype), np.empty(len(tuples))
+        shared, own = self.weights(np.full(len(tuples), self.n_seen))
+        for begin in range(0, len(tuples), _ROWS_PER_SCORE):
+            cut = slice(begin, begin + _ROWS_PER_SCORE)
+            part = tuples.part(begin, begin + _ROWS_PER_SCORE).densified()
+            tasks = tuples.tasks[cut]
+            rows, full = part.rows(0, len(part)), self._rows_of_full(tasks)
+            out[cut] = self._values(ops, *rows, tasks, full, shared[cut], own)
+        return out
 
     def _add_own(
         self,
@@ -260,19 +304,21 @@ class DenseTasksEngine(TasksEngine):
         c: np.ndarray,
         z: np.ndarray,
         tasks: np.ndarray,
-        is_full: np.ndarray,
+        full: list[tuple[int, np.ndarray]],
     ) -> None:
         """Add c_t x_t z_t' to what task ``tasks[t]`` learnt."""
-        self.terms.add(tasks, x, c, z, np.flatnonzero((c != 0) & ~is_full))
-        for task in np.unique(tasks[is_full]):
-            rows = np.flatnonzero((c != 0) & (tasks == task))
-            ops.add_product(self.full[task], x[rows], c[rows], z[rows])
+        in_terms = c != 0
+        for task, rows in full:
+            in_terms[rows] = False
+            moved = rows[c[rows] != 0]
+            ops.add_product(self.full[task], x[moved], c[moved], z[moved])
+        self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
         most = self.shared.size // sum(self.shape)
         for task in np.unique(tasks[self.terms.count[tasks] > most]):
             self.full[int(task)] = self.terms.take_out(task)
 
     def _parts(self, task: int | None) -> tuple[Any, Any]:
-        if task is None:
+        if task is None or task >= self.n_seen:
             return self.shared, None
         return self.shared, self.full[task] if task in self.full else self.terms.matrix(task)
 
@@ -306,171 +352,3 @@ class DenseTasksEngine(TasksEngine):
                 check_array(name, arrays[name], dtype, shape)
                 self.full[task] = arrays[name]
         return self
-
-
-class SparseTasksEngine(TasksEngine):
-    """Only touched entries: S on top of one block of rows for each task, in one store."""
-
-    kind = "sparse-tasks"
-    learns_blocks = False
-
-    def __init__(
-        self,
-        *args: Any,
-        head_bytes: int = DEFAULT_HEAD_BYTES,
-        ranks: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> None:
-        super().__init__(*args)
-        self.ranks = ranks
-        self._head_bytes = head_bytes
-        self._capacity = 0
-        self._store: SparseStore | None = None
-
-    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        assert tuples.tasks is not None
-        begin = 0
-        while begin < len(tuples):
-            # A task seen for the first time may change all weights: a piece ends before the next such one.
-            self.n_seen = max(self.n_seen, int(tuples.tasks[begin]) + 1)
-            self._make_room()
-            later = np.flatnonzero(tuples.tasks[begin:] >= self.n_seen)
-            end = begin + int(later[0]) if len(later) else len(tuples)
-            self._learn_part(step, tuples.part(begin, end), block_size)
-            begin = end
-
-    def _make_room(self) -> None:
-        from ..kernels.rules import Plain
-
-        if self._store is not None and self.n_seen <= self._capacity:
-            return
-        self._capacity = max(4, self.n_tasks or 0, 2 * self.n_seen)
-        rows = (1 + self._capacity) * self.shape[0]
-        if self._store is None:
-            nothing = np.empty(0, np.int32), np.empty((0, 1), self.dtype)
-            entries = Entries((rows, self.shape[1]), np.zeros(rows + 1, np.int64), *nothing)
-        else:
-            old = self._store.entries(Plain(), 0.0)
-            indptr = np.full(rows + 1, old.indptr[-1])
-            indptr[: len(old.indptr)] = old.indptr
-            entries = old._replace(shape=(rows, self.shape[1]), indptr=indptr)
-        self._store = SparseStore(
-            entries, has_aux=False, has_acc=False, head_bytes=self._head_bytes
-        )
-
-    def _learn_part(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from ..kernels.entrywise import learn_one_at_a_time
-        from ..kernels.rows import TaskTriplets
-        from ..kernels.rules import Plain
-
-        store = self._store
-        assert store is not None
-        assert tuples.tasks is not None
-        readers, longest, chunk = csr_readers(tuples, self.ranks)
-        scratch = new_scratch(2 * longest[0], min(self.shape[1], 2 * longest[1]), self.dtype)
-        shared, own = self.weights()
-        named = TaskTriplets(
-            tuples.index,
-            tuples.sign,
-            np.zeros(len(tuples)) if tuples.coins is None else tuples.coins,
-            tuples.tasks,
-            self.shape[0],
-            shared,
-            own,
-            self.has_identity,
-        )
-        rule = Plain()
-
-        def learn(begin: int, end: int) -> tuple[int, int]:
-            return learn_one_at_a_time(
-                rule, store.arrays, step, *readers, named, begin, end, scratch, self.clock
-            )
-
-        self.rule = rule
-        self._drive(learn, len(tuples), chunk, store.make_space, None)
-
-    def _parts(self, task: int | None) -> tuple[Any, Any]:
-        from ..kernels.rules import Plain
-
-        d = self.shape[0]
-        if self._store is None:
-            return sp.csr_matrix(self.shape, dtype=self.dtype), None
-        entries = self._store.entries(Plain(), 0.0)
-        stacked = sp.csr_matrix(
-            (entries.numbers[:, 0], entries.indices, entries.indptr), shape=entries.shape
-        )
-        blocks = [stacked[:d]]
-        if task is not None:
-            blocks.append(stacked[(1 + task) * d : (2 + task) * d])
-        if self.ranks is not None:
-            blocks = [renumber(b, *(np.argsort(rank) for rank in self.ranks)) for b in blocks]
-        for block in blocks:
-            block.eliminate_zeros()
-            block.sort_indices()
-        return blocks[0], blocks[1] if task is not None else None
-
-    def state(self) -> dict[str, np.ndarray]:
-        from ..kernels.rules import Plain
-
-        self._make_room()
-        assert self._store is not None
-        entries = self._store.entries(Plain(), 0.0)
-        arrays = {
-            "clock": self.clock,
-            "options": self._options(),
-            "shape": np.array(entries.shape),
-            "indptr": entries.indptr,
-            "indices": entries.indices,
-            "numbers": entries.numbers,
-        }
-        if self.ranks is not None:
-            arrays["row_rank"], arrays["column_rank"] = self.ranks
-        return arrays
-
-    @classmethod
-    def from_state(  # type: ignore[override]
-        cls,
-        rule: Any,
-        average_from: int | None,
-        arrays: dict[str, np.ndarray],
-        *,
-        head_bytes: int,
-        **_: Any,
-    ) -> SparseTasksEngine:
-        shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
-        entries = checked_entries(arrays, 1)
-        ranks = checked_ranks(arrays, shape)
-        blocks, rest = divmod(entries.shape[0], shape[0])
-        if rest or entries.shape[1] != shape[1] or blocks < 1 + n_seen:
-            raise ValueError(f"shape: expected rows of {1 + n_seen} matrices, got {entries.shape}")
-        dtype = entries.numbers.dtype
-        self = cls(
-            shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
-        )
-        Engine.__init__(self, None, None, arrays["clock"])
-        self.n_seen, self._capacity = n_seen, blocks - 1
-        self._store = SparseStore(entries, has_aux=False, has_acc=False, head_bytes=head_bytes)
-        return self
-
-
-def tasks_engine(
-    tuples: Comparisons,
-    coupling: float,
-    n_tasks: int | None,
-    has_identity: bool,
-    head_bytes: int | None,
-) -> TasksEngine:
-    """The engine for these items."""
-    left, right = tuples.left, tuples.right
-    shape, dtype = (left.shape[1], right.shape[1]), left.dtype
-    if not tuples.is_sparse:
-        return DenseTasksEngine(shape, dtype, coupling, n_tasks, has_identity)
-    head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    ranks = None
-    if shape[0] * shape[1] * dtype.itemsize > head_bytes:
-        counts = left.feature_counts(), right.feature_counts()
-        if shape[0] == shape[1]:  # one feature space: one numbering
-            counts = (counts[0] + counts[1],) * 2
-        ranks = rank_by_count(counts[0]), rank_by_count(counts[1])
-    return SparseTasksEngine(
-        shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
-    )

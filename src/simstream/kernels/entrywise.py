@@ -124,3 +124,12 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
             if clock[SHIFT] * eps > step.lam * eta / 8.0:
                 return NEEDS_REBASE, t + 1
     return DONE, end
+
+
+@driver
+def tuple_values(rule, store, left, right, tuples, begin, end, scratch, shift, out):
+    """Write x'Mz of tuples begin .. end - 1; nothing is learnt."""
+    for t in range(begin, end):
+        nx, nz = read_tuple(tuples, t, left, right, scratch)
+        value, _, _ = store_margin(store, rule, scratch, nx, nz, shift)
+        out[t] = value + unstored_part(tuples, scratch, nx, nz)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .dispatch import by_component, driver, inner
+from .task_rows import row_number
 
 
 class DenseRows(NamedTuple):
@@ -44,14 +45,18 @@ class TaskTriplets(NamedTuple):
     """Triplets of many tasks: M is a shared matrix on top of one matrix for each task.
 
     Task k scores with x'z + shared x'Sz + own x'D_k z. The anchor is read twice, for the rows of S and for
-    those of D_k, with these weights; a step changes both matrices by the same.
+    those of D_k, with these weights; a step changes both matrices by the same. The rows of S come first in
+    the store, then one that is always empty, then the touched rows of all D_k as `task_rows` numbers them:
+    a row without a number reads as the empty one.
     """
 
     items: np.ndarray
     sign: np.ndarray
     coin: np.ndarray  # uniform numbers that decide whether to ask
     tasks: np.ndarray
-    width: int  # rows of one matrix
+    key: np.ndarray  # numbers of the rows of all D_k
+    number: np.ndarray
+    width: int  # rows of one matrix, and the number of the empty row
     shared: float
     own: float
     has_identity: bool
@@ -157,10 +162,11 @@ def _read_pair(tuples, t, left, right, scratch):
 
 def _read_task_triplet(tuples, t, left, right, scratch):
     items, x_index, x = tuples.items, scratch.x_index, scratch.x
+    key, number, width = tuples.key, tuples.number, tuples.width
     n = read_anchor(left, items[t, 0], scratch)
-    first_row = (1 + tuples.tasks[t]) * tuples.width
+    first_key = tuples.tasks[t] * width
     for p in range(n):
-        x_index[n + p] = first_row + x_index[p]
+        x_index[n + p] = row_number(key, number, first_key + x_index[p], width)
         x[n + p] = x[p] * tuples.own
         x[p] *= tuples.shared
     return 2 * n, read_difference(right, items[t, 1], right, items[t, 2], scratch)

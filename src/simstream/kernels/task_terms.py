@@ -46,10 +46,13 @@ def mixed(a, weight_a, b, weight_b):
 
 @driver
 def term_values(head, link, c, term_x, term_z, tasks, x, z):
-    """x_t' D z_t for the rows of x and z, where D is the sum of the terms of task ``tasks[t]``."""
+    """x_t' D z_t for the rows of x and z, where D is the sum of the terms of task ``tasks[t]``.
+
+    A task beyond all lists has none.
+    """
     values = np.zeros(len(tasks))
     for t in range(len(tasks)):
-        j = head[tasks[t]]
+        j = head[tasks[t]] if tasks[t] < len(head) else -1
         while j >= 0:
             values[t] += c[j] * (float(_dot(term_x, j, x, t)) * float(_dot(term_z, j, z, t)))
             j = link[j]
