@@ -7,7 +7,8 @@ OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PEERS := .venv-peers
 
-.PHONY: demo test lint types check check-full bench bench-peers bench-serve clean build wheel-test oldest newest nojit
+.PHONY: demo test lint types check check-full bench bench-peers bench-serve repro-quick clean build wheel-test \
+  oldest newest nojit
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
@@ -22,7 +23,7 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
-check: lint types test ## what CI runs
+check: lint types test repro-quick ## what CI runs
 
 check-full: check nojit wheel-test oldest newest ## the long checks too
 	$(BIN)/python -m pytest -q -m slow
@@ -40,7 +41,7 @@ wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the REA
 
 oldest: ## the oldest dependencies pyproject allows
 	test -x $(OLDEST)/bin/pytest || ($(PYTHON) -m venv $(OLDEST) && \
-	  $(OLDEST)/bin/python -m pip install -q -c constraints-oldest.txt -e ".[plot]" pytest pytest-xdist hypothesis)
+	  $(OLDEST)/bin/python -m pip install -q -c constraints-oldest.txt -e ".[repro]" pytest pytest-xdist hypothesis)
 	$(OLDEST)/bin/python -m pytest -q -n auto -m "not slow" tests
 
 newest: ## the newest releases of everything
@@ -56,6 +57,9 @@ bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager 
 
 bench-serve: $(INSTALLED) ## the service on loopback, written to docs/service.md (3 minutes)
 	$(BIN)/python benchmarks/bench_serve.py --write
+
+repro-quick: $(INSTALLED) ## every published experiment in small, on bundled data (part of CI)
+	$(BIN)/simstream repro run --quick --jobs 2 --results repro-results/quick
 
 build: $(INSTALLED)
 	$(BIN)/python -m build -q

@@ -19,6 +19,7 @@ LAYERS = [
         "similarity",
         "comparisons",
         "constraints",
+        "datasets",
         "stores",
         "metrics",
         "persistence",
@@ -31,7 +32,7 @@ LAYERS = [
     {"bilinear", "pairs", "batch", "baselines", "sdca", "multitask", "low_rank"},
     {"from_labels"},
     {"plots", "catalogue", "index"},
-    {"demo"},
+    {"demo", "repro"},
     {"serve"},
     {"cli"},
 ]

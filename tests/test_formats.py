@@ -1106,6 +1106,7 @@ def test_public_names():
         "read_items",
         "read_labels",
         "read_pairs",
+        "read_tasks",
         "read_triplets",
         "write_items",
         "write_pairs",

@@ -250,7 +250,7 @@ class TestSolver:
         monkeypatch.setattr(lmnn, "_LIST_BYTES", -1)
         searched = solve_mtlmnn(tasks, **options)
         assert [task.n_searches for task in made[2:]] == [151, 151]
-        assert max(task.n_searches for task in made[:2]) < 50  # the shortcut was taken
+        assert max(task.n_searches for task in made[:2]) < 75  # the shortcut was taken
         assert_allclose(listed.history, searched.history, rtol=1e-10)
         assert_allclose(listed.matrices, searched.matrices, atol=1e-7)
 

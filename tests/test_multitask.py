@@ -1,5 +1,7 @@
 """Many tasks: against K explicit matrices, the identities and bounds of the paper, questions and answers."""
 
+import functools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -144,8 +146,8 @@ def test_the_mean_of_all_matrices_moves_by_the_step_over_k():
         margin = x @ (np.eye(16) if t == 0 else model.get_bilinear_matrix(tasks[t])) @ z
         model.partial_fit(T[t : t + 1], y[t : t + 1], tasks[t : t + 1])
         shared, own = model._engine.weights()
-        S, parts = model._engine._parts(None)[0], model._engine.parts
-        mean = np.eye(16) + shared * S + own / K * sum(p.matrix() for p in parts)
+        parts = [model._engine._parts(k) for k in range(len(model.tasks_))]
+        mean = np.eye(16) + shared * parts[0][0] + own / K * sum(D for _, D in parts)
         loss, norm = max(0.0, 1 - y[t] * margin), (2 + K) / (3 * K) * (x @ x) * (z @ z)
         tau = min(0.3, loss / norm) if norm > 0 else 0.0
         np.testing.assert_allclose(mean - before, y[t] * tau / K * np.outer(x, z), atol=1e-12)
@@ -181,9 +183,11 @@ def test_memory_grows_with_what_a_task_learnt():
     T = triplets(n=400, n_items=60)
     tasks = np.where(np.arange(400) < 300, 0, np.arange(400))
     model = OMTRSL(0.3, 1.0, preprocessor=X).fit(T, tasks=tasks)
-    parts = model._engine.parts
-    assert parts[0].full is not None  # many steps: a matrix
-    assert all(part.full is None and len(part.c) <= 1 for part in parts[1:])
+    state = model._engine.state()
+    assert [name for name in state if name.startswith("full")] == ["full.0"]  # many steps: a matrix
+    moved = [model._engine._parts(k)[1].any() for k in range(1, 101)]
+    assert state["count"].tolist() == [0, *moved]  # one step each, or none
+    assert len(state["x"]) == sum(moved) < 100
     Ms, _, _ = eager(X, T, np.ones(400), np.unique(tasks, return_inverse=True)[1], 0.3, 1.0, 101)
     fixed = OMTRSL(0.3, 1.0, n_tasks=101, preprocessor=X).fit(T, tasks=tasks)
     np.testing.assert_allclose(fixed.get_bilinear_matrix(0), Ms[0], atol=1e-10)
@@ -268,55 +272,98 @@ def test_the_query_ratio_rises_with_delta_and_random_asks_its_share():
 # -- the mistake bound ------------------------------------------------------------------------------------
 
 
-def bound(U, start, X, T, y, tasks, C, b, n_tasks):
-    """max(4 (b + K) R^4 / ((1 + b) K), 1/C) (||U - w_1||_A^2 + 2C sum of losses of U)."""
-    R4 = max((X[i] @ X[i]) for i in np.unique(T)) ** 2
-    D = np.array([u - start for u in U])
-    norm = (D**2).sum() + b * ((D - D.mean(axis=0)) ** 2).sum()
-    losses = [
-        max(0.0, 1 - y[t] * (X[a] @ U[tasks[t]] @ (X[p] - X[n]))) for t, (a, p, n) in enumerate(T)
-    ]
+@functools.cache
+def separable(n_tasks, n, flipped=0):
+    """Unit items, triplets and answers of tasks with related directions, and a U that is right by 1.
+
+    Some answers are then flipped.
+    """
+    rng = np.random.default_rng(3)
+    directions = np.eye(6)[0] + 0.15 * rng.normal(size=(n_tasks, 6))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    X = rng.normal(size=(60, 6))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    T, tasks = triplets(n=16 * n, n_items=60), rng.integers(0, n_tasks, 16 * n)
+    along = np.einsum("id,id->i", X[T[:, 0]], directions[tasks])
+    margins = along * np.einsum("id,id->i", X[T[:, 1]] - X[T[:, 2]], directions[tasks])
+    kept = np.flatnonzero(np.abs(margins) > 0.4)[:n]
+    assert len(kept) == n
+    y = np.sign(margins[kept])
+    y[:flipped] *= -1
+    return X, T[kept], y, tasks[kept], [np.outer(u, u) / 0.4 for u in directions]
+
+
+def parts_of_bound(U, X, T, y, tasks, C, b):
+    """The factor max(4 (b + K) R^4 / ((1 + b) K), 1/C), ||U||_A^2 and the sum of the losses of U."""
+    n_tasks, D = len(U), np.array(U)
+    squared_norm = (D**2).sum() + b * ((D - D.mean(axis=0)) ** 2).sum()
+    margins = [X[a] @ U[k] @ (X[p] - X[n]) for k, (a, p, n) in zip(tasks, T, strict=True)]
+    R4 = (X[np.unique(T)] ** 2).sum(axis=1).max() ** 2
     factor = max(4 * (b + n_tasks) * R4 / ((1 + b) * n_tasks), 1 / C)
-    return factor * norm, factor * np.sum(losses), factor
+    return factor, squared_norm, np.maximum(0, 1 - y * margins).sum()
 
 
 @pytest.mark.parametrize("b", [0.0, 1.0, 10.0])
-@pytest.mark.parametrize("C", [0.01, 0.3, 5.0])
-def test_mistake_bound_with_2c(b, C):
-    X, T = items() / 2, triplets(n=400)
-    tasks, y = tasks_and_answers(400)
+@pytest.mark.parametrize(("C", "flipped"), [(0.05, 0), (0.05, 40), (0.3, 5), (5.0, 0)])
+def test_mistake_bound_with_2c(b, C, flipped):
+    n = 1500
+    X, T, y, tasks, U = separable(K, n, flipped)
+    factor, squared_norm, losses = parts_of_bound(U, X, T, y, tasks, C, b)
+    bound = factor * (squared_norm + 2 * C * losses)
+    assert bound < n  # a learner that learns nothing has a margin of 0, a mistake, every time
+    model = OMTRSL(C, b, n_tasks=K, init="zeros", preprocessor=X).fit(T, y, tasks)
+    assert 0 < model.mistake_rate_ * n <= bound
+    # From the identity, the distance is that from the identity.
+    start = [u - np.eye(6) for u in U]
+    bound = factor * (parts_of_bound(start, X, T, y, tasks, C, b)[1] + 2 * C * losses)
     model = OMTRSL(C, b, n_tasks=K, preprocessor=X).fit(T, y, tasks)
-    mistakes = model.mistake_rate_ * 400
-    learnt = [model.get_bilinear_matrix(k) for k in range(K)]
-    for U in ([np.eye(16)] * K, [np.zeros((16, 16))] * K, learnt):
-        first, second, _ = bound(U, np.eye(16), X, T, y, tasks, C, b, K)
-        assert mistakes <= first + 2 * C * second
+    assert 0 < model.mistake_rate_ * n <= bound
 
 
 def test_the_printed_bound_with_c_is_false():
-    """K = 1, b = 0, start 0, nearly orthonormal X_t tilted against the current M (spec 4.1)."""
-    n, C = 50, 1.0
-    R4 = 1 / 4  # C = 1 = 1 / (4 R^4)
-    d = n + 1
-    # Unit X_t = x z' with x = z-like unit vectors scaled so that R^4 = 1/4 holds for x, x1, x2.
-    M, U, mistakes, loss = np.zeros((d, d)), np.zeros((d, d)), 0, 0.0
-    steps = []
+    """One task, from zero, nearly orthonormal x z', each tilted against what was learnt so far."""
+    n, C, norm = 50, 1.0, 0.5**0.5  # of x, x1 and x2: C = 1 = 1 / (4 R^4)
+    x = norm * np.eye(n + 1)[0]
+    model, U, rows, mistakes = OMTRSL(C, 0.0, n_tasks=1, init="zeros"), 0.0, [], 0
     for t in range(n):
-        X_t = np.zeros((d, d))
-        X_t[t, t] = 1.0
-        X_t -= 1e-6 * M / max(1e-12, np.linalg.norm(M)) if M.any() else 0.0
-        X_t /= np.linalg.norm(X_t)
-        margin = (M * X_t).sum()
-        mistakes += margin < 0
-        tau = min(C, max(0.0, 1 - margin))
-        M = M + tau * X_t
-        steps.append(X_t)
-    U = 0.5 * sum(steps)
-    loss = sum(max(0.0, 1 - (U * X_t).sum()) for X_t in steps)
-    factor = max(4 * R4, 1 / C)
-    assert mistakes == n - 1
-    assert mistakes > factor * ((U**2).sum() + C * loss)  # as printed
-    assert mistakes <= factor * ((U**2).sum() + 2 * C * loss)  # as it should be
+        z = np.eye(n + 1)[1 + t]
+        if t:
+            learnt = model.transform_query([x])[0]
+            z = z - 1e-6 * learnt / np.linalg.norm(learnt)
+        z *= 2 * norm / np.linalg.norm(z)
+        rows.append([x, z / 2, -z / 2])
+        if t:
+            mistakes += model.triplet_margin([rows[-1]])[0] < 0
+        model.learn_one(*rows[-1])
+        U = U + 0.5 * np.outer(x, z)
+    assert mistakes == n - 1  # all but the first, whose margin is 0 and counted below
+    assert model.mistake_rate_ == 1.0
+    X, T = np.reshape(rows, (-1, n + 1)), np.arange(3 * n).reshape(n, 3)
+    given = X, T, np.ones(n), np.zeros(n, int)
+    factor, squared_norm, losses = parts_of_bound([U], *given, C, 0.0)
+    assert factor == pytest.approx(1.0)
+    assert mistakes > factor * (squared_norm + C * losses)  # as printed
+    assert n <= factor * (squared_norm + 2 * C * losses)  # as it should be
+
+
+@pytest.mark.parametrize("delta", [0.2, 1.0])
+@pytest.mark.parametrize(("b", "flipped"), [(0.0, 0), (1.0, 0), (1.0, 2)])
+def test_mistake_bound_of_active_questions_in_expectation(b, flipped, delta):
+    n, C, seeds = 800, 0.5, 50
+    X, T, y, tasks, U = separable(K, n, flipped)
+    factor, squared_norm, losses = parts_of_bound(U, X, T, y, tasks, C, b)
+    bound = factor / delta * (((delta + 1) / 2) ** 2 * squared_norm + (delta + 1) * C * losses)
+    assert bound < n
+    options = {"n_tasks": K, "init": "zeros", "query": "active", "ask_delta": delta}
+    mistakes, asked = [], []
+    for seed in range(seeds):
+        model = OMTRSL(C, b, random_state=seed, preprocessor=X, **options)
+        model.partial_fit(T, tasks=tasks, oracle=y)
+        mistakes.append(model.mistake_rate_ * n)  # of all rounds, asked or not
+        asked.append(model.query_ratio_)
+    assert 0 < np.mean(mistakes) <= bound
+    assert len(set(asked)) > 5  # the coins do decide
+    assert np.mean(asked) < 0.9
 
 
 # -- errors ----------------------------------------------------------------------------------------
@@ -395,3 +442,219 @@ def test_reading_by_task():
     np.testing.assert_allclose(
         model.get_bilinear_matrix(), common
     )  # no task: what all have in common
+
+
+# -- nothing half changed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("n_tasks", [None, 9])
+def test_names_of_a_call_that_diverges_are_those_it_came_to(layout, n_tasks, tmp_path):
+    convert, extra = LAYOUTS[layout]
+    X = items()
+    X[39] = 1e200
+    T, names = triplets(n=30, n_items=39), ["ann", "bob"] * 15
+    options = {"n_tasks": n_tasks, "preprocessor": convert(X), **extra}
+    model = OMTRSL(0.3, 1.0, **options).fit(T, tasks=names)
+    expected = OMTRSL(0.3, 1.0, **options).fit(T, tasks=names)
+    bad = np.vstack([T[:1], [39, 39, 0], T[:2]])
+    with pytest.raises(simstream.DivergedError):
+        model.partial_fit(bad, tasks=["cy", "dee", "eve", "ann"])
+    expected.partial_fit(bad[:1], tasks=["cy"])
+    assert model._engine.n_seen == 3
+
+    def same():
+        assert model.tasks_ == expected.tasks_
+        assert model.n_rounds_ == expected.n_rounds_
+        for name in ("ann", "bob", "cy", "dee", "eve", None):
+            np.testing.assert_allclose(
+                dense(model.get_bilinear_matrix(name)),
+                dense(expected.get_bilinear_matrix(name)),
+                atol=1e-12,
+            )
+
+    same()
+    # Numbers are given anew: the next new name is not mixed up with one that was dropped.
+    for one in (model, expected):
+        one.partial_fit(T[5:9], tasks=["eve", "ann", "dee", "eve"])
+    assert model.tasks_ == ["ann", "bob", "cy", "eve", "dee"]
+    same()
+    model.save(tmp_path / "m")
+    model = simstream.load(tmp_path / "m", preprocessor=convert(X))
+    same()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_new_task_that_diverges_at_once_changes_no_weights(layout):
+    convert, extra = LAYOUTS[layout]
+    X = items()
+    X[39] = 1e200
+    T = triplets(n=30, n_items=39)
+    model = OMTRSL(0.3, 1.0, preprocessor=convert(X), **extra).fit(T, tasks=["ann"] * 30)
+    before = dense(model.get_bilinear_matrix("ann"))
+    with pytest.raises(simstream.DivergedError):
+        model.partial_fit([[39, 39, 0]], tasks=["bob"])
+    assert (model.tasks_, model._engine.n_seen) == (["ann"], 1)
+    model._read_cache = None
+    np.testing.assert_array_equal(dense(model.get_bilinear_matrix("ann")), before)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ctrl_c_leaves_the_tasks_it_came_to(layout, monkeypatch):
+    convert, extra = LAYOUTS[layout]
+    X, T = items(), triplets(n=60)
+    names = [f"user {t // 10}" for t in range(60)]
+    model = OMTRSL(0.3, 1.0, block_size=5, preprocessor=convert(X), **extra)
+    model.fit(T[:10], tasks=names[:10])
+    engine = model._engine
+    drive = type(engine)._drive
+
+    def interrupted(learn, n, chunk, make_space, rebase):
+        def learn_then_stop(begin, end):
+            if engine.clock[0] >= 30:
+                raise KeyboardInterrupt
+            return learn(begin, end)
+
+        drive(engine, learn_then_stop, n, 5, make_space, rebase)
+
+    monkeypatch.setattr(engine, "_drive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.partial_fit(T[10:], tasks=names[10:])
+    monkeypatch.undo()
+    assert model.n_rounds_ == 30
+    assert model.tasks_ == ["user 0", "user 1", "user 2"]
+    model.partial_fit(T[30:], tasks=names[30:])
+    whole = OMTRSL(0.3, 1.0, preprocessor=convert(X), **extra).fit(T, tasks=names)
+    assert model.tasks_ == whole.tasks_
+    for name in whole.tasks_:
+        np.testing.assert_allclose(
+            dense(model.get_bilinear_matrix(name)),
+            dense(whole.get_bilinear_matrix(name)),
+            atol=1e-11,
+        )
+
+
+@pytest.mark.parametrize("changed", [{"coupling": 9.0}, {"n_tasks": 8}])
+def test_a_refused_change_takes_no_coin_and_no_name(changed):
+    X, T = items(), triplets(n=30)
+    options = {"n_tasks": 4, "query": "active", "random_state": 0, "preprocessor": X}
+    model = OMTRSL(0.3, 1.0, **options).partial_fit(T, oracle=np.ones(30), tasks=["ann"] * 30)
+    coins, kept = model._coins.bit_generator.state, {name: getattr(model, name) for name in changed}
+    model.set_params(**changed)
+    for call in (
+        lambda: model.partial_fit(T, oracle=np.ones(30), tasks=["bob"] * 30),
+        lambda: model.should_ask(T[0], "bob"),
+    ):
+        with pytest.raises(ValueError, match="cannot change"):
+            call()
+    model.set_params(**kept)
+    assert model._coins.bit_generator.state == coins
+    assert (model.tasks_, model.n_rounds_) == (["ann"], 30)
+
+
+# -- memory and reading ------------------------------------------------------------------------------
+
+
+def wide_items(d):
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.choice(d, (30, 5)), axis=1)
+    X = sp.csr_matrix((rng.normal(size=150), columns.ravel(), np.arange(0, 151, 5)), (30, d))
+    X.sum_duplicates()
+    return X
+
+
+def test_sparse_memory_grows_with_rows_that_tasks_touched():
+    d, n_tasks = 50_000, 100_000  # stacked, the matrices have 5e9 rows: no int32 could number them
+    X, T = wide_items(d), triplets(n=200, n_items=30)
+    model = OMTRSL(0.3, 1.0, n_tasks=n_tasks, head_bytes=1 << 16, preprocessor=X)
+    tasks = np.arange(200) % 70
+    model.fit(T, tasks=tasks)
+    touched = {(k, f) for k, a in zip(tasks, T[:, 0], strict=True) for f in X[a].indices}
+    assert model._engine._used[0] == len(touched)
+    assert model._engine._store.nbytes < 20e6
+    used = np.unique(X.indices)
+    small = OMTRSL(0.3, 1.0, n_tasks=n_tasks, preprocessor=X[:, used].toarray())
+    small.fit(T, tasks=tasks)
+    for k in (0, 33, 69):
+        np.testing.assert_allclose(
+            model.get_bilinear_matrix(k)[used][:, used].toarray(),
+            small.get_bilinear_matrix(k),
+            atol=1e-12,
+        )
+
+
+def test_more_rows_than_can_be_numbered_are_refused(monkeypatch):
+    from simstream.engines import sparse_tasks
+
+    monkeypatch.setattr(sparse_tasks, "_MOST_ROWS", 1000 + 1 + 1200)
+    X, T = wide_items(1000), triplets(n=200, n_items=30)
+    model = OMTRSL(0.3, preprocessor=X).fit(T[:100], tasks=range(100))
+    before = dense(model.get_bilinear_matrix(5))
+    with pytest.raises(ValueError, match=r"at most 2,201 rows .* got more with triplet"):
+        model.partial_fit(np.tile(T, (3, 1)), tasks=np.arange(600) + 100)
+    assert (model.n_rounds_, len(model.tasks_)) == (100, 100)
+    np.testing.assert_array_equal(dense(model.get_bilinear_matrix(5)), before)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_reading_builds_no_matrix_and_keeps_one_at_most(layout, monkeypatch):
+    convert, extra = LAYOUTS[layout]
+    X, T = items(), triplets()
+    tasks, _ = tasks_and_answers(len(T))
+    options = {"query": "active", "random_state": 0, "preprocessor": convert(X), **extra}
+    model = OMTRSL(0.3, 1.0, **options).fit(T, tasks=tasks)
+    asked = np.append(tasks[:-1], "a stranger").astype(object)
+    asked[:-1] = tasks[:-1]
+    expected = [
+        X[a] @ dense(model.get_bilinear_matrix(k)) @ (X[p] - X[n])
+        for k, (a, p, n) in zip(asked, T, strict=True)
+    ]
+    held = model._read_cache[1]
+    assert held.shape == (16, 16)  # one matrix, not one for each task
+    model._read_cache = None
+
+    def refuse(task=None):
+        raise AssertionError("a matrix was built")
+
+    monkeypatch.setattr(model._engine, "matrix", refuse)
+    np.testing.assert_allclose(model.triplet_margin(T, asked), expected, atol=1e-11)
+    assert isinstance(model.should_ask(T[0], 1), bool)
+    assert model._read_cache is None
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_fresh_model_may_ask_and_asks_as_the_simulation(layout):
+    convert, extra = LAYOUTS[layout]
+    X, T = items(), triplets(n=120)
+    tasks, y = tasks_and_answers(120)
+    options = {"n_tasks": K, "query": "active", "ask_delta": 0.5, "random_state": 1, **extra}
+    simulated = OMTRSL(0.3, **options, preprocessor=convert(X))
+    simulated.partial_fit(T, tasks=tasks, oracle=y)
+    live = OMTRSL(0.3, **options, preprocessor=convert(X))
+    for t in range(120):
+        if live.should_ask(T[t], tasks[t]):
+            live.partial_fit(T[t : t + 1], y[t : t + 1], tasks[t : t + 1])
+    assert live.query_ratio_ == simulated.query_ratio_ < 1
+    assert simulated.n_rounds_ == 120
+    by_vectors = OMTRSL(0.3, **options)
+    assert by_vectors.should_ask(X[T[0]], "ann") in (True, False)
+    assert by_vectors.tasks_ == []  # asked about, not learnt from
+
+
+def test_tasks_that_are_not_themselves_or_too_few_are_refused():
+    X, T = items(), triplets(n=30)
+    for cls in (OMTRSL, OSTRSL, OGRSL):
+        model = cls(preprocessor=X)
+        for tasks, error, message in (
+            ([np.nan] * 30, ValueError, "got nan for triplet 0"),
+            (np.array(["NaT"] * 30, "datetime64[D]"), ValueError, "got NaT"),
+            ([1] * 29, ValueError, "one for each of 30"),
+            ([[1]] * 30, TypeError, "hashable"),
+        ):
+            with pytest.raises(error, match=message):
+                model.fit(T, tasks=tasks)
+            with pytest.raises(error, match=message):
+                model.partial_fit(T, tasks=tasks)
+        model.fit(T, tasks=range(30))
+        with pytest.raises(ValueError, match="one for each of 30"):
+            model.triplet_margin(T, [1] * 29)

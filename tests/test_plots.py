@@ -36,3 +36,27 @@ def test_gap_shows_the_certificate_of_every_epoch():
     (line,) = plots.gap_figure({"lam = 0.1": model}).axes[0].lines
     np.testing.assert_array_equal(line.get_ydata(), model.history_["gap"])
     np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3, 4, 5])
+
+
+def test_active_shows_means_and_spreads_over_the_share_asked():
+    points = {"active": [(0.1, 0.7, 0.02), (0.4, 0.8, 0.01)], "all": [(1.0, 0.82, 0.03)]}
+    figure = plots.active_figure({"triplet accuracy": points, "mAP": points})
+    left, right = figure.axes
+    assert "mAP" in right.get_ylabel()
+    (bars,) = left.containers
+    np.testing.assert_allclose(bars[0].get_xdata(), [0.1, 0.4])
+    np.testing.assert_allclose(bars[0].get_ydata(), [0.7, 0.8])
+    ends = [segment[:, 1].tolist() for segment in bars[2][0].get_segments()]
+    np.testing.assert_allclose(ends, [[0.68, 0.72], [0.79, 0.81]])
+    names = [text.get_text() for text in right.get_legend().get_texts()]
+    assert sorted(names) == ["active", "all (100% asked)"]
+
+
+def test_measures_show_a_dot_for_every_task():
+    results = {"learnt": {"mAP": 0.5}, "dot": {"mAP": 0.4}}
+    parts = [{"learnt": {"mAP": 0.6}, "dot": {"mAP": 0.3}}, {"learnt": {"mAP": 0.4}, "dot": {}}]
+    axes = plots.measures_figure(results, parts=parts).axes[0]
+    heights = [float(line.get_ydata()[0]) for line in axes.lines]
+    np.testing.assert_allclose(heights, [0.6, 0.4, 0.3, np.nan])
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["learnt", "dot", "one task"]

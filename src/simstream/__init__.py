@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from . import metrics
+    from . import datasets, metrics
     from .baselines import Dot, Euclidean
     from .batch import ITML, LMNN, MCML, RCA, MultiTaskLMNN
     from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
     from .bilinear_model import Bilinear
-    from .constraints import PairSampler, TripletSampler
+    from .constraints import PairSampler, TaskTripletSampler, TripletSampler
     from .engines import DivergedError
     from .from_labels import FromLabels
     from .low_rank import OMLLR, OSLLRGS, Loreta
@@ -68,7 +68,9 @@ _HOME = {
     "RDML": "pairs",
     "SORS": "bilinear",
     "SearchResult": "similarity",
+    "TaskTripletSampler": "constraints",
     "TripletSampler": "constraints",
+    "datasets": "datasets",
     "load": "persistence",
     "metrics": "metrics",
     "read_header": "persistence",
@@ -107,10 +109,12 @@ __all__ = [
     "PAMetric",
     "PairSampler",
     "SearchResult",
+    "TaskTripletSampler",
     "TripletSampler",
     "csfc",
     "csfs",
     "csfs_weights",
+    "datasets",
     "load",
     "metrics",
     "mrmr",

@@ -88,6 +88,14 @@ class Comparisons:
         """The same with a uniform number for each tuple."""
         return replace(self, coins=coins)
 
+    def one(self, t: int) -> Comparisons:
+        """Triplet t alone, with no other items than its own: what looks at all of them is quick then."""
+        left, right = (
+            Items(items.rows(rows))
+            for items, rows in ((self.left, self.index[t, :1]), (self.right, self.index[t, 1:]))
+        )
+        return Comparisons(left, right, np.array([[0, 0, 1]]))
+
     def part(self, begin: int, end: int) -> Comparisons:
         """Tuples begin .. end - 1."""
         cut = slice(begin, end)

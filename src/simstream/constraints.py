@@ -14,10 +14,7 @@ class _LabelSampler:
 
     def __init__(self, labels: Any, random_state: Any) -> None:
         labels = np.asarray(labels)
-        if labels.ndim != 1 or len(labels) == 0:
-            raise ValueError(f"labels: expected one label per item, got shape {labels.shape}")
-        if labels.dtype.kind == "f" and np.isnan(labels).any():
-            raise ValueError("labels: expected a label for every item, got NaN")
+        _check_one_per_item(labels)
         codes = np.unique(labels, return_inverse=True)[1]
         self._codes = codes
         self._size = np.bincount(codes)
@@ -110,6 +107,101 @@ class TripletSampler(_LabelSampler):
         return np.column_stack([anchor, positive, self._of_other_classes(anchor, u[:, 2])])
 
 
+class TaskTripletSampler(_LabelSampler):
+    """Draw questions about triplets, and their answers, inside tasks: of users, speakers, departments, ...
+
+    A task is drawn with probability proportional to its number of items; the anchor is uniform over its items
+    that can be one, the positive over the other items of the anchor's class in that task, the negative over
+    the task's items of other classes. A coin decides which of the two comes first, and that is the answer.
+    Drawing n at once or in several calls gives the same stream.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_items,)
+    tasks : array-like of shape (n_items,)
+        Task of each item.
+    random_state : None, int or numpy Generator
+
+    Attributes
+    ----------
+    left_out : list
+        Tasks from which nothing can be drawn, for want of two classes or of a class with two items.
+
+    Examples
+    --------
+    >>> labels = ["cat", "cat", "dog", "dog", "cat", "cat", "dog", "bird"]
+    >>> users = ["ann", "ann", "ann", "ann", "bob", "bob", "bob", "eve"]
+    >>> sampler = TaskTripletSampler(labels, users, random_state=0)
+    >>> triplets, y, tasks = sampler.draw(100)
+    >>> triplets.shape, sorted(set(y.tolist())), sorted(set(tasks.tolist()))
+    ((100, 3), [-1, 1], ['ann', 'bob'])
+    >>> sampler.left_out
+    ['eve']
+    >>> anchor, positive, negative = nearer_first(triplets, y).T
+    >>> all(labels[a] == labels[p] != labels[n] for a, p, n in zip(anchor, positive, negative))
+    True
+    """
+
+    def __init__(self, labels: Any, tasks: Any, random_state: Any = None) -> None:
+        labels, tasks = np.asarray(labels), np.asarray(tasks)
+        _check_one_per_item(labels)
+        if tasks.shape != labels.shape:
+            raise ValueError(
+                f"tasks: expected one task for each of {len(labels)} items, got shape {tasks.shape}"
+            )
+        classes = np.unique(labels, return_inverse=True)[1]
+        names, task_of = np.unique(tasks, return_inverse=True)
+        # A class of one task is another class than that of another task; tasks lie one after the other.
+        super().__init__(task_of * (classes.max() + 1) + classes, random_state)
+        self._names, self._task_of = names, task_of
+        self._task_size = np.bincount(task_of)
+        self._task_first = np.cumsum(self._task_size) - self._task_size
+        size = self._size[self._codes]
+        can_be_anchor = (size > 1) & (size < self._task_size[task_of])
+        anchors = np.flatnonzero(can_be_anchor)
+        self._anchors = anchors[np.argsort(task_of[anchors], kind="stable")]
+        self._n_anchors = np.bincount(task_of[anchors], minlength=len(names))
+        self._first_anchor = np.cumsum(self._n_anchors) - self._n_anchors
+        self.left_out = names[self._n_anchors == 0].tolist()
+        if not len(anchors):
+            raise ValueError(
+                "labels: expected a task with two classes, one of them with at least two items, got none in "
+                f"{len(names)} tasks"
+            )
+        self._drawn_from = np.flatnonzero(self._n_anchors[task_of] > 0)
+
+    def draw(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the next n triplets, shape (n, 3), their answers (+1: the first is nearer) and tasks."""
+        n = check_integer("n", n, minimum=0)
+        # Five uniforms per triplet, in stream order, so that the cut into calls does not matter.
+        u = self._rng.random((n, 5))
+        task = self._task_of[self._drawn_from[_scaled(u[:, 0], np.full(n, len(self._drawn_from)))]]
+        anchor = self._anchors[self._first_anchor[task] + _scaled(u[:, 1], self._n_anchors[task])]
+        positive = self._others_of_class(anchor, u[:, 2])
+        first, size = self._span(anchor)
+        negative = self._task_first[task] + _scaled(u[:, 3], self._task_size[task] - size)
+        negative = self._by_class[negative + np.where(negative >= first, size, 0)]
+        y = np.where(u[:, 4] < 0.5, 1, -1)
+        triplets = np.column_stack([anchor, positive, negative])
+        return nearer_first(triplets, y), y, self._names[task]
+
+
+def nearer_first(triplets: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Triplets of an anchor and two candidates, the nearer one first; its own inverse.
+
+    Parameters
+    ----------
+    triplets : array of shape (n, 3)
+    y : array of +1 (the first is nearer) and -1 (the second is)
+
+    Examples
+    --------
+    >>> nearer_first(np.array([[0, 1, 2], [0, 1, 2]]), np.array([1, -1])).tolist()
+    [[0, 1, 2], [0, 2, 1]]
+    """
+    return np.where(y[:, None] == 1, triplets, triplets[:, [0, 2, 1]])
+
+
 class PairSampler(_LabelSampler):
     """Draw pairs of different items from class labels: +1 for two items of one class, else -1.
 
@@ -200,3 +292,10 @@ class PairSampler(_LabelSampler):
 def _scaled(u: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Integers below n from uniforms in [0, 1); the minimum guards the rounding of u close to 1."""
     return np.minimum((u * n).astype(np.int64), n - 1)
+
+
+def _check_one_per_item(labels: np.ndarray) -> None:
+    if labels.ndim != 1 or len(labels) == 0:
+        raise ValueError(f"labels: expected one label per item, got shape {labels.shape}")
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError("labels: expected a label for every item, got NaN")

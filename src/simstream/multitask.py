@@ -42,9 +42,10 @@ _ATTRIBUTES = """tasks_ : list
     query_ratio_ : float
         Share of the triplets considered that were asked for; 1 if none was considered.
     n_rounds_, n_updates_, n_skipped_ : int
-        Triplets learnt from, those that changed the matrices, those without a direction.
+        Triplets given, in a simulation (`oracle`) also those not asked for; those that changed the matrices;
+        those without a direction.
     average_loss_, mistake_rate_ : float
-        Mean hinge loss and share of margins <= 0, each before its own update."""
+        Mean hinge loss and share of margins <= 0 of all rounds, each before its own update."""
 
 _PAPER = "Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning. IJCAI 2017."
 
@@ -67,9 +68,10 @@ class OMTRSL(OnlineLearner):
     coupling : float
         b of the paper. 0 learns every task on its own; a very large one learns the same matrix for all.
     n_tasks : int, optional
-        Number of tasks K, as in the paper: no more may appear. None counts the tasks seen so far: when one
-        appears, what all earlier steps count for in other tasks becomes what it would have been with that
-        many tasks.
+        Number of tasks K, as in the paper: no more may appear. None counts the tasks seen so far. A step is
+        as long as its loss asks for with the K of its time, but is read with the K of now: when a task
+        appears, every earlier step comes to count for less in the matrices of all tasks, in that of its own
+        task too. Scores of a task then change although nothing was learnt from it, unless coupling is 0.
     {common}
 
     Attributes
@@ -78,7 +80,11 @@ class OMTRSL(OnlineLearner):
 
     Notes
     -----
-    The paper's mistake bound holds with 2C where it prints C, and with the distance from the first matrix.
+    The paper's mistake bound holds with 2C where it prints C, and with the distance from the first matrix. It
+    needs a fixed `n_tasks`, or coupling 0: where K is counted, earlier steps change afterwards.
+
+    On sparse items memory grows with the entries that steps have touched (counted for all tasks and again for
+    the step's own) and with the features of each task's anchors, not with tasks times features.
 
     References
     ----------
@@ -185,14 +191,25 @@ class OMTRSL(OnlineLearner):
         self, read: Comparisons, numbers: dict[Hashable, int], simulates: bool = False
     ) -> OMTRSL:
         """Learn from checked triplets; a simulation learns only from what it asks for."""
+        self._begin(read)
+        if simulates and self.query != "all":
+            read = read.with_coins(self._generator().random(len(read)))
+        self._numbers = numbers  # if learning breaks off, `_known` drops those it has not come to
+        self._advance(self._engine, read)
+        return self
+
+    def _begin(self, read: Comparisons) -> None:
+        """Make an engine for these items if there is none, else check that it goes on with them."""
         if self._engine is None:
             self._forget(self._new_engine(read))
         self._check_features(read.left, read.right)
-        if simulates and self.query != "all":
-            read = read.with_coins(self._generator().random(len(read)))
-        self._numbers = numbers
-        self._advance(self._engine, read)
-        return self
+        for name in ("coupling", "n_tasks"):
+            kept = getattr(self._engine, name)
+            if getattr(self, name) != kept:
+                raise ValueError(
+                    f"{name}: cannot change in the middle of a stream, expected {kept}, got "
+                    f"{getattr(self, name)}"
+                )
 
     def learn_one(
         self, x: Any, first: Any, second: Any, y: int = 1, task: Hashable = None
@@ -213,21 +230,22 @@ class OMTRSL(OnlineLearner):
         """
         from .kernels.steps import ASKED, CONSIDERED
 
-        clock = self._fitted().clock
-        if self.query == "all":
-            asked = True
-        else:
+        self._check_parameters()
+        read = self._read_tuples(np.asarray(triplet)[None], 3, self._target_dtype())
+        (name,) = self._names([task], 1)
+        self._begin(read)
+        asked = True
+        if self.query != "all":
             coin = self._generator().random()
-            chance = self.ask_rate
-            if self.query == "active":
-                margin = float(self.triplet_margin(np.asarray(triplet)[None], [task])[0])
-                chance = 1.0
-                if np.isfinite(self.ask_delta):
-                    chance = self.ask_delta / (self.ask_delta + abs(margin))
-            asked = bool(coin < chance)
+            if self.query == "random":
+                asked = coin < self.ask_rate
+            elif np.isfinite(self.ask_delta):
+                margin = abs(float(self._values(read.one(0), [name])[0]))
+                asked = coin * (self.ask_delta + margin) < self.ask_delta
+        clock = self._engine.clock
         clock[CONSIDERED] += 1
         clock[ASKED] += asked
-        return asked
+        return bool(asked)
 
     def _generator(self) -> np.random.Generator:
         if self._coins is None:
@@ -236,17 +254,27 @@ class OMTRSL(OnlineLearner):
         return self._coins
 
     def _known(self) -> dict[Hashable, int]:
-        return self._numbers if self._engine is not None else {}
+        """Numbers of the tasks by name, without those that a call named and then broke off before."""
+        if self._engine is None:
+            return {}
+        if len(self._numbers) > self._engine.n_seen:
+            seen = self._engine.n_seen
+            self._numbers = {name: k for name, k in self._numbers.items() if k < seen}
+        return self._numbers
+
+    def _names(self, tasks: Any, n: int) -> list[Hashable]:
+        """Checked names of the tasks of n triplets."""
+        return [None] * n if tasks is None else check_tasks(tasks, n, "triplet")
 
     def _named(
         self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
     ) -> tuple[Comparisons, dict[Hashable, int]]:
         """The triplets with their answers and the numbers of their tasks, and all tasks by name."""
         labels = None if y is None else check_pair_labels(y, len(read))
-        numbers = dict(known)
-        names: list[Hashable] = (
-            [None] * len(read) if tasks is None else check_tasks(tasks, len(read), "triplet")
-        )
+        names = self._names(tasks, len(read))
+        numbers = known
+        if any(name not in known for name in names):
+            numbers = dict(known)
         found = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
         if self.n_tasks is not None and len(numbers) > self.n_tasks:
             raise ValueError(
@@ -270,12 +298,6 @@ class OMTRSL(OnlineLearner):
         )
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        for name, kept in (("coupling", engine.coupling), ("n_tasks", engine.n_tasks)):
-            if getattr(self, name) != kept:
-                raise ValueError(
-                    f"{name}: cannot change in the middle of a stream, expected {kept}, got "
-                    f"{getattr(self, name)}"
-                )
         from .kernels.steps import ASK_ALL
 
         self._read_cache = None
@@ -307,7 +329,7 @@ class OMTRSL(OnlineLearner):
     def tasks_(self) -> list[Hashable]:
         """Tasks seen, in the order in which they appeared."""
         self._fitted()
-        return list(self._numbers)
+        return list(self._known())
 
     @property
     def query_ratio_(self) -> float:
@@ -321,14 +343,11 @@ class OMTRSL(OnlineLearner):
         A task never seen has what all have in common; None is the task of triplets given without one.
         """
         engine = self._fitted()
-        number = self._numbers.get(task)
-        key = (self.n_rounds_, number)
-        if self._read_cache is None or self._read_cache[0][0] != self.n_rounds_:
-            self._read_cache = (key[:1], {})
-        kept = self._read_cache[1]
-        if number not in kept:
-            kept[number] = engine.matrix(number)
-        return Bilinear(kept[number], preprocessor=self.preprocessor)
+        key = (self.n_rounds_, self._known().get(task))
+        if self._read_cache is None or self._read_cache[0] != key:
+            self._read_cache = None  # one matrix at a time
+            self._read_cache = (key, engine.matrix(key[1]))
+        return Bilinear(self._read_cache[1], preprocessor=self.preprocessor)
 
     def get_bilinear_matrix(self, task: Hashable = None) -> Any:
         """Copy of a task's M in s(q, x) = q' M x."""
@@ -354,13 +373,13 @@ class OMTRSL(OnlineLearner):
         """How much more similar the anchor is to the first candidate than to the second, by its task."""
         read = self._read_tuples(triplets, 3, self._fitted().dtype)
         self._check_features(read.left, read.right)
-        names = [None] * len(read) if tasks is None else check_tasks(tasks, len(read), "triplet")
-        margins = np.empty(len(read))
-        for name in set(names):
-            where = np.array([other == name for other in names])
-            chosen = Comparisons(read.left, read.right, read.index[where])
-            margins[where] = self.for_task(name)._margins(chosen)
-        return margins
+        return self._values(read, self._names(tasks, len(read)))
+
+    def _values(self, read: Comparisons, names: list[Hashable]) -> np.ndarray:
+        """x'M_k z of checked triplets of these tasks."""
+        engine, known = self._engine, self._known()
+        numbers = np.array([known.get(name, engine.n_seen) for name in names], np.int64)
+        return engine.values(Comparisons(read.left, read.right, read.index, tasks=numbers))
 
     def decision_function(self, triplets: Any, tasks: Any = None) -> np.ndarray:
         """The same as `triplet_margin`."""
@@ -387,9 +406,7 @@ class OMTRSL(OnlineLearner):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         header, arrays = super()._get_state()
-        names = [
-            value.item() if isinstance(value, np.generic) else value for value in self._numbers
-        ]
+        names = list(self._known())
         for name in names:
             if name is not None and not isinstance(name, (str, int, float, bool)):
                 raise TypeError(f"tasks: expected strings or numbers to save, got {name!r}")
@@ -491,10 +508,9 @@ class OGRSL(OSTRSL):
     array([ True])
     """
 
-    def _named(
-        self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
-    ) -> tuple[Comparisons, dict[Hashable, int]]:
-        return super()._named(read, y, None, {})
+    def _names(self, tasks: Any, n: int) -> list[Hashable]:
+        super()._names(tasks, n)  # a mistake is one here too
+        return [None] * n
 
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of all tasks as a model of its own, frozen as it is now."""

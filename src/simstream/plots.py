@@ -31,6 +31,12 @@ _COLOURS = {
     "lmnn": "#009E73",
     "itml": "#CC79A7",
     "mcml": "#0072B2",
+    "omtrsl": "#0072B2",
+    "ostrsl": "#E69F00",
+    "ogrsl": "#009E73",
+    "active": "#0072B2",
+    "random": "#E69F00",
+    "all": "#009E73",
 }
 _OTHER_COLOURS = ("#F0E442", "#000000", "#D55E00")
 #: Vermilion, for what is wrong; no method has it.
@@ -112,7 +118,12 @@ def colour_of(method: str) -> str:
     return _COLOURS.get(name, other)
 
 
-def measures_figure(results: Mapping[str, Mapping[str, float]], *, title: str = "") -> Any:
+def measures_figure(
+    results: Mapping[str, Mapping[str, float]],
+    *,
+    title: str = "",
+    parts: Sequence[Mapping[str, Mapping[str, float]]] = (),
+) -> Any:
     """Bars of every measure, one colour per model.
 
     Parameters
@@ -120,6 +131,8 @@ def measures_figure(results: Mapping[str, Mapping[str, float]], *, title: str = 
     results : mapping of model name to mapping of measure to value
         Values from 0 to 1. All models have the measures of the first one.
     title : str
+    parts : sequence of mappings like `results`
+        The tasks that the results are averages of: a dot each on the bars.
 
     Returns
     -------
@@ -134,11 +147,24 @@ def measures_figure(results: Mapping[str, Mapping[str, float]], *, title: str = 
         values = [results[name][measure] for measure in measures]
         offsets = np.arange(len(measures)) + (place - (len(names) - 1) / 2) * width
         axes.bar(offsets, values, width * 0.92, color=colour_of(name), label=name)
+        for number, part in enumerate(parts):
+            dots = [part[name].get(measure, np.nan) for measure in measures]
+            label = "one task" if (place, number) == (len(names) - 1, 0) else None
+            axes.plot(offsets, dots, "o", ms=2.5, mfc="white", mec="black", mew=0.6, label=label)
     axes.set_xticks(range(len(measures)), measures, rotation=40, ha="right")
     axes.set_ylim(0, 1)
     axes.set_ylabel("value (higher is better)")
     axes.set_title(title, loc="left", fontsize=10)
-    axes.legend(frameon=False, ncols=len(names), loc="lower left", bbox_to_anchor=(0, 1.06))
+    handles, labels = axes.get_legend_handles_labels()
+    order = np.argsort([label == "one task" for label in labels], kind="stable")
+    axes.legend(
+        [handles[place] for place in order],
+        [labels[place] for place in order],
+        frameon=False,
+        ncols=len(labels),
+        loc="lower left",
+        bbox_to_anchor=(0, 1.06),
+    )
     _tidy(axes, grid="y")
     return figure
 
@@ -232,6 +258,60 @@ def gap_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
     axes.set_xlabel("epoch")
     axes.set_ylabel("duality gap")
     return _finish_lines(figure, axes, title)
+
+
+def active_figure(
+    curves: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]]]], *, title: str = ""
+) -> Any:
+    """What answers are worth: measures against the share of questions asked.
+
+    Parameters
+    ----------
+    curves : mapping of measure to mapping of strategy to points (share asked, mean, spread)
+        A strategy with one point, such as "all", is drawn as a level: what the others are held against.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> points = {"active": [(0.1, 0.7, 0.02), (0.4, 0.8, 0.01)], "all": [(1.0, 0.82, 0.01)]}
+    >>> figure = active_figure({"triplet accuracy": points}, title="digits")
+    """
+    figure = _new_figure(1.2 + 4.8 * len(curves), 4.2)
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    markers = {"active": "o", "random": "s"}
+    for axes, (measure, strategies) in zip(panels, curves.items(), strict=True):
+        for name, points in strategies.items():
+            asked, means, spreads = np.transpose(points)
+            colour = colour_of(name)
+            if len(points) == 1 and name not in markers:
+                label = f"{name} ({asked[0]:.0%} asked)"
+                axes.axhline(means[0], color=colour, lw=1.5, ls="--", label=label)
+                axes.axhspan(means[0] - spreads[0], means[0] + spreads[0], color=colour, alpha=0.12)
+                continue
+            marker = markers.get(name, "^")
+            axes.errorbar(
+                asked,
+                means,
+                spreads,
+                color=colour,
+                marker=marker,
+                ms=5,
+                lw=1.8,
+                capsize=3,
+                label=name,
+            )
+        axes.set_xlim(0, 1)
+        axes.set_xticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
+        axes.set_xlabel("share of questions asked")
+        axes.set_ylabel(f"{measure} (mean and deviation over seeds)")
+        _tidy(axes, grid="both")
+    panels[0].set_title(title, loc="left", fontsize=10)
+    panels[-1].legend(frameon=False)
+    return figure
 
 
 def _finish_lines(figure: Any, axes: Any, title: str) -> Any:

@@ -103,6 +103,18 @@ class SparseStore:
         """Bytes of all arrays (those the operating system has not had to provide yet included)."""
         return sum(a.nbytes for a in self.arrays if isinstance(a, np.ndarray))
 
+    def have_rows(self, n_rows: int) -> None:
+        """Add rows, empty and none of them frequent, until there are so many."""
+        a, more = self.arrays, n_rows - self.shape[0]
+        if more <= 0:
+            return
+        start, room, used = (
+            np.insert(array, a.n_rows, np.zeros(more, np.int64))
+            for array in (a.start, a.room, a.used)
+        )
+        self.shape = (n_rows, self.shape[1])
+        self.arrays = a._replace(start=start, room=room, used=used, n_rows=n_rows)
+
     def make_space(self, rule: Any, shift: float) -> None:
         """Compact the arena if that frees a quarter of it, else make it half as large again."""
         from .kernels.head_tail import compact

@@ -216,13 +216,15 @@ def check_pair_labels(y: Any, n: int) -> np.ndarray:
 
 
 def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:
-    """Check the tasks of n things of a kind (``what``): one hashable value each."""
+    """Check the tasks of n things of a kind (``what``): one hashable value each, equal to itself."""
     if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):
         raise TypeError(f"tasks: expected one value per {what}, got {type(tasks).__name__}")
-    values = [value.item() if isinstance(value, np.generic) else value for value in tasks]
-    if len(values) != n:
-        raise ValueError(f"tasks: expected one for each of {n} {what}s, got {len(values)}")
-    for value in values:
+    given = list(tasks)
+    if len(given) != n:
+        raise ValueError(f"tasks: expected one for each of {n} {what}s, got {len(given)}")
+    for place, value in enumerate(given):
         if not isinstance(value, Hashable):
             raise TypeError(f"tasks: expected hashable values, got {value!r}")
-    return values
+        if isinstance(value, (numbers.Number, np.generic)) and value != value:
+            raise ValueError(f"tasks: expected names or numbers, got {value} for {what} {place}")
+    return [value.item() if isinstance(value, np.generic) else value for value in given]

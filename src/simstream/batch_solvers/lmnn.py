@@ -160,23 +160,32 @@ class _Objective:
 
     @np.errstate(over="ignore", invalid="ignore")  # the caller looks at the objective
     def __call__(self, L: np.ndarray) -> tuple[float, np.ndarray]:
+        points = self._X @ L.T
+        objective, pulls = self._at(points, points)
+        return objective, 2 * (pulls.T @ self._X)
+
+    def _at(self, points: np.ndarray, vectors: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective at transformed points, and the product of its Laplacian with the rows of `vectors`.
+
+        The Laplacian N is that of the graph whose edges are all differences in the objective, with their
+        weights: X'NX is the gradient in L'L.
+        """
         from ..kernels.neighbourhood import pull, push, target_distances
 
         mu = self._mu
-        points = self._X @ L.T
         distances = target_distances(points, self._targets)
         thresholds = 1 + distances
         reach = thresholds.max(axis=1)
         n_active = np.zeros(self._targets.shape, np.int64)
-        pulls = np.zeros_like(points)
+        pulls = np.zeros_like(vectors)
         hinges = 0.0
-        for first, starts, columns in self._pairs(points, np.sqrt(reach)):
-            hinges += push(points, thresholds, reach, first, starts, columns, n_active, pulls)
+        for listed in self._pairs(points, np.sqrt(reach)):
+            hinges += push(points, vectors, thresholds, reach, *listed, n_active, pulls)
         pulls *= mu
-        pull(points, self._targets, (1 - mu) + mu * n_active, pulls)
+        pull(vectors, self._targets, (1 - mu) + mu * n_active, pulls)
         self._last = points
         objective = (1 - mu) * float(distances.sum()) + mu * hinges
-        return objective, 2 * (pulls.T @ self._X)
+        return objective, pulls
 
     def _pairs(
         self, points: np.ndarray, radii: np.ndarray

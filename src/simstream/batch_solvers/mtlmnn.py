@@ -12,10 +12,11 @@ All matrices are positive semi-definite. f_t is twice the objective of LMNN with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import LinAlgError, blas, cholesky
 
 from ..interrupts import ctrl_c_waits
 from ..similarity import row_products
@@ -132,31 +133,29 @@ class _TaskObjective(_Objective):
 
     def __init__(self, X: np.ndarray, codes: np.ndarray, targets: np.ndarray) -> None:
         super().__init__(X, targets, codes, mu=0.5)
-        # An eigenvalue that adds less than the rounding of 1 to any distance, yet can be divided by.
-        largest = float(row_products(self._X, self._X).max())
-        self._least = 2.0**-55 / max(1.0, largest)
-        self._vectors = np.eye(X.shape[1])
+        self._largest = max(1.0, float(row_products(self._X, self._X).max()))
 
     def at_matrix(self, M: np.ndarray) -> tuple[float, np.ndarray]:
-        """f_t(M), and its gradient sum_{targets} C_ij + sum_{active} (C_ij - C_il), C_ij of differences.
-
-        With M = L'L the gradient in L is 2LG, where G is that of LMNN in M. L is the eigenvectors times
-        the roots of the eigenvalues: its rows, and so those of LG, are as exact as they are long, so that
-        G = L^{-1} (LG) is exact also where M is (nearly) singular.
-        """
+        """f_t(M), and its gradient sum_{targets} C_ij + sum_{active} (C_ij - C_il), C_ij of differences."""
         if not np.isfinite(M).all():
             return np.inf, np.zeros_like(M)
-        values, self._vectors = np.linalg.eigh(M)
-        roots = np.sqrt(np.maximum(values, self._least))[:, None]
-        objective, slope = self(roots * self._vectors.T)
-        assert self._last is not None
-        self._last = self._last @ self._vectors.T
-        gradient = self._vectors @ (slope / roots)
+        points = blas.dtrmm(1.0, self._root(M), self._X.T).T
+        objective, pulls = self._at(points, self._X)
+        gradient = 2 * (pulls.T @ self._X)
         return 2 * objective, (gradient + gradient.T) / 2
 
-    def _pairs(
-        self, points: np.ndarray, radii: np.ndarray
-    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        # Lists of pairs last while points move little: turned from the eigenvectors, which may change
-        # signs and places at any time, to the symmetric root of M, which does not.
-        return super()._pairs(points @ self._vectors.T, radii)
+    def _root(self, M: np.ndarray) -> np.ndarray:
+        """Upper triangular R with R'R = M, to rounding.
+
+        Unlike eigenvectors, which may change signs and places at any time, it changes little where M does:
+        lists of pairs last while points move little.
+        """
+        # Something to divide by where M is singular: as little as rounding may have taken from it, or what
+        # adds less than the rounding of 1 to any distance.
+        rounding = len(M) * np.finfo(np.float64).eps * float(M.diagonal().max())
+        spare = max(rounding, 2.0**-55 / self._largest)
+        while True:
+            try:
+                return cholesky(M + spare * np.eye(len(M)), overwrite_a=True, check_finite=False)
+            except LinAlgError:
+                spare *= 4

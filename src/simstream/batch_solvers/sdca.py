@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,9 @@ import scipy.sparse as sp
 from ..comparisons import Comparisons
 from ..engines import DenseEngine, default_block_size, entrywise_engine, first_matrix
 from ..similarity import chunks, row_products
+
+#: Triplets the certificate looks at together: enough for a fast product, few enough for the caches.
+_PART = 1024
 
 
 class EpochRecord(NamedTuple):
@@ -76,7 +80,8 @@ def solve_sdca(
         for half in (draws[: n // 2], draws[n // 2 :]):
             if len(half):
                 picked = int(rng.integers(len(half)))
-                segments.append(ascent.run(half, drawn, picked, sums, keep=output != "last"))
+                before = picked if output == "random" else 0
+                segments.append(ascent.run(half, drawn, before, sums))
                 drawn += len(half)
         segments = [s for s in segments if s.begin >= drawn // 2]
         record = EpochRecord(*ascent.certificate(ascent.alpha, ascent.matrix()), *(sums / n))
@@ -111,6 +116,12 @@ class _Ascent:
         self._tuples, self._lam = tuples, lam
         self._scale = 1.0 / (lam * len(tuples))
         self.alpha = np.zeros(len(tuples))
+        # In the order of their anchors, a few at a time: the certificate multiplies an anchor with M once.
+        by_anchor = tuples.index[np.argsort(tuples.index[:, 0], kind="stable")]
+        self._parts = [
+            (by_anchor[part], *np.unique(by_anchor[part, 0], return_inverse=True))
+            for part in (slice(i, i + _PART) for i in range(0, len(by_anchor), _PART))
+        ]
         shape = (tuples.left.shape[1], tuples.right.shape[1])
         start = first_matrix("zeros", shape, tuples.left.dtype, tuples.is_sparse)
         self._engine: Any = entrywise_engine(Plain(), None, start, tuples, False, head_bytes)
@@ -119,21 +130,15 @@ class _Ascent:
     def matrix(self) -> Any:
         return self._engine.matrix()
 
-    def run(
-        self, draws: np.ndarray, begin: int, picked: int, sums: np.ndarray, *, keep: bool
-    ) -> _Segment:
+    def run(self, draws: np.ndarray, begin: int, picked: int, sums: np.ndarray) -> _Segment:
         """Make these draws; `picked` is the draw before which the sample is taken."""
         from ..kernels.dual import Dual
 
         n = len(self._tuples)
         dual = Dual(self.alpha, np.zeros(n), np.zeros(n, np.int64))
-        sample = self.alpha
-        first = 0
-        for part in (draws[:picked], draws[picked:]):
-            if keep and first == picked:
-                sample = self.alpha.copy()
-            self._draw(part, first, dual, sums)
-            first += len(part)
+        self._draw(draws[:picked], 0, dual, sums)
+        sample = self.alpha.copy()
+        self._draw(draws[picked:], picked, dual, sums)
         total = dual.total + dual.alpha * (len(draws) - dual.since)
         return _Segment(begin, len(draws), total / len(draws), sample)
 
@@ -142,6 +147,8 @@ class _Ascent:
         from ..kernels.dual import ascend_block, ascend_singly
         from ..kernels.entrywise import DIVERGED, DONE
 
+        if len(draws) == 0:
+            return
         engine = self._engine
         if isinstance(engine, DenseEngine) and self._block > 1:
             ops, m = Blas(engine.dtype), engine.arrays.u
@@ -161,24 +168,36 @@ class _Ascent:
 
             engine._drive(learn, len(draws), self._block, None, None)
             return
-        readers, named, scratch, chunk = engine.open(self._tuples)
+        drawn = replace(self._tuples, index=self._tuples.index[draws])
 
-        def learn_singly(begin: int, end: int) -> tuple[int, int]:
+        def learn_singly(
+            first: int, begin: int, end: int, readers: Any, named: Any, scratch: Any
+        ) -> tuple[int, int]:
             return ascend_singly(
                 engine.arrays,
                 engine.rule,
                 *readers,
                 named,
-                draws[:end],
+                draws[first : first + end],
                 begin,
-                first_draw,
+                first_draw + first,
                 dual,
                 self._scale,
                 scratch,
                 sums,
             )
 
-        engine._drive(learn_singly, len(draws), chunk, engine.make_space, None)
+        if isinstance(engine, DenseEngine):
+            engine.drive_gathered(lambda first, n, *rows: learn_singly(first, 0, n, *rows), drawn)
+        else:
+            *rows, chunk = engine.open(drawn)
+            engine._drive(
+                lambda begin, end: learn_singly(0, begin, end, *rows),
+                len(draws),
+                chunk,
+                engine.make_space,
+                None,
+            )
 
     def combine(self, alpha: np.ndarray) -> Any:
         """M = (1 / (lam n)) sum_i alpha_i x_i z_i'."""
@@ -200,13 +219,22 @@ class _Ascent:
 
     def certificate(self, alpha: np.ndarray, matrix: Any) -> tuple[float, float]:
         """Primal value of the matrix, and dual value of the dual variables."""
-        squared = 0.0
-        index = self._tuples.index
-        for part in chunks(len(index), 16 * max(matrix.shape)):
-            z = self._tuples.right.rows(index[part, 1]) - self._tuples.right.rows(index[part, 2])
-            margins = row_products(self._tuples.left.rows(index[part, 0]) @ matrix, z)
-            squared += float(np.square(np.maximum(0.0, 1.0 - margins)).sum())
+        n = len(self._tuples)
+        squared = sum(self._squared_hinges(*part, matrix) for part in self._parts)
         values = matrix.data if sp.issparse(matrix) else matrix
         penalty = 0.5 * self._lam * float(np.square(values, dtype=np.float64).sum())
-        primal = squared / len(index) + penalty
+        primal = squared / n + penalty
         return primal, float(np.mean(alpha - np.square(alpha) / 4)) - penalty
+
+    def _squared_hinges(
+        self, index: np.ndarray, anchors: np.ndarray, place: np.ndarray, matrix: Any
+    ) -> float:
+        """Sum of the squared hinge losses of triplets with anchors ``anchors[place]``."""
+        left, right = self._tuples.left, self._tuples.right
+        products = left.rows(anchors) @ matrix
+        if not self._tuples.is_sparse:
+            from ..kernels.dual import squared_hinges
+
+            return squared_hinges(products, place, right.values, index)
+        z = right.rows(index[:, 1]) - right.rows(index[:, 2])
+        return float(np.square(np.maximum(0.0, 1.0 - row_products(products[place], z))).sum())

@@ -1,5 +1,5 @@
-"""The command line: ``simstream train | evaluate | query | recall | info | algorithms | convert | demo |
-serve | replay | keys``.
+"""The command line: ``simstream train | evaluate | query | recall | info | active | algorithms | datasets |
+convert | demo | repro | serve | replay | keys``.
 
 Commands only parse; modules with numpy or rich behind them are imported when a command runs, so that
 ``simstream --help`` is instant.
@@ -10,7 +10,9 @@ from __future__ import annotations
 import click
 
 from .. import __version__
+from .active import active
 from .convert import convert
+from .datasets import list_datasets
 from .demo import demo
 from .evaluate import evaluate
 from .exits import ReportingGroup, exit_code_help
@@ -21,6 +23,7 @@ from .options import debug_option
 from .query import query
 from .recall import recall
 from .replay import replay
+from .repro import repro
 from .serve import serve
 from .train import train
 
@@ -41,9 +44,12 @@ def main() -> None:
     simstream train items.npz -o model.safetensors       learn from the items' labels
     simstream evaluate model.safetensors test.npz        measure it beside the baselines
     simstream query model.safetensors items.npz --row 0  most similar items
+    simstream active items.npz                           ask only what is open: what is it worth?
     simstream algorithms                                 what there is to learn with
+    simstream datasets                                   what there is to learn from
     simstream demo                                       all of it on bundled data
     simstream serve items.npz                            search that learns from feedback
+    simstream repro list                                 published experiments, to run again
 
     Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
     .npz, or standard input. Text may be compressed (.gz, .bz2).
@@ -51,7 +57,7 @@ def main() -> None:
 
 
 for _command in (
-    *(train, evaluate, query, recall, info, list_algorithms, convert, demo),
-    *(serve, replay, keys),
+    *(train, evaluate, query, recall, info, active, list_algorithms, list_datasets, convert, demo),
+    *(repro, serve, replay, keys),
 ):
     main.add_command(_command)

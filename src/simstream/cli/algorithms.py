@@ -15,6 +15,9 @@ from .output import logger
 ALGORITHMS = {known.name.lower(): known.name for known in catalogue.ALGORITHMS}
 DEFAULT_ALGORITHM = "oasis"
 
+#: Those that ask for some answers only.
+ASKING = ("omtrsl", "ostrsl", "ogrsl")
+
 #: Of all that is drawn.
 DEFAULT_SEED = 0
 

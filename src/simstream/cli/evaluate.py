@@ -11,11 +11,19 @@ from .algorithms import BASELINES
 from .options import (
     FILE,
     CommaSeparated,
+    check_picture,
     debug_option,
     json_option,
     labels_options,
     on_error_option,
+    tasks_option,
 )
+
+#: Model name -> measure -> value.
+_Results = dict[str, dict[str, float]]
+
+#: Tasks that have a column each.
+_MOST_TASKS = 8
 
 
 @click.command(short_help="Measure a model beside the baselines.")
@@ -24,7 +32,13 @@ from .options import (
 @labels_options
 @click.option("--queries", type=FILE, help="Rank ITEMS for these queries, not for each other.")
 @click.option("--query-labels", type=FILE, help="Labels of --queries (default: those in the file).")
-@click.option("--triplets", type=FILE, help="Triplets of row numbers to decide.")
+@tasks_option
+@click.option("--query-tasks", type=FILE, help="Tasks of --queries.")
+@click.option(
+    "--triplets",
+    type=FILE,
+    help="Triplets of row numbers to decide, perhaps with columns task and y.",
+)
 @click.option("--pairs", type=FILE, help="Pairs of row numbers with +1 or -1 to decide.")
 @click.option(
     "-k",
@@ -56,34 +70,52 @@ def evaluate(baseline: tuple[str, ...], as_json: bool, plot: Path | None, **othe
     simstream evaluate model.safetensors test.svm -k 1,10 --plot report.png
     simstream evaluate model.safetensors items.npy --triplets held-out.csv --json
     simstream evaluate model.safetensors items.npy --pairs held-out-pairs.csv
+    simstream evaluate model.safetensors test.npz --tasks test-users.txt
+
+    With --tasks, or triplets with a column task, every task is measured by itself, with its own matrix
+    where the model has one (else with what all tasks have in common): items rank items of their own task.
+    The table shows averages over tasks.
     """
     from .evaluation import EvaluateOptions, evaluate_model
     from .output import configure_logging, echo_json, echo_table, logger
 
     configure_logging(quiet=False)
     if plot is not None:
-        _check_picture(plot)
+        check_picture(plot)
     named = tuple(name for name in baseline if name != "none")
     evaluation = evaluate_model(EvaluateOptions(baseline=named, **others))
-    results, facts = evaluation
+    results, facts, by_task = evaluation
     if as_json:
-        echo_json(facts | {"results": results})
+        echo_json(facts | {"results": results} | ({"tasks": by_task} if by_task else {}))
     else:
-        learnt = next(iter(results.values()))
-        rows = [
-            [
-                measure,
-                *(f"{one[measure]:.4f}" if measure in one else "" for one in results.values()),
-            ]
-            for measure in learnt
-        ]
-        echo_table(["measure", *results], rows, title=_title(facts))
+        echo_table(*_table(results, by_task), title=_title(facts))
     if plot is not None:
         from ..plots import measures_figure, save_figure
 
         drawn = _drawn(results)
-        save_figure(measures_figure(drawn, title=_title(facts)), plot)
+        parts = [_drawn(measures) for measures in by_task.values()]
+        save_figure(measures_figure(drawn, title=_title(facts), parts=parts), plot)
         logger.info("picture written to %s", plot)
+
+
+def _table(results: _Results, by_task: dict[str, _Results]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows, a measure each; tasks, where there are some, after the learnt model's average."""
+    from .evaluation import LEARNT
+
+    learnt, *others = results
+    tasks = [part[LEARNT] for part in by_task.values()]
+    in_full = len(tasks) <= _MOST_TASKS
+    between = list(by_task) if in_full else ["lowest task", "highest task"]
+    rows = []
+    for measure in results[learnt]:
+        values = [part.get(measure) for part in tasks]
+        if not in_full:
+            known = [value for value in values if value is not None]
+            values = [min(known), max(known)]
+        own = [results[learnt][measure], *values]
+        row = [*own, *(results[name].get(measure) for name in others)]
+        rows.append([measure, *("" if value is None else f"{value:.4f}" for value in row)])
+    return ["measure", learnt, *between, *others], rows
 
 
 def _drawn(results: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -101,16 +133,6 @@ def _drawn(results: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     }
 
 
-def _check_picture(path: Path) -> None:
-    """Find out before measuring whether a picture can be drawn."""
-    from ..plots import PlottingUnavailableError, check_extension
-
-    try:
-        check_extension(path)
-    except PlottingUnavailableError as error:
-        raise click.BadParameter(str(error), param_hint="--plot") from error
-
-
 def _title(facts: dict[str, Any]) -> str:
     parts = [Path(facts["model"]).name]
     if "n_queries" in facts:
@@ -122,4 +144,6 @@ def _title(facts: dict[str, Any]) -> str:
         parts.append(f"{facts['n_triplets']:,} triplets")
     if "n_pairs" in facts:
         parts.append(f"{facts['n_pairs']:,} pairs ({facts['n_similar']:,} similar)")
+    if "n_tasks" in facts:
+        parts.append(f"average over {facts['n_tasks']:,} tasks")
     return ", ".join(parts)

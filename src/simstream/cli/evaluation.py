@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
+from ..constraints import nearer_first
 from ..formats import FormatError, read_pairs, read_triplets
 from ..metrics import knn_error_curve, ranking_report, triplet_accuracy
 from . import algorithms
 from .algorithms import is_distance
 from .inputs import Comparison, OpenedModel, labels_of, open_model, read_for_model
 from .output import as_count, logger
+from .tasks import knows_tasks, tasks_of_items
 
 #: What the learnt model is called beside the baselines.
 LEARNT = "learnt"
@@ -36,6 +38,8 @@ class EvaluateOptions(NamedTuple):
     label_column: str | int | None
     queries: Path | None
     query_labels: Path | None
+    tasks_file: Path | None
+    query_tasks: Path | None
     triplets: Path | None
     pairs: Path | None
     on_error: str
@@ -46,14 +50,27 @@ class EvaluateOptions(NamedTuple):
 class Evaluation(NamedTuple):
     """Measures of every model, and what they were taken on."""
 
-    #: Model name -> measure -> value; the learnt one first.
+    #: Model name -> measure -> value, the average over tasks where there are tasks; the learnt one first.
     results: dict[str, dict[str, float]]
-    #: Counts: queries, triplets, pairs, bad records.
+    #: Counts: queries, triplets, pairs, bad records, tasks.
     facts: dict[str, Any]
+    #: Task -> model name -> measure -> value.
+    by_task: dict[str, dict[str, dict[str, float]]]
+
+
+class JudgedTriplets(NamedTuple):
+    """Triplets, the nearer candidate first, and their tasks where these are known."""
+
+    triplets: np.ndarray
+    tasks: np.ndarray | None
 
 
 def evaluate_model(options: EvaluateOptions) -> Evaluation:
     """Measure as the options say."""
+    if options.tasks_file is not None and options.pairs is not None:
+        raise click.UsageError("--pairs have no tasks: expected --triplets or labels with --tasks")
+    if options.query_tasks is not None and options.queries is None:
+        raise click.UsageError("--query-tasks are those of --queries: expected both, got one")
     model = open_model(options.model)
     data = read_for_model(model, options.items, options.queries, options.label_column)
     labels = _labels(options, data)
@@ -63,20 +80,28 @@ def evaluate_model(options: EvaluateOptions) -> Evaluation:
             "got none"
         )
     contestants = _contestants(model, options.baseline)
-    results: dict[str, dict[str, float]] = {name: {} for name in contestants}
+    tasks = _tasks(options, model, data)
     facts: dict[str, Any] = {"model": str(options.model), "items": str(options.items)}
+    triplets = None
+    if options.triplets is not None:
+        whole, n_bad = _read_all(options.triplets, "triplets", options, data)
+        triplets = _judged(whole, None if tasks is None else tasks.queries)
+        facts |= {"n_triplets": len(triplets.triplets), "n_bad_records": n_bad}
+    if tasks is not None or (triplets is not None and triplets.tasks is not None):
+        from .task_evaluation import evaluate_tasks
+
+        return evaluate_tasks(contestants, data, labels, tasks, triplets, options.k, facts)
+    results: dict[str, dict[str, float]] = {name: {} for name in contestants}
     if labels is not None:
         for name, contestant in contestants.items():
-            report = _rank(contestant, data, labels, options.k)
-            facts |= {key: report.pop(key) for key in _NOT_MEASURES}
-            results[name] |= report | _knn_errors(contestant, data, labels, options.k)
+            report, counts = rank(contestant, data, labels, options.k)
+            facts |= counts
+            results[name] |= report
     for contestant in contestants.values() if _judges_tuples(options) else ():
-        contestant.set_params(preprocessor=_preprocessor(data))
-    if options.triplets is not None:
-        (triplets,), n_bad = _read_all(options.triplets, "triplets", options, data)
-        facts |= {"n_triplets": len(triplets), "n_bad_records": n_bad}
+        contestant.set_params(preprocessor=preprocessor(data))
+    if triplets is not None:
         for name, contestant in contestants.items():
-            results[name][TRIPLET_ACCURACY] = triplet_accuracy(contestant, triplets)
+            results[name][TRIPLET_ACCURACY] = triplet_accuracy(contestant, triplets.triplets)
     if options.pairs is not None:
         (pairs, y), n_bad = _read_all(options.pairs, "pairs", options, data)
         facts |= {"n_pairs": len(pairs), "n_similar": int(np.sum(y > 0))}
@@ -91,7 +116,7 @@ def evaluate_model(options: EvaluateOptions) -> Evaluation:
                 f"{options.pairs}: nothing to measure without a threshold; expected similar and "
                 "dissimilar pairs, got one kind"
             )
-    return Evaluation(results, facts)
+    return Evaluation(results, facts, {})
 
 
 def is_error(measure: str) -> bool:
@@ -127,8 +152,104 @@ def _pair_measures(model: Any, pairs: np.ndarray, y: np.ndarray) -> dict[str, fl
     return measures
 
 
+class Labels(NamedTuple):
+    """Labels, or tasks, of items and of queries where these are other items."""
+
+    items: np.ndarray
+    queries: np.ndarray | None
+
+
+def _labels(options: EvaluateOptions, data: Comparison) -> Labels | None:
+    """Labels to rank by, or None where there are none and triplets are judged instead."""
+    asked_for = options.labels_file is not None or options.label_column is not None
+    labels = labels_of(options.items, data.items, options.labels_file)
+    if labels is None:
+        return None
+    if len(np.unique(labels)) < 2:
+        if _judges_tuples(options) and not asked_for:
+            return None  # a LIBSVM file has a first column even where it says nothing
+        raise FormatError(
+            f"{options.labels_file or options.items}: labels of one class; expected at least two"
+        )
+    if data.queries is None:
+        return Labels(labels, None)
+    assert options.queries is not None
+    query_labels = labels_of(options.queries, data.queries, options.query_labels)
+    if query_labels is None:
+        if _judges_tuples(options) and not asked_for:
+            return None
+        raise click.UsageError(
+            f"{options.queries} has no labels: expected --query-labels, got none"
+        )
+    return Labels(labels, query_labels)
+
+
+def _tasks(options: EvaluateOptions, model: OpenedModel, data: Comparison) -> Labels | None:
+    """Tasks of items and queries: those asked for, or those in the file for a model of many tasks."""
+    if options.tasks_file is None and not knows_tasks(type(model.learner)):
+        return None
+    tasks = tasks_of_items(options.items, data.items.items.shape[0], options.tasks_file)
+    if tasks is None or data.queries is None:
+        return None if tasks is None else Labels(tasks, tasks)
+    assert options.queries is not None
+    n_queries = data.queries.items.shape[0]
+    asked = tasks_of_items(options.queries, n_queries, options.query_tasks)
+    if asked is None:
+        if options.tasks_file is None:
+            return None
+        raise click.UsageError(f"{options.queries} has no tasks: expected --query-tasks, got none")
+    return Labels(tasks, asked)
+
+
+def _judged(whole: tuple[np.ndarray, ...], anchor_tasks: np.ndarray | None) -> JudgedTriplets:
+    """Triplets to judge; the task of a triplet that does not say is that of its anchor."""
+    triplets, *besides = whole
+    tasks = besides[1] if len(besides) > 1 else None
+    if tasks is None and anchor_tasks is not None:
+        tasks = anchor_tasks[triplets[:, 0]]
+    return JudgedTriplets(nearer_first(triplets, besides[0]) if besides else triplets, tasks)
+
+
+def _contestants(model: OpenedModel, baselines: Sequence[str]) -> dict[str, Any]:
+    """The learnt model and the baselines that make sense beside it."""
+    found = {LEARNT: model.learner}
+    if model.shape[0] != model.shape[1]:
+        logger.info("no baselines: queries and items have different features")
+        return found
+    for name in baselines:
+        if algorithms.ALGORITHMS[name] != type(model.learner).__name__:
+            found[name] = algorithms.untrained(name, model.shape[0], model.dtype)
+    return found
+
+
+def rank(
+    model: Any,
+    data: Comparison,
+    labels: Labels,
+    k: tuple[int, ...],
+    knn: tuple[int, ...] | None = None,
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Ranking measures and errors of k-NN, and what they were taken on.
+
+    Parameters
+    ----------
+    model : what scores
+    data, labels : items, and queries where these are other items
+    k : lengths of lists
+    knn : numbers of neighbours, k where left out
+    """
+    if data.queries is None:
+        report = ranking_report(model, data.items.items, labels.items, k=k)
+    else:
+        report = ranking_report(
+            model, data.queries.items, labels.queries, data.items.items, labels.items, k=k
+        )
+    counts = {key: report.pop(key) for key in _NOT_MEASURES}
+    return report | _knn_errors(model, data, labels, k if knn is None else knn), counts
+
+
 def _knn_errors(
-    model: Any, data: Comparison, labels: _Labels, k: tuple[int, ...]
+    model: Any, data: Comparison, labels: Labels, k: tuple[int, ...]
 ) -> dict[str, float]:
     """Error of k-NN for the lengths that do not exceed the number of candidates."""
     is_own_pool = data.queries is None
@@ -150,57 +271,8 @@ def _knn_errors(
     return {f"{_KNN_ERROR}{length}": float(e) for length, e in zip(fitting, errors, strict=True)}
 
 
-class _Labels(NamedTuple):
-    items: np.ndarray
-    queries: np.ndarray | None
-
-
-def _labels(options: EvaluateOptions, data: Comparison) -> _Labels | None:
-    """Labels to rank by, or None where there are none and triplets are judged instead."""
-    asked_for = options.labels_file is not None or options.label_column is not None
-    labels = labels_of(options.items, data.items, options.labels_file)
-    if labels is None:
-        return None
-    if len(np.unique(labels)) < 2:
-        if _judges_tuples(options) and not asked_for:
-            return None  # a LIBSVM file has a first column even where it says nothing
-        raise FormatError(
-            f"{options.labels_file or options.items}: labels of one class; expected at least two"
-        )
-    if data.queries is None:
-        return _Labels(labels, None)
-    assert options.queries is not None
-    query_labels = labels_of(options.queries, data.queries, options.query_labels)
-    if query_labels is None:
-        if _judges_tuples(options) and not asked_for:
-            return None
-        raise click.UsageError(
-            f"{options.queries} has no labels: expected --query-labels, got none"
-        )
-    return _Labels(labels, query_labels)
-
-
-def _contestants(model: OpenedModel, baselines: Sequence[str]) -> dict[str, Any]:
-    """The learnt model and the baselines that make sense beside it."""
-    found = {LEARNT: model.learner}
-    if model.shape[0] != model.shape[1]:
-        logger.info("no baselines: queries and items have different features")
-        return found
-    for name in baselines:
-        if algorithms.ALGORITHMS[name] != type(model.learner).__name__:
-            found[name] = algorithms.untrained(name, model.shape[0], model.dtype)
-    return found
-
-
-def _rank(model: Any, data: Comparison, labels: _Labels, k: tuple[int, ...]) -> dict[str, Any]:
-    if data.queries is None:
-        return ranking_report(model, data.items.items, labels.items, k=k)
-    return ranking_report(
-        model, data.queries.items, labels.queries, data.items.items, labels.items, k=k
-    )
-
-
-def _preprocessor(data: Comparison) -> Any:
+def preprocessor(data: Comparison) -> Any:
+    """The items behind row numbers."""
     if data.queries is None:
         return data.items.items
     return data.queries.items, data.items.items

@@ -100,6 +100,7 @@ def learn(
     model: Any,
     source: Source,
     *,
+    feed: Callable[..., Any],
     report: Callable[[Snapshot], None] | None,
     save: Callable[[], None],
     checkpoint_every: int | None = None,
@@ -110,6 +111,8 @@ def learn(
     ----------
     model : learner with its items
     source : Source
+    feed : function of the parts of a piece
+        Lets the model learn it.
     report : function of a Snapshot, or None
         Called after every piece.
     save : function without arguments
@@ -138,7 +141,7 @@ def learn(
     try:
         for piece in source.pieces(wish):
             started = time.perf_counter()
-            model.partial_fit(*piece)
+            feed(*piece)
             pace.note(len(piece[0]), time.perf_counter() - started)
             n_unsaved += len(piece[0])
             if checkpoint_every and n_unsaved >= checkpoint_every:

@@ -78,6 +78,27 @@ def labels_options(command: Command) -> Command:
     )(command)
 
 
+def tasks_option(command: Command) -> Command:
+    """Add ``--tasks``."""
+    return click.option(
+        "--tasks",
+        "tasks_file",
+        type=FILE,
+        help="One task name per item (.npy, .csv, .txt, .jsonl). Default: an array tasks or groups in an "
+        ".npz file of ITEMS.",
+    )(command)
+
+
+def check_picture(path: Path) -> None:
+    """Find out before measuring whether a picture can be drawn."""
+    from ..plots import PlottingUnavailableError, check_extension
+
+    try:
+        check_extension(path)
+    except PlottingUnavailableError as error:
+        raise click.BadParameter(str(error), param_hint="--plot") from error
+
+
 class _Column(click.ParamType):
     """A column by name, or by number if it looks like one."""
 

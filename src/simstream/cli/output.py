@@ -38,13 +38,18 @@ def echo_json(document: Any) -> None:
 
 
 def echo_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    left: Sequence[int] = (),
 ) -> None:
-    """Print a table, the first column left and the others right aligned."""
+    """Print a table, the first column and those of ``left`` left, the others right aligned."""
 
     table = _new_table(title)
     for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left", overflow="fold")
+        justify: Any = "left" if place == 0 or place in left else "right"
+        table.add_column(column, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*row)
     _console().print(table)

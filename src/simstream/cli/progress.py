@@ -107,6 +107,57 @@ def iterations(quiet: bool, name: str, reports: str) -> Iterator[Callable[[int, 
     yield report
 
 
+@contextmanager
+def work(quiet: bool, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show how much of a known amount of work is done, and how long the rest will take.
+
+    Parameters
+    ----------
+    quiet : bool
+        Show nothing.
+    total : int
+    unit : str
+        What is counted.
+
+    Yields
+    ------
+    function of the amount done since it was last called
+    """
+    if quiet:
+        yield lambda n: None
+    elif sys.stderr.isatty():
+        from rich import progress as rich_progress
+
+        columns = (
+            rich_progress.BarColumn(bar_width=20),
+            rich_progress.TextColumn("{task.percentage:>3.0f} %  {task.description}", markup=False),
+            rich_progress.TimeRemainingColumn(compact=True),
+        )
+        with rich_progress.Progress(*columns, console=_console()) as bar:
+            task = bar.add_task(f"{as_count(total)} {unit}", total=total)
+            yield lambda n: bar.advance(task, n)
+    else:
+        yield _work_lines(total, unit)
+
+
+def _work_lines(total: int, unit: str) -> Callable[[int], None]:
+    started = last = time.monotonic()
+    done = 0
+
+    def report(n: int) -> None:
+        nonlocal done, last
+        done += n
+        now = time.monotonic()
+        if now - last >= _SECONDS_BETWEEN_LINES:
+            last = now
+            left = (now - started) * (total - done) / done
+            logger.info(
+                "%s of %s %s, about %.0f s left", as_count(done), as_count(total), unit, left
+            )
+
+    return report
+
+
 def _console() -> Any:
     from rich.console import Console
 

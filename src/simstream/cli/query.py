@@ -49,6 +49,9 @@ _COLUMNS = ("query", "rank", "item", "score")
     multiple=True,
     help="Row of --queries, or of ITEMS (then the item itself is not an answer); may be repeated.",
 )
+@click.option(
+    "--task", help="Whose similarity: a task of a model of many (default: what all share)."
+)
 @label_column_option
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Items wanted.")
 @json_option
@@ -59,6 +62,7 @@ def query(
     items: Path,
     queries: Path | None,
     rows: tuple[int, ...],
+    task: str | None,
     label_column: str | int | None,
     k: int,
     as_json: bool,
@@ -79,7 +83,7 @@ def query(
         raise click.UsageError("expected --json or --csv, got both")
     if queries is None and not rows:
         raise click.UsageError("expected --queries or --row, got neither")
-    answers = _search(model, items, queries, rows, k, label_column)
+    answers = _search(model, items, queries, rows, k, label_column, task)
     if as_json:
         echo_json([answer.as_json() for answer in answers])
         return
@@ -99,10 +103,12 @@ def _search(
     rows: tuple[int, ...],
     k: int,
     label_column: str | int | None,
+    task: str | None,
 ) -> list[_Answer]:
     from .inputs import open_model, read_for_model
 
     model = open_model(path)
+    learner = model.learner if task is None else _of_task(model.learner, task)
     data = read_for_model(model, items, queries, label_column)
     asked = data.items if data.queries is None else data.queries
     n_asked = asked.items.shape[0]
@@ -114,7 +120,7 @@ def _search(
     chosen = list(rows) if rows else list(range(n_asked))
     # One more where the item itself may be among the answers and is taken out.
     leave_out_self = queries is None
-    found = model.learner.search(asked.items[chosen], data.items.items, k + leave_out_self)
+    found = learner.search(asked.items[chosen], data.items.items, k + leave_out_self)
     answers = []
     for row, indices, scores in zip(chosen, found.indices, found.scores, strict=True):
         keep = (indices != row) if leave_out_self else (indices >= 0)
@@ -124,3 +130,16 @@ def _search(
         asked_name = row if asked.ids is None else asked.ids[row]
         answers.append(_Answer(asked_name, numbers, names, scores[keep][:k].tolist()))
     return answers
+
+
+def _of_task(learner: Any, task: str) -> Any:
+    """The similarity of a task."""
+    from .output import logger
+    from .tasks import knows_tasks, names_in, refuse_tasks
+
+    if not knows_tasks(type(learner)):
+        raise refuse_tasks("--task", type(learner).__name__)
+    names = names_in(learner)
+    if len(names) and task not in names:
+        logger.warning("the model has not seen task %s: using what all tasks have in common", task)
+    return learner.for_task(names.find(task))

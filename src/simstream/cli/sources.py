@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import click
 import numpy as np
 
-from .. import ModelFileError, PairSampler, TripletSampler
+from .. import ModelFileError, PairSampler, TaskTripletSampler, TripletSampler
 from ..formats import Batch, FormatError, PairBatch
 from .algorithms import DEFAULT_SEED
 
@@ -29,7 +29,7 @@ _BATCH_OF_FILE = 64
 #: How many tuples the learner would like in the next piece.
 Wish = Callable[[], int]
 
-#: Arguments of ``partial_fit``: triplets, or pairs and their labels.
+#: Triplets, or pairs and their labels, or triplets with their answers (and tasks).
 Piece = tuple[np.ndarray, ...]
 
 
@@ -75,6 +75,8 @@ class LabelSource:
     labels : array of shape (n_items,)
     identity : dict of JSON values
         Which input this is; a state with another identity is that of another input.
+    tasks : array of shape (n_items,) or None
+        Draws triplets inside tasks, with answers.
     tuples : "triplets" or "pairs"
     n_tuples : int or None
         Tuples in all, those of earlier runs included. None keeps the number of the earlier run.
@@ -95,6 +97,7 @@ class LabelSource:
         labels: np.ndarray,
         identity: dict[str, Any],
         *,
+        tasks: np.ndarray | None,
         tuples: str,
         n_tuples: int | None,
         seed: int | None,
@@ -108,12 +111,12 @@ class LabelSource:
         if earlier is None:
             self.total = n_tuples or DEFAULT_N_TUPLES
             self._seed = DEFAULT_SEED if seed is None else seed
-            self._sampler = _new_sampler(tuples, labels, self._seed)
+            self._sampler = _new_sampler(tuples, labels, tasks, self._seed)
             self._n_drawn = 0
             return
         self._seed, self._n_drawn = earlier["seed"], earlier["n_drawn"]
         self.total = max(n_tuples or earlier["n_total"], self._n_drawn)
-        self._sampler = _new_sampler(tuples, labels, self._seed)
+        self._sampler = _new_sampler(tuples, labels, tasks, self._seed)
         try:
             self._sampler.state = earlier["sampler"]
         except (KeyError, TypeError, ValueError) as error:
@@ -122,6 +125,11 @@ class LabelSource:
             raise click.UsageError(
                 f"--resume: the model goes on with its own seed, expected {self._seed}, got {seed}"
             )
+
+    @property
+    def tasks_left_out(self) -> list[Any]:
+        """Tasks from which nothing can be drawn."""
+        return getattr(self._sampler, "left_out", [])
 
     @property
     def finished(self) -> bool:
@@ -146,7 +154,11 @@ class LabelSource:
         }
 
 
-def _new_sampler(tuples: str, labels: np.ndarray, seed: int) -> TripletSampler | PairSampler:
+def _new_sampler(
+    tuples: str, labels: np.ndarray, tasks: np.ndarray | None, seed: int
+) -> TripletSampler | PairSampler | TaskTripletSampler:
+    if tasks is not None:
+        return TaskTripletSampler(labels, tasks, seed)
     return (PairSampler if tuples == "pairs" else TripletSampler)(labels, seed)
 
 

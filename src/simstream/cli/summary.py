@@ -11,9 +11,13 @@ from ..catalogue import find
 from .algorithms import is_distance
 from .checkpoint import TrainingRecord
 from .output import as_count, as_percent
+from .tasks import knows_tasks
 
 #: Features up to which all eigenvalues of a distance are computed to say something about it.
 _LARGEST_SPECTRUM = 2000
+
+#: Tasks that are named one by one.
+_MOST_NAMES = 20
 
 
 def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any]:
@@ -48,13 +52,23 @@ def _counts(learner: Any) -> dict[str, Any]:
             "n_skipped": learner.n_skipped_,
             "average_loss": learner.average_loss_,
             "mistake_rate": learner.mistake_rate_,
+            **_tasks(learner),
         }
     names = {"n_iter": int, "converged": bool, "objective": float}
-    return {
+    return _tasks(learner) | {
         name: kind(getattr(learner, f"{name}_"))
         for name, kind in names.items()
         if hasattr(learner, f"{name}_")
     }
+
+
+def _tasks(learner: Any) -> dict[str, Any]:
+    """Of a learner of many tasks: how many there are, the first ones, and the share of questions asked."""
+    if not knows_tasks(type(learner)):
+        return {}
+    names = [str(task) for task in learner.tasks_ if task is not None]
+    ratio = {"query_ratio": learner.query_ratio_} if hasattr(learner, "query_ratio_") else {}
+    return {"n_tasks": len(names), "tasks": names[:_MOST_NAMES], **ratio}
 
 
 def _spectrum(learner: Any) -> dict[str, Any]:
@@ -108,6 +122,7 @@ def summary_fields(facts: dict[str, Any], record: TrainingRecord) -> dict[str, s
         "matrix": f"{rows:,} x {columns:,}, {facts['dtype']}{zeros}",
         **(_spectrum_fields(facts) if "rank" in facts else {}),
         **_count_fields(facts),
+        **(_task_fields(facts) if "n_tasks" in facts else {}),
         "rows": "scaled to length one" if facts["unit_norm"] else "used as they are",
         "position": record.describe(),
     }
@@ -140,6 +155,15 @@ def _count_fields(facts: dict[str, Any]) -> dict[str, str]:
         fields["iterations"] = f"{facts['n_iter']:,}, {end}"
     if "objective" in facts:
         fields["objective"] = f"{facts['objective']:.6g}"
+    return fields
+
+
+def _task_fields(facts: dict[str, Any]) -> dict[str, str]:
+    names, n = facts["tasks"], facts["n_tasks"]
+    more = ", ..." if n > len(names) else ""
+    fields = {"tasks": f"{as_count(n)}: {', '.join(names)}{more}" if n else "one, without a name"}
+    if "query_ratio" in facts:
+        fields["query ratio"] = as_percent(facts["query_ratio"])
     return fields
 
 

@@ -16,14 +16,18 @@ from .options import (
     labels_options,
     on_error_option,
     quiet_option,
+    tasks_option,
 )
 
 
 @click.command(short_help="Learn from labels, triplets, pairs or a stream.")
 @click.argument("items", type=FILE)
 @labels_options
+@tasks_option
 @click.option(
-    "--triplets", type=FILE, help="Triplets of row numbers: a file, or - for standard input."
+    "--triplets",
+    type=FILE,
+    help="Triplets of row numbers, perhaps with columns task and y: a file, or - for standard input.",
 )
 @click.option(
     "--pairs",
@@ -110,10 +114,15 @@ def train(
     simstream train items.npy --triplets judgements.csv -o model.safetensors
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors
+    simstream train items.npz -a omtrsl --tasks users.txt -o model.safetensors
     tail -f events.jsonl | simstream train items.npz --triplets - \\
         --resume model.safetensors --checkpoint-every 1000
 
     Which algorithm learns from what: simstream algorithms.
+
+    Many tasks (omtrsl, ostrsl, ogrsl, multitasklmnn): triplets with a column task, or labels and --tasks,
+    from which triplets are drawn inside tasks. A column y says whether the first candidate is nearer (+1) or
+    the second (-1). With -p query=active only the answers that the learner asks for are learnt.
 
     Ctrl-C finishes the piece at hand and saves a checkpoint. The same command with --resume goes on
     from there: labels with the same stream of tuples, the same file at the next record, another
@@ -121,7 +130,8 @@ def train(
     LMNN, MCML, RCA) have no checkpoints: Ctrl-C ends them, and nothing is written.
     """
     from .output import configure_logging, echo_fields, echo_json, logger
-    from .training import TrainOptions, train_model
+    from .train_options import TrainOptions
+    from .training import train_model
 
     configure_logging(others["quiet"])
     target = output or resume

@@ -15,8 +15,9 @@ from .low_rank import GroupGramEngine, GroupRowsEngine
 from .low_rank_nuclear import NuclearEngine
 from .low_rank_retraction import RetractionEngine
 from .sparse import SparseEngine
+from .sparse_tasks import SparseTasksEngine, tasks_engine
 from .spectral import SpectralEngine
-from .tasks import DenseTasksEngine, SparseTasksEngine, TasksEngine, tasks_engine
+from .tasks import DenseTasksEngine, TasksEngine
 
 #: Name in model files -> engine.
 ENGINES: dict[str, type[Engine]] = {

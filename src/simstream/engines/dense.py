@@ -16,6 +16,9 @@ from .base import (
     shrunk,
 )
 
+#: Rows that are copied at a time: they stay in the cache until they are used.
+_GATHERED_BYTES = 2**18
+
 
 class DenseEngine(Engine):
     """Full arrays, for dense items: one triplet at a time, or exact blocks where the rule allows.
@@ -67,25 +70,47 @@ class DenseEngine(Engine):
     def _learn_singly(self, step: Any, tuples: Comparisons) -> None:
         from ..kernels.entrywise import learn_one_at_a_time
 
-        readers, named, scratch, chunk = self.open(tuples)
-
-        def learn(begin: int, end: int) -> tuple[int, int]:
+        def learn(first: int, n: int, readers: Any, gathered: Any, scratch: Any) -> tuple[int, int]:
             return learn_one_at_a_time(
-                self.rule, self.arrays, step, *readers, named, begin, end, scratch, self.clock
+                self.rule, self.arrays, step, *readers, gathered, 0, n, scratch, self.clock
             )
 
-        self._drive(learn, len(tuples), chunk, None, self._rebase)
+        self.drive_gathered(learn, tuples)
 
-    def open(self, tuples: Comparisons) -> tuple[Any, Any, Any, int]:
-        """What drivers need to read dense tuples: both readers, the tuples, scratch, and tuples per call."""
-        from ..kernels.rows import DenseRows
+    def drive_gathered(self, learn: Any, tuples: Comparisons) -> None:
+        """Call ``learn(first, n, readers, gathered, scratch) -> (status, how many)`` until all are learnt.
 
-        readers = DenseRows(tuples.left.values), DenseRows(tuples.right.values)
+        The rows of the n tuples from `first` on are copied side by side before: copies wait for memory
+        together, steps would wait for their rows one after the other.
+        """
+        from ..kernels.entrywise import DONE
+        from ..kernels.rows import DenseRows, Gathered, gather
+
+        few = max(1, _GATHERED_BYTES // (sum(self.shape) * self.dtype.itemsize))
+        few = min(few, len(tuples))
+        scratch = new_scratch(*self.shape, self.dtype)
+        left, right, index, sign = (
+            tuples.left.values,
+            tuples.right.values,
+            tuples.index,
+            tuples.sign,
+        )
+        x = np.empty((few, left.shape[1]), left.dtype)
+        z = x if tuples.is_pairs else np.empty((few, right.shape[1]), right.dtype)
+        readers = DenseRows(x), DenseRows(z)
+
+        def learn_pieces(begin: int, end: int) -> tuple[int, int]:
+            for first in range(begin, end, few):
+                last = min(end, first + few)
+                gather(left, right, index[first:last], x, z)
+                gathered = Gathered(sign[first:last])
+                status, learnt = learn(first, last - first, readers, gathered, scratch)
+                if status != DONE:
+                    return status, first + learnt
+            return DONE, end
+
         chunk = max(1, int(ENTRIES_PER_CALL / (self.shape[0] * self.shape[1])))
-        return readers, tuples.kernel_tuples(), new_scratch(*self.shape, self.dtype), chunk
-
-    def make_space(self, rule: Any, shift: float) -> None:
-        """Full arrays have room for everything."""
+        self._drive(learn_pieces, len(tuples), chunk, None, self._rebase)
 
     def _learn_blocks(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from ..kernels.blocked import Blas, learn_block

@@ -12,9 +12,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..comparisons import Comparisons
-from ..stores import DEFAULT_HEAD_BYTES, Entries, SparseStore
-from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats, new_scratch
-from .sparse import checked_entries, checked_ranks, csr_readers, rank_by_count, renumber
+from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats
+
+#: Triplets whose rows are made dense together when they are scored.
+_ROWS_PER_SCORE = 1024
+
+#: From so many rows of one task on, adding its matrix to what is shared costs less than a product of its own.
+_MANY_ROWS = 16
 
 
 class TasksEngine(Engine):
@@ -53,33 +57,20 @@ class TasksEngine(Engine):
     def dtype(self) -> np.dtype[Any]:
         return self._dtype
 
-    def weights(self) -> tuple[float, float]:
-        """What S and D_k count for in the matrix of task k."""
-        n = self.n_tasks or max(1, self.n_seen)
+    def weights(self, n_seen: Any = None) -> tuple[Any, float]:
+        """What S and D_k count for in the matrix of task k, when so many tasks were seen: now, if None."""
+        n = np.maximum(1, self.n_seen if n_seen is None else n_seen)
+        if self.n_tasks is not None:
+            n = np.full_like(n, self.n_tasks)
         own = 1.0 / (1.0 + self.coupling)
         return self.coupling * own / n, own
 
-    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        assert tuples.tasks is not None
-        begin = 0
-        while begin < len(tuples):
-            # A task seen for the first time may change all weights: a piece ends before the next such one.
-            self.n_seen = max(self.n_seen, int(tuples.tasks[begin]) + 1)
-            self._make_room()
-            later = np.flatnonzero(tuples.tasks[begin:] >= self.n_seen)
-            end = begin + int(later[0]) if len(later) else len(tuples)
-            self._learn_part(step, tuples.part(begin, end), block_size)
-            begin = end
-
-    def _make_room(self) -> None:
-        """Make room for as many tasks as were seen."""
-        raise AttributeError("provided by the engine")
-
-    def _learn_part(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        raise AttributeError("provided by the engine")
-
     def _parts(self, task: int | None) -> tuple[Any, Any]:
         """S, and D of a task (None for a task never seen)."""
+        raise AttributeError("provided by the engine")
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        """x'M_k z of triplets by their tasks k, without building a matrix; n_seen is a task never seen."""
         raise AttributeError("provided by the engine")
 
     def matrix(self, task: int | None = None) -> Any:
@@ -115,81 +106,112 @@ class TasksEngine(Engine):
         )
 
 
-class _Part:
-    """The steps of one task: a list of rank-one terms, or a matrix once that takes less memory."""
+class _Terms:
+    """What tasks learnt alone, as rank-one terms: see `kernels.task_terms`.
+
+    Terms of tasks that were taken out stay in the arena until it is full: it is packed then.
+    """
 
     def __init__(self, shape: tuple[int, int], dtype: Any) -> None:
-        self._shape = shape
-        self.full: np.ndarray | None = None
-        self.c = np.empty(0)
-        self.x, self.z = (np.empty((0, width), dtype) for width in shape)
+        nothing = [np.empty((0, width), dtype) for width in shape]
+        self.restore(np.zeros(0, np.int64), np.empty(0), *nothing)
 
-    def values(self, ops: Any, x: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """x_t' D z_t for rows x_t and z_t."""
-        from ..kernels.blocked import row_dots
+    def restore(self, count: np.ndarray, c: np.ndarray, x: np.ndarray, z: np.ndarray) -> None:
+        """Take over what `packed` gave, and the number of terms of each task."""
+        self.count = count
+        self._arena: tuple[np.ndarray, ...] = (c, x, z)
+        self._chain(len(c))
 
-        if self.full is not None:
-            return row_dots(ops.product(x, self.full), z)
-        if len(self.c) == 0:
-            return np.zeros(len(x))
-        return ((x @ self.x.T).astype(np.float64) * (z @ self.z.T)) @ self.c
+    def _chain(self, capacity: int) -> None:
+        """Make lists of the first places of the arena, which hold the terms task after task."""
+        self._used, ends = int(self.count.sum()), np.cumsum(self.count)
+        self._link = np.arange(1, capacity + 1)
+        self._link[ends[self.count > 0] - 1] = -1
+        self._head = np.where(self.count > 0, ends - self.count, -1)
 
-    def add(self, ops: Any, x: np.ndarray, c: np.ndarray, z: np.ndarray) -> None:
-        """Add the sum of c_t x_t z_t'."""
-        if self.full is None:
-            rows, columns = self._shape
-            if (len(self.c) + len(c)) * (rows + columns) <= rows * columns:
-                self.c = np.concatenate([self.c, c])
-                self.x, self.z = np.concatenate([self.x, x]), np.concatenate([self.z, z])
-                return
-            self.full = self.matrix()
-            self.c, self.x, self.z = self.c[:0], self.x[:0], self.z[:0]
-        ops.add_product(self.full, x, c, z)
+    def make_room(self, n_tasks: int) -> None:
+        """Make room for the lists of that many tasks."""
+        more = max(0, n_tasks - len(self.count))
+        self.count = np.append(self.count, np.zeros(more, np.int64))
+        self._head = np.append(self._head, np.full(more, -1))
 
-    def matrix(self) -> np.ndarray:
-        if self.full is not None:
-            return self.full
-        return (self.x.T * self.c.astype(self.x.dtype)) @ self.z
+    def packed(self, room: int = 0) -> tuple[np.ndarray, ...]:
+        """c, x and z of all terms, task after task, the latest of each first; and room for more."""
+        from ..kernels.task_terms import places
+
+        order = places(self._head, self._link, self.count)
+        packed = [np.empty((len(order) + room, *a.shape[1:]), a.dtype) for a in self._arena]
+        for kept, new in zip(self._arena, packed, strict=True):
+            np.take(kept, order, axis=0, out=new[: len(order)], mode="clip")
+        return tuple(packed)
+
+    def values(self, tasks: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """x_t' D z_t for rows x_t and z_t, where D is the sum of the terms of task ``tasks[t]``."""
+        from ..kernels.task_terms import term_values
+
+        return term_values(self._head, self._link, *self._arena, tasks, x, z)
+
+    def add(
+        self, tasks: np.ndarray, x: np.ndarray, c: np.ndarray, z: np.ndarray, chosen: np.ndarray
+    ) -> None:
+        """Add c_t x_t z_t' to task ``tasks[t]`` for the chosen t."""
+        from ..kernels.task_terms import add_terms
+
+        if self._used + len(chosen) > len(self._link):
+            self._arena = self.packed(room=int(self.count.sum()) + len(chosen))
+            self._chain(len(self._arena[0]))
+        lists = self._head, self._link, *self._arena
+        self._used = add_terms(*lists, self._used, self.count, tasks, x, c, z, chosen)
+
+    def take_out(self, task: int) -> np.ndarray:
+        """Sum of the terms of a task, which has none then."""
+        matrix = self.matrix(task)
+        self._head[task], self.count[task] = -1, 0
+        return matrix
+
+    def matrix(self, task: int) -> np.ndarray:
+        """Sum of the terms of a task."""
+        from ..kernels.task_terms import places
+
+        only = slice(task, task + 1)
+        order = places(self._head[only], self._link, self.count[only])
+        c, x, z = (array[order] for array in self._arena)
+        return (x.T * c.astype(x.dtype)) @ z
 
 
 class DenseTasksEngine(TasksEngine):
-    """Full arrays for what is shared; for each task as little as it has learnt."""
+    """A matrix for what is shared; for each task rank-one terms, or a matrix once that takes less memory."""
 
     kind = "dense-tasks"
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.shared = np.zeros(self.shape, self.dtype)
-        self.parts: list[_Part] = []
+        self.terms = _Terms(self.shape, self.dtype)
+        self.full: dict[int, np.ndarray] = {}
 
-    def _make_room(self) -> None:
-        while len(self.parts) < self.n_seen:
-            self.parts.append(_Part(self.shape, self.dtype))
-
-    def _learn_part(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from ..kernels.blocked import Blas
         from ..kernels.entrywise import DIVERGED, DONE
 
+        tasks = tuples.tasks
+        assert tasks is not None
         tuples = tuples.densified()
         ops = Blas(self.dtype)
         sign = tuples.sign
         coins = np.zeros(len(tuples)) if tuples.coins is None else tuples.coins
+        self.terms.make_room(int(tasks.max(initial=-1)) + 1)
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             for first in range(begin, end, block_size):
-                last = min(end, first + block_size)
-                assert tuples.tasks is not None
-                tasks = tuples.tasks[first:last]
-                learnt = self._learn_block(
-                    ops,
-                    step,
-                    *tuples.rows(first, last),
-                    tasks,
-                    sign[first:last],
-                    coins[first:last],
+                block = slice(first, min(end, first + block_size))
+                rows = tuples.rows(block.start, block.stop)
+                learnt = first + self._learn_block(
+                    ops, step, *rows, tasks[block], sign[block], coins[block]
                 )
-                if learnt < last - first:
-                    return DIVERGED, first + learnt
+                self.n_seen = max(self.n_seen, int(tasks[first:learnt].max(initial=-1)) + 1)
+                if learnt < block.stop:
+                    return DIVERGED, learnt
             return DONE, end
 
         blocks = max(1, int(ENTRIES_PER_CALL / (2 * self.shared.size)) // block_size)
@@ -205,42 +227,106 @@ class DenseTasksEngine(TasksEngine):
         sign: np.ndarray,
         coins: np.ndarray,
     ) -> int:
-        from ..kernels.blocked import rank_one_recursion, row_dots
+        from ..kernels.blocked import rank_one_recursion
+        from ..kernels.task_terms import couple
 
-        shared, own = self.weights()
-        value = shared * row_dots(ops.product(x, self.shared), z)
-        if self.has_identity:
-            value += row_dots(x, z)
-        order = np.argsort(tasks, kind="stable")
-        groups = np.split(order, np.flatnonzero(np.diff(tasks[order])) + 1)
-        for group in groups:
-            value[group] += own * self.parts[tasks[group[0]]].values(ops, x[group], z[group])
-        coupled = ops.gram(x).astype(np.float64)
-        coupled *= np.where(tasks[:, None] == tasks, shared + own, shared)
+        # A task seen for the first time may change all weights.
+        shared, own = self.weights(np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1)))
+        full = self._rows_of_full(tasks)
+        value = self._values(ops, x, z, tasks, full, shared, own)
+        coupled = couple(ops.gram(x), tasks, shared, own)
         coefficient, weighted = np.zeros((2, len(x)))
         learnt = rank_one_recursion(
             step, value, sign, coins, x, z, coupled, ops.gram(z), self.clock, coefficient, weighted
         )
-        active = np.flatnonzero(coefficient)
-        if len(active):
-            ops.add_product(self.shared, x[active], coefficient[active], z[active])
-            for group in groups:
-                moved = group[coefficient[group] != 0]
-                if len(moved):
-                    self.parts[tasks[group[0]]].add(ops, x[moved], coefficient[moved], z[moved])
+        moved = np.flatnonzero(coefficient)
+        if len(moved):
+            ops.add_product(self.shared, x[moved], coefficient[moved], z[moved])
+            self._add_own(ops, x, coefficient, z, tasks, full)
         return int(learnt)
 
+    def _rows_of_full(self, tasks: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """The tasks among these that have a matrix of their own, and where each occurs."""
+        if not self.full:
+            return []
+        order = np.argsort(tasks, kind="stable")
+        cuts = np.flatnonzero(np.diff(tasks[order])) + 1
+        groups = ((int(tasks[rows[0]]), rows) for rows in np.split(order, cuts))
+        return [(task, rows) for task, rows in groups if task in self.full]
+
+    def _values(
+        self,
+        ops: Any,
+        x: np.ndarray,
+        z: np.ndarray,
+        tasks: np.ndarray,
+        full: list[tuple[int, np.ndarray]],
+        shared: np.ndarray,
+        own: float,
+    ) -> np.ndarray:
+        """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D."""
+        from ..kernels.blocked import row_dots
+        from ..kernels.task_terms import mixed
+
+        value = own * self.terms.values(tasks, x, z)
+        if self.has_identity:
+            value += row_dots(x, z)
+        rest = np.ones(len(x), bool)
+        for task, rows in full:
+            matrix, weight = self.full[task], own
+            if len(rows) >= _MANY_ROWS and shared[rows[0]] == shared[rows[-1]]:
+                matrix, weight = mixed(self.shared, shared[rows[0]], matrix, own), 1.0
+                rest[rows] = False
+            value[rows] += weight * row_dots(ops.product(x[rows], matrix), z[rows])
+        if rest.any():
+            xs, zs = (x, z) if rest.all() else (x[rest], z[rest])
+            value[rest] += shared[rest] * row_dots(ops.product(xs, self.shared), zs)
+        return value
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        from ..kernels.blocked import Blas
+
+        assert tuples.tasks is not None
+        ops, out = Blas(self.dtype), np.empty(len(tuples))
+        shared, own = self.weights(np.full(len(tuples), self.n_seen))
+        for begin in range(0, len(tuples), _ROWS_PER_SCORE):
+            cut = slice(begin, begin + _ROWS_PER_SCORE)
+            part = tuples.part(begin, begin + _ROWS_PER_SCORE).densified()
+            tasks = tuples.tasks[cut]
+            rows, full = part.rows(0, len(part)), self._rows_of_full(tasks)
+            out[cut] = self._values(ops, *rows, tasks, full, shared[cut], own)
+        return out
+
+    def _add_own(
+        self,
+        ops: Any,
+        x: np.ndarray,
+        c: np.ndarray,
+        z: np.ndarray,
+        tasks: np.ndarray,
+        full: list[tuple[int, np.ndarray]],
+    ) -> None:
+        """Add c_t x_t z_t' to what task ``tasks[t]`` learnt."""
+        in_terms = c != 0
+        for task, rows in full:
+            in_terms[rows] = False
+            moved = rows[c[rows] != 0]
+            ops.add_product(self.full[task], x[moved], c[moved], z[moved])
+        self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
+        most = self.shared.size // sum(self.shape)
+        for task in np.unique(tasks[self.terms.count[tasks] > most]):
+            self.full[int(task)] = self.terms.take_out(task)
+
     def _parts(self, task: int | None) -> tuple[Any, Any]:
-        return self.shared, None if task is None else self.parts[task].matrix()
+        if task is None or task >= self.n_seen:
+            return self.shared, None
+        return self.shared, self.full[task] if task in self.full else self.terms.matrix(task)
 
     def state(self) -> dict[str, np.ndarray]:
         arrays = {"clock": self.clock, "options": self._options(), "shared": self.shared}
-        for number, part in enumerate(self.parts):
-            if part.full is not None:
-                arrays[f"task.{number}.full"] = part.full
-            elif len(part.c):
-                arrays |= {f"task.{number}.{name}": getattr(part, name) for name in ("c", "x", "z")}
-        return arrays
+        arrays["count"] = self.terms.count
+        arrays["c"], arrays["x"], arrays["z"] = self.terms.packed()
+        return arrays | {f"full.{task}": matrix for task, matrix in self.full.items()}
 
     @classmethod
     def from_state(
@@ -252,171 +338,17 @@ class DenseTasksEngine(TasksEngine):
         Engine.__init__(self, None, None, arrays["clock"])
         check_array("shared", arrays["shared"], dtype, shape)
         self.shared, self.n_seen = arrays["shared"], n_seen
-        self._make_room()
-        for number, part in enumerate(self.parts):
-            name = f"task.{number}."
-            if name + "full" in arrays:
-                check_array(name + "full", arrays[name + "full"], dtype, shape)
-                part.full = arrays[name + "full"]
-            elif name + "c" in arrays:
-                part.c, part.x, part.z = (arrays[name + key] for key in ("c", "x", "z"))
-                check_array(name + "c", part.c, np.float64, (None,))
-                check_array(name + "x", part.x, dtype, (len(part.c), shape[0]))
-                check_array(name + "z", part.z, dtype, (len(part.c), shape[1]))
+        count = arrays["count"]
+        check_array("count", count, np.int64, (None,))
+        if (count < 0).any() or len(count) < n_seen:
+            raise ValueError(f"count: expected numbers of terms of {n_seen} tasks, got {count}")
+        terms = int(count.sum())
+        check_array("c", arrays["c"], np.float64, (terms,))
+        check_array("x", arrays["x"], dtype, (terms, shape[0]))
+        check_array("z", arrays["z"], dtype, (terms, shape[1]))
+        self.terms.restore(count, *(arrays[name] for name in "cxz"))
+        for task in range(n_seen):
+            if (name := f"full.{task}") in arrays:
+                check_array(name, arrays[name], dtype, shape)
+                self.full[task] = arrays[name]
         return self
-
-
-class SparseTasksEngine(TasksEngine):
-    """Only touched entries: S on top of one block of rows for each task, in one store."""
-
-    kind = "sparse-tasks"
-    learns_blocks = False
-
-    def __init__(
-        self,
-        *args: Any,
-        head_bytes: int = DEFAULT_HEAD_BYTES,
-        ranks: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> None:
-        super().__init__(*args)
-        self.ranks = ranks
-        self._head_bytes = head_bytes
-        self._capacity = 0
-        self._store: SparseStore | None = None
-
-    def _make_room(self) -> None:
-        from ..kernels.rules import Plain
-
-        if self._store is not None and self.n_seen <= self._capacity:
-            return
-        self._capacity = max(4, self.n_tasks or 0, 2 * self.n_seen)
-        rows = (1 + self._capacity) * self.shape[0]
-        if self._store is None:
-            nothing = np.empty(0, np.int32), np.empty((0, 1), self.dtype)
-            entries = Entries((rows, self.shape[1]), np.zeros(rows + 1, np.int64), *nothing)
-        else:
-            old = self._store.entries(Plain(), 0.0)
-            indptr = np.full(rows + 1, old.indptr[-1])
-            indptr[: len(old.indptr)] = old.indptr
-            entries = old._replace(shape=(rows, self.shape[1]), indptr=indptr)
-        self._store = SparseStore(
-            entries, has_aux=False, has_acc=False, head_bytes=self._head_bytes
-        )
-
-    def _learn_part(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from ..kernels.entrywise import learn_one_at_a_time
-        from ..kernels.rows import TaskTriplets
-        from ..kernels.rules import Plain
-
-        store = self._store
-        assert store is not None
-        assert tuples.tasks is not None
-        readers, longest, chunk = csr_readers(tuples, self.ranks)
-        scratch = new_scratch(2 * longest[0], min(self.shape[1], 2 * longest[1]), self.dtype)
-        shared, own = self.weights()
-        named = TaskTriplets(
-            tuples.index,
-            tuples.sign,
-            np.zeros(len(tuples)) if tuples.coins is None else tuples.coins,
-            tuples.tasks,
-            self.shape[0],
-            shared,
-            own,
-            self.has_identity,
-        )
-        rule = Plain()
-
-        def learn(begin: int, end: int) -> tuple[int, int]:
-            return learn_one_at_a_time(
-                rule, store.arrays, step, *readers, named, begin, end, scratch, self.clock
-            )
-
-        self.rule = rule
-        self._drive(learn, len(tuples), chunk, store.make_space, None)
-
-    def _parts(self, task: int | None) -> tuple[Any, Any]:
-        from ..kernels.rules import Plain
-
-        d = self.shape[0]
-        if self._store is None:
-            return sp.csr_matrix(self.shape, dtype=self.dtype), None
-        entries = self._store.entries(Plain(), 0.0)
-        stacked = sp.csr_matrix(
-            (entries.numbers[:, 0], entries.indices, entries.indptr), shape=entries.shape
-        )
-        blocks = [stacked[:d]]
-        if task is not None:
-            blocks.append(stacked[(1 + task) * d : (2 + task) * d])
-        if self.ranks is not None:
-            blocks = [renumber(b, *(np.argsort(rank) for rank in self.ranks)) for b in blocks]
-        for block in blocks:
-            block.eliminate_zeros()
-            block.sort_indices()
-        return blocks[0], blocks[1] if task is not None else None
-
-    def state(self) -> dict[str, np.ndarray]:
-        from ..kernels.rules import Plain
-
-        self._make_room()
-        assert self._store is not None
-        entries = self._store.entries(Plain(), 0.0)
-        arrays = {
-            "clock": self.clock,
-            "options": self._options(),
-            "shape": np.array(entries.shape),
-            "indptr": entries.indptr,
-            "indices": entries.indices,
-            "numbers": entries.numbers,
-        }
-        if self.ranks is not None:
-            arrays["row_rank"], arrays["column_rank"] = self.ranks
-        return arrays
-
-    @classmethod
-    def from_state(  # type: ignore[override]
-        cls,
-        rule: Any,
-        average_from: int | None,
-        arrays: dict[str, np.ndarray],
-        *,
-        head_bytes: int,
-        **_: Any,
-    ) -> SparseTasksEngine:
-        shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
-        entries = checked_entries(arrays, 1)
-        ranks = checked_ranks(arrays, shape)
-        blocks, rest = divmod(entries.shape[0], shape[0])
-        if rest or entries.shape[1] != shape[1] or blocks < 1 + n_seen:
-            raise ValueError(f"shape: expected rows of {1 + n_seen} matrices, got {entries.shape}")
-        dtype = entries.numbers.dtype
-        self = cls(
-            shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
-        )
-        Engine.__init__(self, None, None, arrays["clock"])
-        self.n_seen, self._capacity = n_seen, blocks - 1
-        self._store = SparseStore(entries, has_aux=False, has_acc=False, head_bytes=head_bytes)
-        return self
-
-
-def tasks_engine(
-    tuples: Comparisons,
-    coupling: float,
-    n_tasks: int | None,
-    has_identity: bool,
-    head_bytes: int | None,
-) -> TasksEngine:
-    """The engine for these items."""
-    left, right = tuples.left, tuples.right
-    shape, dtype = (left.shape[1], right.shape[1]), left.dtype
-    if not tuples.is_sparse:
-        return DenseTasksEngine(shape, dtype, coupling, n_tasks, has_identity)
-    head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    ranks = None
-    if shape[0] * shape[1] * dtype.itemsize > head_bytes:
-        counts = left.feature_counts(), right.feature_counts()
-        if shape[0] == shape[1]:  # one feature space: one numbering
-            counts = (counts[0] + counts[1],) * 2
-        ranks = rank_by_count(counts[0]), rank_by_count(counts[1])
-    return SparseTasksEngine(
-        shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
-    )

@@ -20,15 +20,9 @@ Examples
 
 from .files import FormatError, atomic_write
 from .items import ItemsFile, read_items, write_items
-from .labels import read_labels
-from .triplets import (
-    Batch,
-    PairBatch,
-    read_pairs,
-    read_triplets,
-    write_pairs,
-    write_triplets,
-)
+from .labels import read_labels, read_tasks
+from .triplet_files import write_pairs, write_triplets
+from .triplets import Batch, PairBatch, read_pairs, read_triplets
 
 __all__ = [
     "Batch",
@@ -39,6 +33,7 @@ __all__ = [
     "read_items",
     "read_labels",
     "read_pairs",
+    "read_tasks",
     "read_triplets",
     "write_items",
     "write_pairs",

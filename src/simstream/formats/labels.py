@@ -45,7 +45,46 @@ def read_labels(path: PathLike) -> np.ndarray:
     >>> read_labels(path).tolist()
     ['sport', 'politics']
     """
-    path = Path(path)
+    return _read_column(Path(path), "label")
+
+
+def read_tasks(path: PathLike) -> np.ndarray:
+    """Read the name of one task per item from a file of their own.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The formats of `read_labels`, with ``task`` instead of ``label``.
+
+    Returns
+    -------
+    ndarray of str, shape (n,)
+        Numbers are taken as text, so that task 1 is the same wherever it is written.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, is empty, or a name is missing.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from simstream.formats import read_tasks
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "users.txt"
+    >>> _ = path.write_text("task\\n17\\n4\\n17\\n")
+    >>> read_tasks(path).tolist()
+    ['17', '4', '17']
+    """
+    return as_names(_read_column(Path(path), "task"))
+
+
+def as_names(values: np.ndarray) -> np.ndarray:
+    """Labels or tasks as text: 1.0 and 1 have the same name."""
+    return np.array([str(value) for value in whole_if_possible(values).tolist()], str)
+
+
+def _read_column(path: Path, name: str) -> np.ndarray:
+    """One value per item; `name` is what they are called."""
     kind = format_of(path, _FORMATS)
     if kind == "npy":
         return check_labels(path, load_arrays(path)[""])
@@ -53,20 +92,20 @@ def read_labels(path: PathLike) -> np.ndarray:
         lines = [(line, text.rstrip("\r\n")) for line, text in text_lines(handle)]
     if kind == "jsonl":
         records = [parse_json(path, line, text) for line, text in lines]
-        values = [record.get("label") if isinstance(record, dict) else record for record in records]
+        values = [record.get(name) if isinstance(record, dict) else record for record in records]
         return check_labels(path, json_labels(path, values, [line for line, _ in lines]))
     texts = []
     for place, (line, text) in enumerate(lines, 1):
         # A line left out would give every label after it to the wrong item.
         if line != place:
-            raise format_error(path, "blank line", expected="a label", got="nothing", line=place)
+            raise format_error(path, "blank line", expected=f"a {name}", got="nothing", line=place)
         fields = split_cells(path, line, text) if kind == "csv" else [text.strip()]
         if len(fields) != 1 or not fields[0]:
             raise format_error(
-                path, "not a label", expected="one label a line", got=excerpt(text), line=line
+                path, f"not a {name}", expected=f"one {name} a line", got=excerpt(text), line=line
             )
         texts.append(fields[0])
-    header = bool(texts) and texts[0].strip().lower() == "label"
+    header = bool(texts) and texts[0].strip().lower() == name
     return check_labels(path, numbers_if_possible(np.array(texts[header:], dtype=str)))
 
 

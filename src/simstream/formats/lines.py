@@ -17,21 +17,22 @@ import numpy as np
 
 from .files import FormatError, excerpt, format_error
 from .labels import is_number
-from .records import TRIPLETS, UNREADABLE, RecordKind
+from .records import ANSWER, TASK, TRIPLETS, UNREADABLE, Extras, RecordKind
 
 _READ_BYTES = 1 << 20
 _DIGITS = re.compile(rb"\d+")
 
-#: A line's text to its three numbers, or None.
+#: A line's text to its numbers, three unless there are extras, or None.
 LineParser = Callable[[bytes], Sequence[int] | None]
 
 
 class Records(NamedTuple):
-    """Rows of three numbers not yet checked, and how to speak of one of them."""
+    """Rows of numbers not yet checked, and how to speak of one of them."""
 
     numbers: np.ndarray
     #: Row to line number (None: no lines) and text.
     describe: Callable[[int], tuple[int | None, str]]
+    extras: Extras
 
 
 def line_blocks(stream: Any, n_lines: int) -> Iterator[bytes]:
@@ -81,9 +82,26 @@ def _read_some(read: Callable[[int], bytes | None], descriptor: int | None) -> b
     return chunk
 
 
-def csv_parser(columns: Sequence[int], n_columns: int, separator: str | None = ",") -> LineParser:
-    """Parser of lines of cells, given where the three numbers are; None separates at white space."""
+def csv_parser(
+    columns: Sequence[int],
+    n_columns: int,
+    separator: str | None = ",",
+    extras: Extras | None = None,
+    answer: int | None = None,
+    task: int | None = None,
+) -> LineParser:
+    """Parser of lines of cells; None separates at white space.
+
+    Parameters
+    ----------
+    columns : where the three numbers are
+    n_columns : cells of a line
+    separator : str or None
+    extras : what records have besides, where they have something
+    answer, task : where it is
+    """
     between = None if separator is None else separator.encode()
+    chosen_columns = [*columns] if answer is None else [*columns, answer]
 
     def parse(line: bytes) -> Sequence[int] | None:
         try:
@@ -94,35 +112,52 @@ def csv_parser(columns: Sequence[int], n_columns: int, separator: str | None = "
                 cells = line.split(between)
             if len(cells) != n_columns:
                 return None
-            chosen = [cells[column] for column in columns]
+            chosen = [cells[column] for column in chosen_columns]
             # Python reads 1_000 as an integer; numpy and everybody else do not.
-            return None if b"_" in b"".join(chosen) else [int(cell) for cell in chosen]
+            if b"_" in b"".join(chosen):
+                return None
+            numbers = [int(cell) for cell in chosen]
+            if extras is None:
+                return numbers
+            name = None if task is None else cells[task].decode().strip()
+            return extras.completed(numbers[:3], numbers[3] if len(numbers) > 3 else None, name)
         except (ValueError, csv.Error):
             return None
 
     return parse
 
 
-def parse_json_line(line: bytes, kind: RecordKind = TRIPLETS) -> Sequence[int] | None:
+def parse_json_line(
+    line: bytes, kind: RecordKind = TRIPLETS, extras: Extras | None = None
+) -> Sequence[int] | None:
     """Parser of lines of JSON: an array of three, or an object with one of the sets of names."""
     try:
         record = json.loads(line.decode())  # from bytes it would guess the encoding: slower
     except (ValueError, RecursionError):
         return None
+    extras = extras or Extras()
+    answer = task = None
     if isinstance(record, dict):
         names = next((names for names in kind.names if all(name in record for name in names)), ())
+        if kind.may_have_extras:
+            answer, task = record.get(ANSWER), record.get(TASK)
         record = [record[name] for name in names]
-    three = (
+    is_good = (
         isinstance(record, list)
         and len(record) == 3
         and all(type(value) is int for value in record)
+        # Each as in the first record: a task that comes and goes is rather a mistake.
+        and type(answer) is (int if extras.has_answer else type(None))
+        and type(task) in ((str, int) if extras.has_task else (type(None),))
     )
-    return record if three else None
+    if not is_good:
+        return None
+    return extras.completed(record, answer, None if task is None else str(task).strip())
 
 
-def parse_lines(lines: Sequence[bytes], parse: LineParser) -> np.ndarray:
+def parse_lines(lines: Sequence[bytes], parse: LineParser, width: int = 3) -> np.ndarray:
     """The numbers of lines, `UNREADABLE` for a bad one; halving keeps the good ones fast."""
-    if len(lines) > 64:
+    if len(lines) > 64 and width == 3:
         numbers = parse_block(b"\n".join([*lines, b""]), parse)
         if numbers is not None:
             return numbers
@@ -130,9 +165,10 @@ def parse_lines(lines: Sequence[bytes], parse: LineParser) -> np.ndarray:
         return np.concatenate(
             [parse_lines(lines[:middle], parse), parse_lines(lines[middle:], parse)]
         )
-    parsed = (parse(line) or UNREADABLE for line in lines)
-    fitting = [row if max(map(abs, row)) < 2**63 else UNREADABLE for row in parsed]
-    return np.array(fitting, dtype=np.int64).reshape(-1, 3)
+    bad = (UNREADABLE,) * width
+    parsed = (parse(line) or bad for line in lines)
+    fitting = [row if max(map(abs, row)) < 2**63 else bad for row in parsed]
+    return np.array(fitting, dtype=np.int64).reshape(-1, width)
 
 
 def parse_block(block: bytes, parse: LineParser) -> np.ndarray | None:
@@ -206,6 +242,7 @@ def text_records(
 ) -> Iterator[Records]:
     """Records of blocks of lines: a whole block at once where possible, else line by line."""
     parse: LineParser | None = None
+    extras = Extras()
     next_line = 1
     n_passed = 0
     empty = True
@@ -218,7 +255,7 @@ def text_records(
             if not block:
                 continue
             end = block.index(b"\n")
-            parse, has_header = _recognise(block[:end], name, extension, next_line, kind)
+            parse, extras, has_header = _recognise(block, name, extension, next_line, kind)
             if has_header:
                 block = block[end + 1 :]
                 next_line += 1
@@ -231,14 +268,15 @@ def text_records(
             continue
         n_lines = block.count(b"\n")
         rows: Sequence[int] = range(n_lines)
-        numbers = parse_block(block, parse)
+        numbers = parse_block(block, parse) if extras.width == 3 else None
         if numbers is None:
             lines = block.split(b"\n")
             rows = [row for row, line in enumerate(lines) if line.strip()]
-            numbers = parse_lines([lines[row] for row in rows], parse)
+            numbers = parse_lines([lines[row] for row in rows], parse, extras.width)
         if len(numbers):
             empty = False
-            yield Records(numbers, partial(_describe_line, block, rows, next_line))
+            describe = partial(_describe_line, block, rows, next_line)
+            yield Records(numbers, describe, extras)
         next_line += n_lines
     if empty and must_have_records:
         raise no_records(name, kind)
@@ -247,18 +285,23 @@ def text_records(
 
 
 def _recognise(
-    first: bytes, name: str, extension: str | None, line: int, kind: RecordKind
-) -> tuple[LineParser, bool]:
-    """The parser for a text that begins with this line, and whether the line is a header."""
-    text = first.decode(errors="replace").strip()
+    block: bytes, name: str, extension: str | None, line: int, kind: RecordKind
+) -> tuple[LineParser, Extras, bool]:
+    """The parser for a text that begins like this, what records have besides, whether there is a header."""
+    text = block[: block.index(b"\n")].decode(errors="replace").strip()
     if extension == "jsonl" or (extension is None and text[0] in "{["):
-        return partial(parse_json_line, kind=kind), False
+        extras = _json_extras(block, kind)
+        return partial(parse_json_line, kind=kind, extras=extras), extras, False
     separator = SEPARATORS.get(extension or "", _separator_of(text))
     cells = [cell.strip().strip('"').lower() for cell in text.split(separator)]
     for names in kind.names:
         if all(column in cells for column in names):
             columns = [cells.index(column) for column in names]
-            return csv_parser(columns, len(cells), separator), True
+            named = cells if kind.may_have_extras else []
+            answer, task = (named.index(n) if n in named else None for n in (ANSWER, TASK))
+            extras = Extras(answer is not None, task is not None)
+            found = (extras, answer, task) if extras.width > 3 else ()
+            return csv_parser(columns, len(cells), separator, *found), extras, True
     if not any(map(is_number, cells)):
         # Without the columns nothing after it can be understood, so on_error does not apply.
         raise format_error(
@@ -268,7 +311,20 @@ def _recognise(
             got=excerpt(text),
             line=line,
         )
-    return csv_parser((0, 1, 2), 3, separator), False
+    return csv_parser((0, 1, 2), 3, separator), Extras(), False
+
+
+def _json_extras(block: bytes, kind: RecordKind) -> Extras:
+    """What records have besides their three numbers, to judge by the first one that can be read."""
+    for line in block.splitlines() if kind.may_have_extras else ():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            return Extras(record.get(ANSWER) is not None, record.get(TASK) is not None)
+        break
+    return Extras()
 
 
 #: What is between the cells of a text; in others (a stream, .txt) the first line shows it.

@@ -1,6 +1,6 @@
 """Triplets and labelled pairs: read in batches as they arrive, from files and from streams.
 
-One reader and one writer serve both kinds of records (see `records`).
+One reader serves both kinds of records (see `records`), and one writer (`triplet_files`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from .files import (
     is_regular,
     load_arrays,
     open_input,
-    open_output,
-    open_text_output,
 )
-from .lines import SEPARATORS, Records, line_blocks, no_records, text_records, too_short
-from .records import PAIRS, TRIPLETS, Limits, RecordKind
+from .lines import Records, line_blocks, no_records, text_records, too_short
+from .records import ANSWER, PAIRS, TRIPLETS, Extras, Limits, RecordKind
 
-_FORMATS = {
+FORMATS = {
     ".csv": "csv",
     ".jsonl": "jsonl",
     ".tsv": "tsv",
@@ -34,7 +32,7 @@ _FORMATS = {
     ".npy": "npy",
     ".npz": "npz",
 }
-_BLOCK_LINES = 4096
+BLOCK_LINES = 4096
 
 _BatchType = TypeVar("_BatchType")
 
@@ -57,11 +55,20 @@ class Batch(NamedTuple):
     position: int
     #: Bad records left out of this batch.
     n_skipped: int
+    #: Where the input has a column ``y``: +1 where the first candidate is nearer, -1 where the second
+    #: is, int64, shape (n,).
+    y: np.ndarray | None = None
+    #: Where the input has a column ``task``: names, shape (n,).
+    tasks: np.ndarray | None = None
 
     @property
     def tuples(self) -> tuple[np.ndarray, ...]:
-        """What a learner's ``partial_fit`` takes."""
-        return (self.triplets,)
+        """What a learner's ``partial_fit`` takes: the triplets; their answers, if there are answers or
+        tasks (+1 if there are only tasks); their tasks, if there are tasks."""
+        if self.tasks is None and self.y is None:
+            return (self.triplets,)
+        y = np.ones(len(self.triplets), np.int64) if self.y is None else self.y
+        return (self.triplets, y) if self.tasks is None else (self.triplets, y, self.tasks)
 
 
 class PairBatch(NamedTuple):
@@ -97,7 +104,14 @@ def read_triplets(
     without a header, three columns in the order anchor, positive, negative; or JSONL, objects with
     the same names or arrays of three. ``.tsv`` is CSV with tabs, ``.txt`` what its first line looks
     like: commas, tabs or white space. ``.npy`` holds an array of shape (n, 3), ``.npz`` one called
-    ``triplets``. Text files may be compressed (``.gz``, ``.bz2``). In a stream, or a path that is a
+    ``triplets``.
+
+    Triplets of many tasks have a column or a key ``task`` besides: text, or an integer taken as text.
+    Answers have one called ``y``: +1 where the first candidate is nearer, -1 where the second is.
+    JSONL has them in every line or in none. The arrays of an ``.npz`` file are called ``tasks`` and
+    ``y``.
+
+    Text files may be compressed (``.gz``, ``.bz2``). In a stream, or a path that is a
     pipe, a first line that begins with ``{`` or ``[`` means JSONL, any other is taken like that of
     ``.txt``. Blank lines are passed over.
 
@@ -107,7 +121,8 @@ def read_triplets(
         A file, or a stream of text or bytes such as ``sys.stdin``.
     on_error : {"fail", "skip"}, default="fail"
         What to do at a bad record: one that is not three integers, has a number below 0 or beyond
-        ``n_items``, or whose positive is its negative. "fail" yields the triplets before it and
+        ``n_items``, whose positive is its negative, whose ``y`` is neither +1 nor -1, or whose task
+        has no name. "fail" yields the triplets before it and
         raises; "skip" counts it and goes on.
     n_items : int or (int, int), default=None
         Number of items; a pair where anchors and candidates are different items. By default no
@@ -123,7 +138,7 @@ def read_triplets(
     Yields
     ------
     Batch
-        Triplets, position and number of bad records in it.
+        Triplets, position and number of bad records in it; answers and tasks where there are some.
 
     Raises
     ------
@@ -140,7 +155,7 @@ def read_triplets(
     [[0, 1, 2], [0, 3, 4]] 3 1
     """
     limits = Limits(_both(n_items), distinct)
-    return _read(source, TRIPLETS, Batch, on_error, limits, start, batch_size)
+    return _read(source, TRIPLETS, _triplet_batch, on_error, limits, start, batch_size)
 
 
 def read_pairs(
@@ -189,7 +204,20 @@ def read_pairs(
     return _read(source, PAIRS, _pair_batch, on_error, limits, start, batch_size)
 
 
-def _pair_batch(numbers: np.ndarray, position: int, n_skipped: int) -> PairBatch:
+def _triplet_batch(numbers: np.ndarray, position: int, n_skipped: int, extras: Extras) -> Batch:
+    if extras.width == 3:
+        return Batch(numbers, position, n_skipped)
+    triplets, y = np.ascontiguousarray(numbers[:, :3]), np.ascontiguousarray(numbers[:, 3])
+    return Batch(
+        triplets,
+        position,
+        n_skipped,
+        y if extras.has_answer else None,
+        np.array([extras.names[n] for n in numbers[:, 4]], str) if extras.has_task else None,
+    )
+
+
+def _pair_batch(numbers: np.ndarray, position: int, n_skipped: int, extras: Extras) -> PairBatch:
     pairs, y = np.ascontiguousarray(numbers[:, :2]), np.ascontiguousarray(numbers[:, 2])
     return PairBatch(pairs, y, position, n_skipped)
 
@@ -205,7 +233,7 @@ def _both(n_items: int | tuple[int, int] | None) -> tuple[int, int] | None:
 def _read(
     source: PathLike | IO[Any],
     kind: RecordKind,
-    new_batch: Callable[[np.ndarray, int, int], _BatchType],
+    new_batch: Callable[[np.ndarray, int, int, Extras], _BatchType],
     on_error: str,
     limits: Limits,
     start: int,
@@ -217,7 +245,7 @@ def _read(
         raise ValueError(
             f"expected batch_size >= 1 and start >= 0, got batch_size={batch_size}, start={start}"
         )
-    block_lines = batch_size * max(1, _BLOCK_LINES // batch_size)
+    block_lines = batch_size * max(1, BLOCK_LINES // batch_size)
     records, name = _open_records(source, kind, start, block_lines)
     cut = _cut(records, name, kind, on_error == "skip", limits, start, batch_size)
     return (new_batch(*parts) for parts in cut)
@@ -235,7 +263,7 @@ def _open_records(
     name = str(path)
     if not is_regular(path):
         return _file_records(path, None, kind, start, block_lines), name
-    extension = format_of(path, _FORMATS)
+    extension = format_of(path, FORMATS)
     if extension in ("npy", "npz"):
         key = "" if extension == "npy" else kind.plural
         return _array_records(path, key, kind, start), name
@@ -281,7 +309,38 @@ def _array_records(path: Path, key: str, kind: RecordKind, start: int) -> Iterat
     if start > len(numbers):
         raise too_short(path, start, len(numbers))
     numbers = np.ascontiguousarray(numbers, dtype=np.int64)
-    yield Records(numbers[start:], lambda row: (None, f"{numbers[start + row].tolist()}"))
+    extras = Extras()
+    if kind.may_have_extras:
+        numbers, extras = with_extras(path, numbers, arrays.get(ANSWER), arrays.get("tasks"))
+    yield Records(
+        numbers[start:], lambda row: (None, f"{numbers[start + row, :4].tolist()}"), extras
+    )
+
+
+def with_extras(
+    path: PathLike, numbers: np.ndarray, y: np.ndarray | None, tasks: np.ndarray | None
+) -> tuple[np.ndarray, Extras]:
+    """Triplets with their answers and the numbers of their tasks, where there are some."""
+    extras = Extras(y is not None, tasks is not None)
+    if extras.width == 3:
+        return numbers, extras
+    for name, values, kinds, expected in (
+        (ANSWER, y, "iu", "integers"),
+        ("tasks", tasks, "iuU", "strings or integers"),
+    ):
+        if values is not None and (
+            values.shape != (len(numbers),) or values.dtype.kind not in kinds
+        ):
+            raise format_error(
+                path,
+                f"bad array {name!r}",
+                expected=f"{expected}, one for each of {len(numbers)} triplets",
+                got=f"shape {values.shape}, type {values.dtype}",
+            )
+    answers = [None] * len(numbers) if y is None else y.tolist()
+    names = [None] * len(numbers) if tasks is None else [str(task) for task in tasks.tolist()]
+    rows = zip(numbers.tolist(), answers, names, strict=True)
+    return np.array([extras.completed(*row) for row in rows], np.int64), extras
 
 
 def _cut(
@@ -292,9 +351,9 @@ def _cut(
     limits: Limits,
     position: int,
     batch_size: int,
-) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Cut records into batches (numbers, position, bad ones) without the bad ones."""
-    for numbers, describe in records:
+) -> Iterator[tuple[np.ndarray, int, int, Extras]]:
+    """Cut records into batches (numbers, position, bad ones, extras) without the bad ones."""
+    for numbers, describe, extras in records:
         for first in range(0, len(numbers), batch_size):
             batch = numbers[first : first + batch_size]
             good = kind.are_good(batch, limits)
@@ -302,14 +361,14 @@ def _cut(
             if n_bad and not skip:
                 row = int(np.argmin(good))
                 if row:
-                    yield batch[:row], position + row, 0
+                    yield batch[:row], position + row, 0, extras
                 line, text = describe(first + row)
-                raise _bad_record(name, kind, batch[row], limits, line, text, position + row)
+                raise bad_record(name, kind, batch[row], limits, line, text, position + row)
             position += len(batch)
-            yield batch[good] if n_bad else batch, position, n_bad
+            yield batch[good] if n_bad else batch, position, n_bad, extras
 
 
-def _bad_record(
+def bad_record(
     name: object,
     kind: RecordKind,
     numbers: np.ndarray,
@@ -322,117 +381,3 @@ def _bad_record(
     problem, expected = kind.problem(numbers, limits)
     place = "" if line is not None else f" in row {position} (counted from 0)"
     return format_error(name, problem + place, expected=expected, got=text, line=line)
-
-
-def write_triplets(path: PathLike, triplets: Any) -> None:
-    """Write triplets to a text file (``.csv``, ``.tsv``, ``.txt``, ``.jsonl``), ``.npy`` or ``.npz``.
-
-    Text is compressed where the name ends in ``.gz`` or ``.bz2``. The file appears whole or not at
-    all. Only what `read_triplets` takes back is written.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The file; its name says in which format.
-    triplets : array-like of int, shape (n, 3)
-        Anchor, positive, negative.
-
-    Raises
-    ------
-    FormatError
-        If the triplets are not integers of that shape, a number is negative, or a positive is its
-        negative.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from simstream.formats import write_triplets
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "triplets.jsonl"
-    >>> write_triplets(path, [[0, 1, 2]])
-    >>> path.read_text()
-    '{"anchor": 0, "positive": 1, "negative": 2}\\n'
-    """
-    _write(path, TRIPLETS, np.asarray(triplets), Limits())
-
-
-def write_pairs(path: PathLike, pairs: Any, y: Any) -> None:
-    """Write labelled pairs, in the same formats as `write_triplets`.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The file; its name says in which format.
-    pairs : array-like of int, shape (n, 2)
-        Two items.
-    y : array-like of shape (n,)
-        +1 (similar) or -1 (dissimilar).
-
-    Raises
-    ------
-    FormatError
-        If the pairs are not integers of that shape, a number is negative, or a label is neither +1
-        nor -1.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from simstream.formats import write_pairs
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "pairs.csv"
-    >>> write_pairs(path, [[0, 1], [0, 2]], [1, -1])
-    >>> path.read_text()
-    'first,second,y\\n0,1,1\\n0,2,-1\\n'
-    """
-    array, labels = np.asarray(pairs), np.asarray(y)
-    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
-        raise format_error(
-            path,
-            "not pairs",
-            expected="integers of shape (n, 2)",
-            got=f"shape {array.shape}, type {array.dtype}",
-        )
-    if labels.shape != (len(array),) or not np.isin(labels, (1, -1)).all():
-        raise format_error(
-            path,
-            "bad labels of pairs",
-            expected=f"+1 or -1 for each of {len(array)}",
-            got=f"shape {labels.shape}, values {np.unique(labels)[:5].tolist()}",
-        )
-    _write(path, PAIRS, np.column_stack([array, labels.astype(np.int64)]), Limits())
-
-
-def _write(path: PathLike, kind: RecordKind, numbers: np.ndarray, limits: Limits) -> None:
-    path = Path(path)
-    extension = format_of(path, _FORMATS)
-    if numbers.ndim != 2 or numbers.shape[1] != 3 or numbers.dtype.kind not in "iu":
-        raise format_error(
-            path,
-            f"not {kind.plural}",
-            expected="integers of shape (n, 3)",
-            got=f"shape {numbers.shape}, type {numbers.dtype}",
-        )
-    numbers = np.ascontiguousarray(numbers, dtype=np.int64)
-    good = kind.are_good(numbers, limits)
-    if not good.all():
-        row = int(np.argmin(good))
-        text = f"{numbers[row].tolist()}"
-        raise _bad_record(path, kind, numbers[row], limits, None, text, row)
-    if extension in ("npy", "npz"):
-        with open_output(path) as handle:
-            if extension == "npy":
-                np.save(handle, numbers)
-            else:
-                arrays: dict[str, Any] = {kind.plural: numbers}
-                np.savez(handle, **arrays)
-        return
-    names = kind.names[0]
-    if extension == "jsonl":
-        line, header = "{" + ", ".join(f'"{name}": %d' for name in names) + "}\n", ""
-    else:
-        separator = SEPARATORS.get(extension, " ")
-        line, header = separator.join(["%d"] * 3) + "\n", separator.join(names) + "\n"
-    with open_text_output(path) as text_file:
-        text_file.write(header)
-        for first in range(0, len(numbers), _BLOCK_LINES):
-            block = numbers[first : first + _BLOCK_LINES]
-            # One format for many lines: about seven times as fast as numpy.savetxt.
-            text_file.write(line * len(block) % tuple(block.ravel().tolist()))

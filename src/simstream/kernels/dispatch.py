@@ -9,29 +9,43 @@ With ``NUMBA_DISABLE_JIT=1`` the very same implementations run as plain Python.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from numba import njit, types
 from numba.extending import overload
 
+# Small functions inside a loop become part of it, and count no references to the arrays they are given: the
+# caller holds those. A call with its many arguments, and two atomic counts for each array taken out of a
+# tuple, would cost several times the work of a step in low dimension, and keep loops from vectorising.
+_INSIDE_LOOPS: Any = {"forceinline": True, "_nrt": False}
 
-def by_component(implementations: dict[type, Callable[..., Any]]) -> Callable[..., Any]:
+
+def by_component(
+    implementations: dict[type, Callable[..., Any]], allocating: Collection[type] = ()
+) -> Callable[..., Any]:
     """Return a function that runs the implementation belonging to ``type(args[0])``.
 
-    All implementations must have the same parameter names: numba compares the signatures.
+    All implementations must have the same parameter names: numba compares the signatures. Those that make
+    or return arrays must be named in ``allocating``.
     """
 
     def function(*args: Any) -> Any:
         return implementations[type(args[0])](*args)
 
-    def choose(component: Any, *args: Any) -> Any:
-        if isinstance(component, (types.NamedTuple, types.NamedUniTuple)):
-            return implementations.get(component.instance_class)
-        return None
+    def register(kinds: dict[type, Callable[..., Any]], options: Any) -> None:
+        def choose(component: Any, *args: Any) -> Any:
+            if isinstance(component, (types.NamedTuple, types.NamedUniTuple)):
+                return kinds.get(component.instance_class)
+            return None
 
-    overload(function, strict=False)(choose)
+        overload(function, strict=False, jit_options=options)(choose)
+
+    inside = {kind: f for kind, f in implementations.items() if kind not in allocating}
+    register(inside, {"nopython": True} | _INSIDE_LOOPS)
+    others = {kind: f for kind, f in implementations.items() if kind in allocating}
+    register(others, {"nopython": True})
     return function
 
 
@@ -63,6 +77,9 @@ def driver(function: Callable[..., Any]) -> Any:
 
 #: Decorator of the functions that drivers call.
 helper = njit(nogil=True, fastmath=_FASTMATH, error_model="numpy")
+
+#: The same for small functions inside loops, which neither make arrays nor return any.
+inner = njit(nogil=True, fastmath=_FASTMATH, error_model="numpy", **_INSIDE_LOOPS)
 
 #: The same where every operation must be done as it is written: (a - b) - c is not a - (b + c).
 exact_helper = njit(nogil=True, error_model="numpy")

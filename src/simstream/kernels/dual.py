@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import driver, helper
+from .dispatch import driver, inner
 from .entrywise import DIVERGED, DONE, NEEDS_SPACE, store_margin, store_update
 from .rows import read_tuple, step_norm
 from .steps import HOPELESS
@@ -28,13 +28,13 @@ class Dual(NamedTuple):
     since: np.ndarray  # draw from which on alpha has its present value, counted in the segment
 
 
-@helper
+@inner
 def _move(alpha, margin, norm, scale):
     """Best change of a dual variable; `scale` is 1 / (lam n)."""
     return max((1.0 - margin - 0.5 * alpha) / (0.5 + norm * scale), -alpha)
 
 
-@helper
+@inner
 def _count(sums, margin):
     loss = max(0.0, 1.0 - margin)
     sums[HINGE] += loss
@@ -42,7 +42,7 @@ def _count(sums, margin):
     sums[MISTAKES] += margin <= 0.0
 
 
-@helper
+@inner
 def _change(alpha, total, since, i, draw, delta):
     """Change dual variable i in this draw of the segment; the average counts the value before it too."""
     total[i] += alpha[i] * (draw + 1 - since[i])
@@ -54,11 +54,14 @@ def _change(alpha, total, since, i, draw, delta):
 def ascend_singly(
     store, rule, left, right, tuples, draws, begin, first_draw, dual, scale, scratch, sums
 ):
-    """Draws begin.. one after the other; return (what happened, first draw not made)."""
+    """Draws begin.. one after the other; return (what happened, first draw not made).
+
+    `tuples` are the drawn ones, in the order of the draws.
+    """
     alpha, total, since = dual.alpha, dual.total, dual.since
     for draw in range(begin, len(draws)):
         i = draws[draw]
-        nx, nz = read_tuple(tuples, i, left, right, scratch)
+        nx, nz = read_tuple(tuples, draw, left, right, scratch)
         margin, _, slots = store_margin(store, rule, scratch, nx, nz, 0.0)
         if not abs(margin) < HOPELESS:
             return DIVERGED, draw
@@ -71,6 +74,20 @@ def ascend_singly(
         _count(sums, margin)
         _change(alpha, total, since, i, first_draw + draw, delta)
     return DONE, len(draws)
+
+
+@driver
+def squared_hinges(products, place, items, triplets):
+    """Sum of the squared hinge losses of triplets; `products[place[t]]` is x'M of the anchor of triplet t."""
+    total = 0.0
+    for t in range(len(triplets)):
+        q, first, second = place[t], triplets[t, 1], triplets[t, 2]
+        margin = 0.0
+        for k in range(items.shape[1]):
+            margin += float(products[q, k]) * float(items[first, k] - items[second, k])
+        loss = max(0.0, 1.0 - margin)
+        total += loss * loss
+    return total
 
 
 @driver

@@ -54,7 +54,7 @@ def _margin_in_dense(store, rule, scratch, nx, nz, shift):
         d = i if rule.off_diagonal else -1
         margin += x_i * float(row_margin(rule, u, i, aux, i, z, d, shift))
         variance += x_i * x_i * row_variance(rule, aux, i, z)
-    return margin, variance, x_index
+    return margin, variance, 0
 
 
 def _update_in_dense(store, rule, scratch, slots, nx, nz, tau, shift, weight):
@@ -68,11 +68,15 @@ def _update_in_dense(store, rule, scratch, slots, nx, nz, tau, shift, weight):
     return True
 
 
-#: (store, rule, scratch, nx, nz, shift) -> (x'Mz, variance of x'Mz, where its entries are)
-store_margin = by_component({Dense: _margin_in_dense, HeadTail: margin_in_head_tail})
+#: (store, rule, scratch, nx, nz, shift) -> (x'Mz, variance of x'Mz, where to find its entries)
+store_margin = by_component(
+    {Dense: _margin_in_dense, HeadTail: margin_in_head_tail}, allocating={HeadTail}
+)
 
 #: (store, rule, scratch, slots, nx, nz, tau, shift, weight) -> whether the step could be taken
-store_update = by_component({Dense: _update_in_dense, HeadTail: update_in_head_tail})
+store_update = by_component(
+    {Dense: _update_in_dense, HeadTail: update_in_head_tail}, allocating={HeadTail}
+)
 
 
 @driver
@@ -120,3 +124,12 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
             if clock[SHIFT] * eps > step.lam * eta / 8.0:
                 return NEEDS_REBASE, t + 1
     return DONE, end
+
+
+@driver
+def tuple_values(rule, store, left, right, tuples, begin, end, scratch, shift, out):
+    """Write x'Mz of tuples begin .. end - 1; nothing is learnt."""
+    for t in range(begin, end):
+        nx, nz = read_tuple(tuples, t, left, right, scratch)
+        value, _, _ = store_margin(store, rule, scratch, nx, nz, shift)
+        out[t] = value + unstored_part(tuples, scratch, nx, nz)

@@ -51,13 +51,13 @@ def list_near(products, row_norms, column_norms, row_bounds, column_bounds):
 
 
 @driver
-def push(points, thresholds, reach, first, starts, columns, n_active, pulls):
+def push(points, vectors, thresholds, reach, first, starts, columns, n_active, pulls):
     """Add up the active triples among listed pairs, and return the sum of their hinges.
 
     The pairs are those of the rows ``first, first + 1, ...`` with the points
     ``columns[starts[r] : starts[r + 1]]``; ``reach[i]`` is the largest of ``thresholds[i]``. Adds to
     ``n_active[i, j]`` the number of impostors within ``thresholds[i, j]``, and to `pulls` the product
-    of the points with the Laplacian of the graph that has an edge of weight -1 for every impostor.
+    of the vectors with the Laplacian of the graph that has an edge of weight -1 for every impostor.
     """
     total = 0.0
     for r in range(starts.size - 1):
@@ -75,17 +75,17 @@ def push(points, thresholds, reach, first, starts, columns, n_active, pulls):
                             n_active[a, j] += 1
                             weight -= 1.0
             if weight != 0.0:
-                _add_edge(points, i, l, weight, pulls)
+                _add_edge(vectors, i, l, weight, pulls)
         total += of_row
     return total
 
 
 @driver
-def pull(points, targets, weights, pulls):
-    """Add to `pulls` the product of the points with the Laplacian of the target graph."""
+def pull(vectors, targets, weights, pulls):
+    """Add to `pulls` the product of the vectors with the Laplacian of the target graph."""
     for i in range(targets.shape[0]):
         for j in range(targets.shape[1]):
-            _add_edge(points, i, targets[i, j], weights[i, j], pulls)
+            _add_edge(vectors, i, targets[i, j], weights[i, j], pulls)
 
 
 @helper
@@ -98,8 +98,8 @@ def _distance(points, a, b):
 
 
 @helper
-def _add_edge(points, a, b, weight, pulls):
-    for k in range(points.shape[1]):
-        pulled = weight * (points[a, k] - points[b, k])
+def _add_edge(vectors, a, b, weight, pulls):
+    for k in range(vectors.shape[1]):
+        pulled = weight * (vectors[a, k] - vectors[b, k])
         pulls[a, k] += pulled
         pulls[b, k] -= pulled

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import by_component, driver, helper
+from .dispatch import by_component, driver, inner
+from .task_rows import row_number
 
 
 class DenseRows(NamedTuple):
@@ -34,7 +35,7 @@ class Triplets(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Row numbers of two items, and on which side of the threshold their distance belongs."""
+    """Row numbers of two sparse items, and on which side of the threshold their distance belongs."""
 
     items: np.ndarray
     sign: np.ndarray  # +1: above (dissimilar), -1: below (similar)
@@ -44,17 +45,27 @@ class TaskTriplets(NamedTuple):
     """Triplets of many tasks: M is a shared matrix on top of one matrix for each task.
 
     Task k scores with x'z + shared x'Sz + own x'D_k z. The anchor is read twice, for the rows of S and for
-    those of D_k, with these weights; a step changes both matrices by the same.
+    those of D_k, with these weights; a step changes both matrices by the same. The rows of S come first in
+    the store, then one that is always empty, then the touched rows of all D_k as `task_rows` numbers them:
+    a row without a number reads as the empty one.
     """
 
     items: np.ndarray
     sign: np.ndarray
     coin: np.ndarray  # uniform numbers that decide whether to ask
     tasks: np.ndarray
-    width: int  # rows of one matrix
+    key: np.ndarray  # numbers of the rows of all D_k
+    number: np.ndarray
+    width: int  # rows of one matrix, and the number of the empty row
     shared: float
     own: float
     has_identity: bool
+
+
+class Gathered(NamedTuple):
+    """Tuples whose vectors have been copied: tuple t has row t of the left and of the right reader."""
+
+    sign: np.ndarray
 
 
 class Scratch(NamedTuple):
@@ -133,29 +144,6 @@ read_difference = by_component(
 )
 
 
-def _repeat_difference_dense(rows, scratch, nz):
-    z, x_index, x = scratch.z, scratch.x_index, scratch.x
-    n = 0
-    for j in range(nz):
-        if z[j] != 0:
-            x_index[n] = j
-            x[n] = z[j]
-            n += 1
-    return n
-
-
-def _repeat_difference_sparse(rows, scratch, nz):
-    scratch.x_index[:nz] = scratch.z_index[:nz]
-    scratch.x[:nz] = scratch.z[:nz]
-    return nz
-
-
-#: (rows, scratch, nz) -> nx: the difference also as x, in the form an anchor has
-_repeat_difference = by_component(
-    {DenseRows: _repeat_difference_dense, SparseRows: _repeat_difference_sparse}
-)
-
-
 def _read_triplet(tuples, t, left, right, scratch):
     items = tuples.items
     nx = read_anchor(left, items[t, 0], scratch)
@@ -165,23 +153,40 @@ def _read_triplet(tuples, t, left, right, scratch):
 def _read_pair(tuples, t, left, right, scratch):
     items = tuples.items
     nz = read_difference(left, items[t, 0], right, items[t, 1], scratch)
-    return _repeat_difference(left, scratch, nz), nz
+    z_index, z, x_index, x = scratch.z_index, scratch.z, scratch.x_index, scratch.x
+    for k in range(nz):
+        x_index[k] = z_index[k]
+        x[k] = z[k]
+    return nz, nz
 
 
 def _read_task_triplet(tuples, t, left, right, scratch):
     items, x_index, x = tuples.items, scratch.x_index, scratch.x
+    key, number, width = tuples.key, tuples.number, tuples.width
     n = read_anchor(left, items[t, 0], scratch)
-    first_row = (1 + tuples.tasks[t]) * tuples.width
+    first_key = tuples.tasks[t] * width
     for p in range(n):
-        x_index[n + p] = first_row + x_index[p]
+        x_index[n + p] = row_number(key, number, first_key + x_index[p], width)
         x[n + p] = x[p] * tuples.own
         x[p] *= tuples.shared
     return 2 * n, read_difference(right, items[t, 1], right, items[t, 2], scratch)
 
 
+def _read_gathered(tuples, t, left, right, scratch):
+    values, z = right.values, scratch.z
+    for j in range(values.shape[1]):
+        z[j] = values[t, j]
+    return read_anchor(left, t, scratch), values.shape[1]
+
+
 #: (tuples, t, left, right, scratch) -> (nx, nz)
 read_tuple = by_component(
-    {Triplets: _read_triplet, Pairs: _read_pair, TaskTriplets: _read_task_triplet}
+    {
+        Triplets: _read_triplet,
+        Pairs: _read_pair,
+        TaskTriplets: _read_task_triplet,
+        Gathered: _read_gathered,
+    }
 )
 
 
@@ -194,10 +199,12 @@ def _task_coin(tuples, t):
 
 
 #: (tuples, t) -> the uniform number that decides whether its answer is asked for
-coin_of = by_component({Triplets: _no_coin, Pairs: _no_coin, TaskTriplets: _task_coin})
+coin_of = by_component(
+    {Triplets: _no_coin, Pairs: _no_coin, Gathered: _no_coin, TaskTriplets: _task_coin}
+)
 
 
-@helper
+@inner
 def _squared_norm(values, begin, end):
     total = 0.0
     for k in range(end - begin):
@@ -215,7 +222,9 @@ def _task_norm(tuples, scratch, nx, nz):
 
 
 #: (tuples, scratch, nx, nz) -> how much a step of length one changes the tuple's own x'Mz
-step_norm = by_component({Triplets: _plain_norm, Pairs: _plain_norm, TaskTriplets: _task_norm})
+step_norm = by_component(
+    {Triplets: _plain_norm, Pairs: _plain_norm, Gathered: _plain_norm, TaskTriplets: _task_norm}
+)
 
 
 def _nothing(tuples, scratch, nx, nz):
@@ -239,7 +248,9 @@ def _inner_product(tuples, scratch, nx, nz):
 
 
 #: (tuples, scratch, nx, nz) -> the part of x'Mz that is not in the store
-unstored_part = by_component({Triplets: _nothing, Pairs: _nothing, TaskTriplets: _inner_product})
+unstored_part = by_component(
+    {Triplets: _nothing, Pairs: _nothing, Gathered: _nothing, TaskTriplets: _inner_product}
+)
 
 
 def _as_it_is(tuples, scratch, nx, nz):
@@ -255,7 +266,9 @@ def _same_for_both(tuples, scratch, nx, nz):
 
 
 #: (tuples, scratch, nx, nz): turn what was read into what a step adds
-ready_for_step = by_component({Triplets: _as_it_is, Pairs: _as_it_is, TaskTriplets: _same_for_both})
+ready_for_step = by_component(
+    {Triplets: _as_it_is, Pairs: _as_it_is, Gathered: _as_it_is, TaskTriplets: _same_for_both}
+)
 
 
 @driver
@@ -267,3 +280,19 @@ def differences(a, i, b, j):
         for k in range(a.shape[1]):
             out[t, k] = a[first, k] - b[second, k]
     return out
+
+
+@driver
+def gather(left, right, tuples, x, z):
+    """Copy the dense vectors of tuples (row numbers) to the rows of x and z; for pairs to z alone."""
+    for t in range(len(tuples)):
+        first, second = tuples[t, -2], tuples[t, -1]
+        if tuples.shape[1] == 2:
+            for k in range(left.shape[1]):
+                z[t, k] = left[first, k] - right[second, k]
+        else:
+            anchor = tuples[t, 0]
+            for k in range(left.shape[1]):
+                x[t, k] = left[anchor, k]
+            for k in range(right.shape[1]):
+                z[t, k] = right[first, k] - right[second, k]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .dispatch import by_component, helper
+from .dispatch import by_component, inner
 
 
 class Plain(NamedTuple):
@@ -55,12 +55,12 @@ class Confidence(NamedTuple):
 RULES = {rule.__name__: rule for rule in (Plain, SoftThreshold, AdaptiveThreshold, Confidence)}
 
 
-@helper
+@inner
 def shrink(u, cut):
     return math.copysign(max(abs(u) - cut, cut - cut), u)
 
 
-@helper
+@inner
 def _lengthened(w, cut):
     """Encode the value w: the inverse of `shrink`, with zero for zero."""
     return math.copysign(abs(w) + cut, w) if w != 0 else w
@@ -192,7 +192,7 @@ _write_aux = by_component(
 # Whole arrays and row numbers instead of slices: a slice costs two atomic reference counts.
 
 
-@helper
+@inner
 def row_margin(rule, u, i, aux, j, z, d, shift):
     """Sum of value * z; place d is the diagonal where the rule treats it apart, else -1."""
     cut = z.dtype.type(shift)
@@ -230,7 +230,7 @@ row_variance = by_component(
 )
 
 
-@helper
+@inner
 def row_update(rule, u, i, aux, j, acc, m, averaging, z, x, d, tau, shift, weight):
     """Step along x z' in one row; the average counts the change `weight` times."""
     cut = z.dtype.type(shift)

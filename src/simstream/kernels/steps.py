@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .dispatch import helper
+from .dispatch import inner
 
 # Step rules.
 CONSTANT, PA, PA_I, PA_II, CONFIDENCE, PALS, ON_MISTAKE = 0, 1, 2, 3, 4, 5, 6
@@ -46,12 +46,12 @@ class Step(NamedTuple):
     tolerance: float = 0.0  # steps shorter than this are not taken
 
 
-@helper
+@inner
 def current_eta(step, clock):
     return step.eta / math.sqrt(clock[ROUNDS] + 1) if step.decay else step.eta
 
 
-@helper
+@inner
 def is_asked(step, value, coin, clock):
     """Whether the answer of a tuple is asked for, given x'Mz and a uniform number of its own; counts it."""
     if step.ask == ASK_ALL:
@@ -65,13 +65,13 @@ def is_asked(step, value, coin, clock):
     return asked
 
 
-@helper
+@inner
 def signed_loss(sign, value, clock):
     """1 - margin of a tuple whose x'Mz is ``value`` and belongs above (sign 1) or below the threshold."""
     return 1.0 - sign * (value - clock[THRESHOLD])
 
 
-@helper
+@inner
 def is_active(step, loss):
     """Whether a loss calls for a step: PALS wants equality, RDML is content with the right side."""
     if step.rule == ON_MISTAKE:
@@ -79,7 +79,7 @@ def is_active(step, loss):
     return loss > 0.0 or step.rule == PALS
 
 
-@helper
+@inner
 def step_length(step, loss, squared_norm, variance, eta):
     """Length of the step along x z', given the loss and the squared norm of the step's direction."""
     if step.rule == CONSTANT or step.rule == ON_MISTAKE:
@@ -93,7 +93,7 @@ def step_length(step, loss, squared_norm, variance, eta):
     return loss / (variance + step.r)
 
 
-@helper
+@inner
 def pair_step(step, loss, squared_norm, sign):
     """Step along v v' of a pair with this loss and ||v||^2: 0 for none, NaN where it is beyond all use."""
     if not (is_active(step, loss) and squared_norm > 0.0):
@@ -104,7 +104,7 @@ def pair_step(step, loss, squared_norm, sign):
     return sign * c if abs(c) >= step.tolerance else 0.0
 
 
-@helper
+@inner
 def average_weight(step, clock):
     """Sum of the average's weights up to and including this round: what this round's step counts for.
 
@@ -116,7 +116,7 @@ def average_weight(step, clock):
     return max(0.0, clock[ROUNDS] + 2.0 - step.average_from)
 
 
-@helper
+@inner
 def count_outcome(clock, loss, mistaken, updated, skipped):
     clock[ROUNDS] += 1.0
     clock[UPDATES] += updated
@@ -126,7 +126,7 @@ def count_outcome(clock, loss, mistaken, updated, skipped):
     clock[VIOLATIONS] += loss > 0.0
 
 
-@helper
+@inner
 def count_round(clock, loss, updated, skipped):
     """The same for a hinge: a loss of one or more is on the wrong side."""
     count_outcome(clock, max(0.0, loss), loss >= 1.0, updated, skipped)

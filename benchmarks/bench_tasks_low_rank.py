@@ -1,0 +1,293 @@
+"""Cases of learners of many tasks and of low rank; `bench.py` runs them and writes docs/benchmarks.md.
+
+    python benchmarks/bench.py osllr_gs omllr omtrsl_oasis omtrsl_many_tasks mtlmnn
+
+With SIMSTREAM_DATA pointing to a folder with isolet.csv.gz the real data are used, otherwise synthetic items
+of the same shape. Rows have unit length, but where batch and online learning are compared. What a ratio
+compares runs in one process, in turns, on one BLAS thread; the best of some turns counts, in seconds of
+processor time, so that other work on the machine matters less. Eager references run few steps, ours run many; where both are exact their results are compared too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from functools import cache
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np  # after the number of threads was set
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the eager references
+
+ROWS_OF_TASKS = [1560, 1560, 1560, 1558, 1559]  # groups of speakers, one after another
+N_FEATURES, N_CLASSES = 617, 26
+N_TRIPLETS = 20_000
+
+#: Seconds of mtLMNN and of OMTRSL on ISOLET as published (IJCAI 2017, Table 1).
+PUBLISHED = 241.3, 14.7
+
+
+@cache
+def isolet(unit=True):
+    """Items (float64, of unit length or as they are), their classes and tasks, and where they come from."""
+    tasks = np.repeat(np.arange(5), ROWS_OF_TASKS)
+    path = Path(os.environ.get("SIMSTREAM_DATA", "")) / "isolet.csv.gz"
+    if os.environ.get("SIMSTREAM_DATA") and path.exists():
+        from simstream.formats import read_items
+
+        data = read_items(path, label_column=-1, dtype="float64")
+        X, y, source = data.items, np.asarray(data.labels), "isolet"
+    else:
+        rng = np.random.default_rng(0)
+        y = rng.integers(0, N_CLASSES, len(tasks))
+        mixing = rng.normal(size=(60, N_FEATURES)) / 8
+        X = rng.normal(size=(N_CLASSES, 60))[y] + rng.normal(size=(5, 60))[tasks] / 2
+        X = np.tanh((X + rng.normal(size=X.shape)) @ mixing)
+        source = "synthetic items of the shape of isolet"
+    assert X.shape == (len(tasks), N_FEATURES)
+    return X / (np.linalg.norm(X, axis=1, keepdims=True) if unit else 1.0), y, tasks, source
+
+
+@cache
+def task_triplets(n=N_TRIPLETS):
+    """Triplets within tasks in random order, and the task of each."""
+    from simstream import TripletSampler
+
+    _, y, tasks, _ = isolet()
+    drawn = []
+    for task in range(5):
+        rows = np.flatnonzero(tasks == task)
+        drawn.append(rows[TripletSampler(y[rows], task).draw(n // 5)])
+    order = np.random.default_rng(0).permutation(n)
+    return np.concatenate(drawn)[order], np.repeat(np.arange(5), n // 5)[order]
+
+
+def vectors(X, triplets):
+    """x and z of each triplet, as eager references take them."""
+    return [(X[a], X[p] - X[n]) for a, p, n in triplets]
+
+
+def in_turns(*functions, turns=3):
+    """Least seconds of each function, called in turns, and what the last calls gave."""
+    least, results = [np.inf] * len(functions), [None] * len(functions)
+    for _ in range(turns):
+        for i, function in enumerate(functions):
+            start = time.process_time()
+            results[i] = function()
+            least[i] = min(least[i], time.process_time() - start)
+    return least, results
+
+
+def row(work, measured, must_reach, reached):
+    """A line of the table, as those of bench.py."""
+    return work, measured, must_reach, bool(reached)
+
+
+# -- eager references --------------------------------------------------------------------------------
+
+
+def textbook_oasis(M, stream, C):
+    """The tests' reference, without keeping all iterates."""
+    from reference import oasis
+
+    for step in stream:
+        M = oasis(M, [step], C)[-1]
+    return M
+
+
+def numpy_oasis(M, stream, C):
+    """OASIS in place: the strongest eager version."""
+    for x, z in stream:
+        loss = 1.0 - x @ M @ z
+        if loss > 0:
+            M += min(C, loss / ((x @ x) * (z @ z))) * np.outer(x, z)
+    return M
+
+
+def numpy_osllr_gs(F, stream, beta, gamma, eta):
+    """OSLLR-GS: every row is shortened in every round; returns the average of F."""
+    total, weight = np.zeros_like(F), 0.0
+    for t, (x, z) in enumerate(stream, 1):
+        e, u, w = eta / np.sqrt(t), F.T @ x, F.T @ z
+        total += e * F
+        weight += e
+        if 1 - u @ w > 0:
+            F = F + e * (np.outer(z, u) + np.outer(x, w))
+        norms = np.linalg.norm(F, axis=1)
+        F = F * (np.clip(norms - e * gamma, 0, beta) / np.where(norms > 0, norms, 1))[:, None]
+    return total / weight
+
+
+def numpy_omllr(W, stream, lam, eta):
+    """OMLLR: a full singular value decomposition in every round."""
+    for t, (x, z) in enumerate(stream, 1):
+        e = eta / np.sqrt(t)
+        if 1 - x @ W @ z > 0:
+            W = W + e * np.outer(x, z)
+        U, s, V = np.linalg.svd(W)
+        W = (U * np.maximum(s - e * lam, 0)) @ V
+    return W
+
+
+# -- cases -------------------------------------------------------------------------------------------
+
+
+def osllr_gs():
+    """OSLLR-GS, m = d, against eager NumPy and against our own OASIS, one at a time."""
+    from simstream import OASIS, OSLLRGS
+
+    X, _, _, source = isolet()
+    T = task_triplets()[0]
+    few, many, options = 60, 2000, {"beta": 1.0, "gamma": 1e-3, "eta": 1.0}
+    stream = vectors(X, T[:few])
+    ours, oasis = (
+        OSLLRGS(**options, preprocessor=X),
+        OASIS(C=0.1, block_size=1, preprocessor=X),
+    )
+    F = numpy_osllr_gs(np.eye(N_FEATURES), stream, **options)
+    np.testing.assert_allclose(ours.fit(T[:few]).get_bilinear_matrix(), F @ F.T, atol=1e-9)
+    oasis.fit(T[:few])
+    (eager, lazy, plain), _ = in_turns(
+        lambda: numpy_osllr_gs(np.eye(N_FEATURES), stream, **options),
+        lambda: ours.fit(T[:many]),
+        lambda: oasis.fit(T[:many]),
+    )
+    eager, lazy, plain = eager / few, lazy / many, plain / many
+    rates = [f"{m.n_updates_ / m.n_rounds_:.0%}" for m in (ours, oasis)]
+    yield row(
+        f"OSLLR-GS, {source}, m = d = 617, beta = 1, gamma = 0.001, eta = 1, average of X: against eager NumPy",
+        f"{lazy * 1e6:,.0f} us a step ({rates[0]} violated) against {eager * 1e6:,.0f}: {eager / lazy:.1f}x",
+        ">= 5x",
+        eager >= 5 * lazy,
+    )
+    yield row(
+        "the same against our OASIS, C = 0.1, float64, block_size=1",
+        f"{plain * 1e6:,.0f} us a step ({rates[1]} violated): {lazy / plain:.1f} times as long",
+        "<= 3 times",
+        lazy <= 3 * plain,
+    )
+
+
+def omllr():
+    """OMLLR from zero while its rank is small, against one full SVD a step."""
+    from simstream import OMLLR
+
+    X, _, _, source = isolet()
+    T = task_triplets()[0]
+    few, many, options = 4, 1000, {"lam": 0.02, "eta": 1.0}
+    stream = vectors(X, T[:few])
+    start = np.zeros((N_FEATURES, N_FEATURES))
+    ours = OMLLR(**options, init="zeros", output="last", preprocessor=X)
+    np.testing.assert_allclose(
+        ours.fit(T[:few]).get_bilinear_matrix(), numpy_omllr(start, stream, **options), atol=1e-9
+    )
+    ours.fit(T[:1])
+    ranks = [ours.partial_fit(T[t : t + 10]).rank_ for t in range(1, many, 10)]
+    (eager, factored), _ = in_turns(
+        lambda: numpy_omllr(start, stream, **options), lambda: ours.fit(T[:many]), turns=2
+    )
+    ratio = (eager / few) / (factored / many)
+    yield row(
+        f"OMLLR, {source}, d = 617, lam = 0.02, eta = 1, from zero, {many:,} steps: against one full SVD a step",
+        f"{factored / many * 1e6:,.0f} us a step ({ours.n_updates_ / ours.n_rounds_:.0%} violated, rank "
+        f"<= {max(ranks)}) against {eager / few * 1e3:,.0f} ms: {ratio:,.0f}x",
+        ">= 10x, rank < d/10",
+        ratio >= 10 and max(ranks) < N_FEATURES / 10,
+    )
+
+
+def omtrsl_oasis(turns=2):
+    """OMTRSL against as many OASIS in NumPy as there are tasks."""
+    from simstream import OMTRSL
+
+    X, _, _, source = isolet()
+    T, tasks = task_triplets()
+    for dtype in (np.float32, np.float64):
+        items = X.astype(dtype)
+        streams = [vectors(items, T[tasks == k]) for k in range(5)]
+        ours = OMTRSL(0.1, 1.0, n_tasks=5, preprocessor=items).fit(T[:500], tasks=tasks[:500])
+
+        def separate(learn, streams=streams, dtype=dtype):
+            return [learn(np.eye(N_FEATURES, dtype=dtype), s, 0.1) for s in streams]
+
+        (blocked, eager, in_place), (_, Ms, _) = in_turns(
+            lambda ours=ours: ours.fit(T, tasks=tasks),
+            lambda separate=separate: separate(textbook_oasis),
+            lambda separate=separate: separate(numpy_oasis),
+            turns=turns,
+        )
+        yield row(
+            f"OMTRSL, {source}, 5 tasks, C = 0.1, coupling 1, {len(T):,} triplets, {np.dtype(dtype)}: against "
+            "5 OASIS in NumPy",
+            f"{blocked / len(T) * 1e6:,.0f} us a step ({ours.n_updates_ / ours.n_rounds_:.0%} violated) against "
+            f"{eager / len(T) * 1e6:,.0f}: {eager / blocked:.1f}x (in-place NumPy: {in_place / blocked:.1f}x)",
+            ">= 10x",
+            eager >= 10 * blocked,
+        )
+    uncoupled = OMTRSL(0.1, 0.0, n_tasks=5, preprocessor=X).fit(T, tasks=tasks)
+    for k in range(5):
+        np.testing.assert_allclose(uncoupled.get_bilinear_matrix(k), Ms[k], atol=1e-9)
+
+
+def omtrsl_many_tasks():
+    """A step with 1,000 tasks against one with 5: random triplets and short steps keep all of them violated."""
+    from simstream import OMTRSL
+
+    X, _, _, source = isolet()
+    rng = np.random.default_rng(0)
+    T = rng.integers(0, len(X), (N_TRIPLETS, 3))
+    T = T[T[:, 1] != T[:, 2]]
+    tasks = rng.integers(0, 1000, len(T))
+    for dtype in (np.float32, np.float64):
+        models = [OMTRSL(1e-4, 1.0, n_tasks=n, preprocessor=X.astype(dtype)) for n in (5, 1000)]
+        for model in models:
+            model.fit(T[:500], tasks=tasks[:500] % model.n_tasks)
+        (five, thousand), _ = in_turns(
+            *(lambda m=model: m.fit(T, tasks=tasks % m.n_tasks) for model in models)
+        )
+        rates = " and ".join(f"{m.n_updates_ / m.n_rounds_:.1%}" for m in models)
+        yield row(
+            f"OMTRSL, {source}, 1,000 tasks against 5, C = 0.0001, {len(T):,} random triplets, "
+            f"{np.dtype(dtype)}",
+            f"{thousand / len(T) * 1e6:,.0f} us a step against {five / len(T) * 1e6:,.0f}: "
+            f"{thousand / five:.2f} times as long ({rates} violated)",
+            "<= 1.5 times",
+            thousand <= 1.5 * five,
+        )
+
+
+def mtlmnn():
+    """MultiTaskLMNN until it stops against OMTRSL on 20,000 triplets."""
+    from simstream import OMTRSL, MultiTaskLMNN
+
+    X, y, tasks, source = isolet(unit=False)
+    T, of_triplets = task_triplets()
+    online, batch = OMTRSL(0.001, 1.0, n_tasks=5, preprocessor=X), MultiTaskLMNN()
+    online.fit(T[:500], tasks=of_triplets[:500])
+    few = np.flatnonzero(np.bincount(y)[y] > 0)[:: len(y) // 1500]
+    MultiTaskLMNN(tol=0.5).fit(X[few, :5], y[few] % 2)  # compile
+    (slow,), _ = in_turns(lambda: batch.fit(X, y, tasks), turns=1)
+    (fast,), _ = in_turns(lambda: online.fit(T, tasks=of_triplets))
+    yield row(
+        f"MultiTaskLMNN until it stops against OMTRSL, {N_TRIPLETS:,} triplets, {source}, 5 tasks, float64",
+        f"{slow:,.0f} s ({batch.n_iter_} iterations, {'' if batch.converged_ else 'not '}converged) against "
+        f"{fast:.1f} s: {slow / fast:,.0f} times as long (published: {PUBLISHED[0]:.0f} s against "
+        f"{PUBLISHED[1]:.0f} s, {PUBLISHED[0] / PUBLISHED[1]:.0f} times)",
+        "",
+        True,
+    )
+
+
+#: Name -> function that gives lines (work, measured, must reach, reached) of the table.
+CASES = {
+    function.__name__: function
+    for function in (osllr_gs, omllr, omtrsl_oasis, omtrsl_many_tasks, mtlmnn)
+}
+
+
+def rows(results):
+    """Lines of the table for the cases that were run."""
+    return [tuple(line) for name in CASES if name in results for line in results[name]["lines"]]

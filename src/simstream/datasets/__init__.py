@@ -1,0 +1,32 @@
+"""Data sets by name, from a folder, scikit-learn or the network, all of one type; named preprocessing.
+
+Examples
+--------
+>>> from simstream import datasets
+>>> wine = datasets.load("wine")
+>>> train = range(0, 178, 2)
+>>> items, recorded = datasets.prepare(wine.items, "standardised", fit_rows=train)
+>>> items.shape, recorded, bool(abs(items[::2].mean()) < 1e-9)
+((178, 13), 'standardised', True)
+"""
+
+from .dataset import OUTSIDE, VERDICTS, Dataset
+from .facts import Facts, facts, names
+from .loading import DatasetMissingError, available, load
+from .preprocessing import Prepared, prepare
+from .synthetic import make_low_rank
+
+__all__ = [
+    "OUTSIDE",
+    "VERDICTS",
+    "Dataset",
+    "DatasetMissingError",
+    "Facts",
+    "Prepared",
+    "available",
+    "facts",
+    "load",
+    "make_low_rank",
+    "names",
+    "prepare",
+]

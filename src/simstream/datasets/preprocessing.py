@@ -1,0 +1,218 @@
+"""Preprocessing by name, so that a record can say what was done to the items.
+
+A name is one step or several joined by ``+``, done from left to right:
+
+=============== =========================================================================================
+"as-is"         nothing
+"unit-norm"     every row divided by its length
+"standardised"  every feature less its mean, divided by its standard deviation; dense only
+"[0,1]"         every feature mapped linearly, its least value to 0 and its greatest to 1; a sparse one only
+                where its least value is 0
+"tf-idf"        counts times the logarithm of inverse document frequency (smoothed), rows of length one
+"top-terms:N"   the N features of the largest sums: for counts, the most frequent terms
+"pca:S"         principal components: as many as explain the share S of the variance (S below 1), or S of
+                them; dense only
+=============== =========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from ..validation import check_items
+
+#: Takes the items to transform and those to take the statistics from.
+Step = Callable[[Any, Any], Any]
+
+
+class Prepared(NamedTuple):
+    """Items after preprocessing, and the name to put into a record.
+
+    Examples
+    --------
+    >>> from simstream.datasets import prepare
+    >>> prepare([[3.0, 4.0]], "unit-norm").name
+    'unit-norm'
+    """
+
+    items: Any
+    name: str
+
+
+def prepare(items: Any, how: str = "as-is", fit_rows: Any = None) -> Prepared:
+    """Preprocess items in a named way, with statistics of some of the rows only.
+
+    Parameters
+    ----------
+    items : array-like or sparse matrix of shape (n_items, n_features)
+        All rows, those to learn from and those to measure on.
+    how : str, default="as-is"
+        "as-is", "unit-norm", "standardised", "[0,1]", "tf-idf", "top-terms:N", "pca:S", or several
+        joined by "+", done from left to right.
+    fit_rows : array of int, bool mask, range or slice, default=None
+        Rows that means, ranges, frequencies and directions are taken from: the training part. By
+        default all rows.
+
+    Returns
+    -------
+    Prepared
+        The items, of the same kind (CSR stays CSR), and the name of what was done.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the step would fill a sparse matrix, or the rows do not exist.
+
+    Examples
+    --------
+    >>> from simstream.datasets import prepare
+    >>> prepare([[0.0], [2.0], [4.0]], "[0,1]", fit_rows=[0, 1]).items.ravel().tolist()
+    [0.0, 1.0, 2.0]
+    >>> prepare([[1, 5, 2], [0, 1, 2]], "top-terms:2 + unit-norm").name
+    'top-terms:2+unit-norm'
+    """
+    steps = _parse(how)
+    items = check_items(items).values
+    rows = _check_rows(fit_rows, items.shape[0])
+    for _, step in steps:
+        items = check_items(step(items, items if rows is None else items[rows])).values
+    return Prepared(items, "+".join(name for name, _ in steps))
+
+
+def _check_rows(fit_rows: Any, n_rows: int) -> np.ndarray | None:
+    if fit_rows is None:
+        return None
+    try:
+        rows = np.arange(n_rows)[fit_rows if isinstance(fit_rows, slice) else np.asarray(fit_rows)]
+    except IndexError as error:
+        raise ValueError(
+            f"fit_rows: expected numbers of rows below {n_rows}, got {error}"
+        ) from None
+    if rows.ndim != 1 or not len(rows):
+        raise ValueError("fit_rows: expected at least one row, got none")
+    return rows
+
+
+def _parse(how: str) -> list[tuple[str, Step]]:
+    """The steps with their names, spaces left out."""
+    steps = []
+    for part in str(how).split("+"):
+        name = part.strip()
+        kind, colon, argument = name.partition(":")
+        if not colon and name in _PLAIN:
+            steps.append((name, _PLAIN[name]))
+        elif colon and kind in _WITH_NUMBER:
+            steps.append((name, _WITH_NUMBER[kind](name, argument)))
+        else:
+            known = ", ".join([*_PLAIN, "top-terms:N", "pca:S"])
+            raise ValueError(
+                f"unknown preprocessing; expected one of {known}, or several joined by '+', "
+                f"got {name!r}"
+            )
+    if len(steps) > 1 and "as-is" in (name for name, _ in steps):
+        raise ValueError(f"preprocessing: 'as-is' stands alone, got {how!r}")
+    return steps
+
+
+def _refuse_sparse(items: Any, name: str) -> None:
+    if sparse.issparse(items):
+        raise ValueError(
+            f"{name} would fill a sparse matrix of {items.shape[0]} x {items.shape[1]}; "
+            "expected dense items, or another preprocessing such as unit-norm or tf-idf"
+        )
+
+
+def _refuse_negative(items: Any, name: str) -> None:
+    if items.min() < 0:
+        raise ValueError(f"{name}: expected counts, none below 0, got {items.min()}")
+
+
+def _as_is(items: Any, fit: Any) -> Any:
+    return items
+
+
+def _unit_norm(items: Any, fit: Any) -> Any:
+    from sklearn.preprocessing import normalize
+
+    return normalize(items)
+
+
+def _standardised(items: Any, fit: Any) -> Any:
+    from sklearn.preprocessing import StandardScaler
+
+    _refuse_sparse(items, "standardised")
+    return StandardScaler().fit(fit).transform(items)
+
+
+def _zero_to_one(items: Any, fit: Any) -> Any:
+    from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler
+
+    if not sparse.issparse(items):
+        return MinMaxScaler().fit(fit).transform(items)
+    if (fit.min(axis=0).toarray() != 0).any():
+        _refuse_sparse(items, "[0,1] with features whose least value is not 0")
+    return MaxAbsScaler().fit(fit).transform(items)
+
+
+def _tf_idf(items: Any, fit: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    _refuse_negative(items, "tf-idf")
+    weighted = TfidfTransformer().fit(fit).transform(items)
+    return weighted if sparse.issparse(items) else weighted.toarray()
+
+
+def _top_terms(name: str, argument: str) -> Step:
+    if not argument.isdecimal() or int(argument) < 1:
+        raise ValueError(f"preprocessing: expected top-terms:N with N at least 1, got {name!r}")
+    n = int(argument)
+
+    def step(items: Any, fit: Any) -> Any:
+        _refuse_negative(items, name)
+        if n > items.shape[1]:
+            raise ValueError(f"{name}: expected at most the {items.shape[1]} features there are")
+        sums = np.asarray(fit.sum(axis=0)).ravel()
+        # Stable, so that of equally frequent terms the first are kept.
+        return items[:, np.sort(np.argsort(-sums, kind="stable")[:n])]
+
+    return step
+
+
+def _pca(name: str, argument: str) -> Step:
+    try:
+        size: float = int(argument) if argument.isdecimal() else float(argument)
+    except ValueError:
+        size = -1
+    if not (0 < size < 1 or (isinstance(size, int) and size >= 1)):
+        raise ValueError(
+            f"preprocessing: expected pca:S with S a share between 0 and 1 or a whole number, "
+            f"got {name!r}"
+        )
+
+    def step(items: Any, fit: Any) -> Any:
+        from sklearn.decomposition import PCA
+
+        _refuse_sparse(items, name)
+        if size > min(fit.shape):
+            raise ValueError(
+                f"{name}: expected at most {min(fit.shape)} components from {fit.shape[0]} rows "
+                f"of {fit.shape[1]} features"
+            )
+        # Exact and deterministic, whatever the shape.
+        return PCA(size, svd_solver="full").fit(fit).transform(items)
+
+    return step
+
+
+_PLAIN: dict[str, Step] = {
+    "as-is": _as_is,
+    "unit-norm": _unit_norm,
+    "standardised": _standardised,
+    "[0,1]": _zero_to_one,
+    "tf-idf": _tf_idf,
+}
+_WITH_NUMBER: dict[str, Callable[[str, str], Step]] = {"top-terms": _top_terms, "pca": _pca}

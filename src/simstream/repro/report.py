@@ -1,0 +1,331 @@
+"""Pages of results: one per paper and an index, as self-contained HTML, or as Markdown with pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ..formats import atomic_write
+from .figures import draw, rank_figure
+from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
+from .ranks import adjusted_p_value, rank_methods
+from .records import RecordStore
+from .verdicts import (
+    COUNTED,
+    Comparison,
+    check_claims,
+    compare,
+    count,
+    records_of,
+    share_good,
+)
+
+_MARKS = {"reproduced": "=", "better": "+", "worse": "-"}
+
+
+def write_reports(
+    papers: tuple[str, ...], results: str | Path, output: str | Path, form: str = "html"
+) -> list[Path]:
+    """Write the pages of these papers (of all for none) from the records in a folder.
+
+    Parameters
+    ----------
+    papers : tuple of ids
+    results : folder of records
+    output : folder to write to
+    form : "html" or "md"
+
+    Returns
+    -------
+    list of Path
+        What was written: a page per paper, an index, ``summary.json``, and for Markdown the pictures.
+    """
+    for paper_id in papers:
+        load_paper(paper_id)  # says which there are
+    store = RecordStore(results)
+    output = Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    pages = []
+    for paper_id in papers or tuple(paper_ids()):
+        paper = load_paper(paper_id)
+        page = paper_page(paper, store)
+        for exhibit in page["exhibits"]:
+            written += _place_picture(exhibit, output, form)
+        pages.append(page)
+        written.append(_write(output / f"{paper.id}.{form}", _render(f"paper.{form}.j2", page)))
+    counts = _sum(page["counts"] for page in pages)
+    index = {"pages": pages, "counts": counts, "share": share_good(counts)}
+    written.append(_write(output / f"index.{form}", _render(f"index.{form}.j2", index)))
+    written.append(
+        _write(output / "summary.json", json.dumps(_summary(pages, index), indent=1) + "\n")
+    )
+    return written
+
+
+def _write(path: Path, text: str) -> Path:
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, "utf-8")
+    return path
+
+
+def _render(template: str, context: dict[str, Any]) -> str:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ImportError(
+            "jinja2 is not installed; get it with: pip install 'simstream[repro]'"
+        ) from error
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("simstream.repro"),
+        autoescape=template.endswith(".html.j2"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(template).render(context)
+
+
+def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Path]:
+    """The picture inside the page, or in a file beside it."""
+    figure = exhibit.pop("figure")
+    exhibit["picture"] = None
+    if figure is None:
+        return []
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, facecolor="white")
+    if form == "html":
+        exhibit["picture"] = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        return []
+    path = output / f"{exhibit['id']}.png"
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(buffer.getvalue())
+    exhibit["picture"] = path.name
+    return [path]
+
+
+# -- what a page shows ------------------------------------------------------------------------------------
+
+
+def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
+    """Everything a page says, for the templates."""
+    exhibits, everything = [], []
+    for exhibit in paper.exhibits.values():
+        comparisons = compare(paper, exhibit, store) if exhibit.kind in ("table", "absent") else []
+        everything += comparisons
+        exhibits.append(_exhibit(paper, exhibit, comparisons, store))
+    counts = count(everything)
+    worse = [one for one in everything if one.verdict == "worse"]
+    return {
+        "paper": paper,
+        "counts": counts,
+        "share": share_good(counts),
+        "exhibits": exhibits,
+        "claims": check_claims(paper, store),
+        "explained": _grouped(one for one in worse if one.explanation),
+        "unexplained": [_name(one) for one in worse if not one.explanation],
+        "runs": _runs(paper, store),
+        "counted": COUNTED,
+    }
+
+
+def _exhibit(
+    paper: Paper, exhibit: Exhibit, comparisons: list[Comparison], store: RecordStore
+) -> dict[str, Any]:
+    view: dict[str, Any] = {
+        "id": exhibit.id,
+        "title": exhibit.title,
+        "kind": exhibit.kind,
+        "note": exhibit.note,
+        "tables": _tables(paper, exhibit, comparisons),
+        "figure": None,
+        "ranks": [],
+        "pairs": [],
+        "text": "",
+    }
+    study = paper.study_of(exhibit.id)
+    if study is None:
+        view["text"] = "Not run: its data is not at hand."
+    elif exhibit.kind == "figure":
+        view["figure"] = draw(paper, exhibit, store)
+        view["text"] = "" if view["figure"] else "Not run yet."
+    elif exhibit.kind in ("ranks", "pairs"):
+        view |= _ranks(paper, exhibit, study, store)
+    stands = {
+        name: paper.datasets[name]
+        for name in (study.datasets if study else ())
+        if paper.datasets[name].standing != "exact" or paper.datasets[name].note
+    }
+    view["data"] = [
+        f"{name}: {given.standing}"
+        + (f" ({given.data})" if given.data and given.data != name else "")
+        + (f"; {given.note}" if given.note else "")
+        for name, given in stands.items()
+        if given.standing != "bundled"
+    ]
+    return view
+
+
+def _tables(paper: Paper, exhibit: Exhibit, comparisons: list[Comparison]) -> list[dict[str, Any]]:
+    """One table per measure: data sets as rows, methods as columns."""
+    tables = []
+    for measure in exhibit.measures:
+        mine = [one for one in comparisons if one.measure is measure]
+        if not mine:
+            continue
+        methods = list(dict.fromkeys(one.method for one in mine))
+        datasets = list(dict.fromkeys(one.dataset for one in mine))
+        by_place = {(one.dataset, one.method): one for one in mine}
+        rows = []
+        for dataset in datasets:
+            found = [by_place.get((dataset, method)) for method in methods]
+            values = [one.ours[0] for one in found if one is not None and one.ours is not None]
+            best = (max if measure.better == "higher" else min)(values, default=None)
+            given = paper.datasets.get(dataset)
+            name = dataset if given is None else given.label
+            rows.append({"name": name, "cells": [_cell(one, best) for one in found]})
+        tables.append(
+            {
+                "label": measure.label,
+                "methods": methods,
+                "rows": rows,
+                "compared": any(one.theirs for one in mine),
+                "is_time": measure.kind == "time",
+            }
+        )
+    return tables
+
+
+def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
+    if one is None:
+        return {"ours": "", "theirs": "", "verdict": "", "mark": "", "best": False, "speed_up": ""}
+    digits = one.measure.digits
+    ours = ""
+    if one.ours is not None:
+        mean, std, n = one.ours
+        small = one.measure.kind == "time" and 0 < abs(mean) < 10.0**-digits
+        ours = f"{mean:.1e}" if small else f"{mean:.{digits}f}"
+        if n > 1 and one.measure.kind == "quality":
+            ours += f" ± {std:.{digits}f}"
+    elif one.verdict in ("over budget", "not run"):
+        ours = one.verdict
+    theirs = one.theirs + (f" ± {one.their_std:g}" if one.their_std else "")
+    return {
+        "ours": ours,
+        "theirs": theirs,
+        "verdict": one.verdict,
+        "mark": _MARKS.get(one.verdict, ""),
+        "best": one.ours is not None and one.ours[0] == best,
+        "speed_up": f"{one.speed_up:,.0f}x" if one.speed_up else "",
+    }
+
+
+def _ranks(paper: Paper, exhibit: Exhibit, study: Study, store: RecordStore) -> dict[str, Any]:
+    """Average ranks with a critical-difference diagram, or the pairs that differ."""
+    measure = exhibit.measures[0]
+    methods = exhibit.methods or study.methods
+    records = [
+        record
+        for (dataset, _), found in records_of(paper, study, store).items()
+        for record in found
+        if not exhibit.datasets or dataset in exhibit.datasets
+    ]
+    ranked = rank_methods(records, methods, measure.ours, lower_is_better=measure.better == "lower")
+    if ranked is None:
+        return {"text": "Not run on enough data sets yet."}
+    result, used = ranked
+    printed = published(exhibit.published) if exhibit.published else {}
+    theirs = {
+        method: value for (_, method, name), (value, _) in printed.items() if name == measure.name
+    }
+    text = (
+        f"Friedman over {len(used)} data sets and {len(methods)} methods: chi2 = {result.chi2:.1f}, "
+        f"p = {result.p_value:.2g}."
+    )
+    if exhibit.kind == "pairs":
+        pairs = [
+            {"name": name, "ours": _p_value(adjusted_p_value(result, name)), "theirs": value}
+            for name, value in theirs.items()
+        ]
+        return {"text": text, "pairs": pairs}
+    order = sorted(zip(methods, result.average_ranks, strict=True), key=lambda one: one[1])
+    return {
+        "text": f"{text} Data sets: {', '.join(used)}.",
+        "ranks": [
+            {"name": name, "ours": f"{rank:.2f}", "theirs": theirs.get(name, "")}
+            for name, rank in order
+        ],
+        "figure": rank_figure(result, methods),
+    }
+
+
+def _p_value(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"
+
+
+def _name(one: Comparison) -> str:
+    return f"{one.dataset}, {one.method}, {one.measure.label}"
+
+
+def _grouped(worse: Any) -> list[dict[str, Any]]:
+    """Explanations with the numbers they are for."""
+    groups: dict[str, list[str]] = {}
+    for one in worse:
+        groups.setdefault(one.explanation, []).append(_name(one))
+    return [{"text": text, "names": names} for text, names in groups.items()]
+
+
+def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
+    """How every study was run."""
+    runs = []
+    for study in paper.studies.values():
+        records = [record for found in records_of(paper, study, store).values() for record in found]
+        states = Counter(record["status"] for record in records)
+        versions = {json.dumps(r["versions"], sort_keys=True) for r in records if "versions" in r}
+        runs.append(
+            {
+                "study": study,
+                "states": dict(states),
+                "n_cells": len(list(paper.cells(study))),
+                "hours": sum(record.get("wall_seconds", 0) for record in records) / 3600,
+                "same_streams": _same_streams(records),
+                "versions": [json.loads(one) for one in sorted(versions)],
+            }
+        )
+    return runs
+
+
+def _same_streams(records: list[dict[str, Any]]) -> bool:
+    """Whether all methods of a run saw the same tuples."""
+    streams: dict[tuple[Any, ...], set[str]] = {}
+    for record in records:
+        if record.get("stream"):
+            key = (record["dataset"], record["seed"], json.dumps(record["variant"]))
+            streams.setdefault(key, set()).add(record["stream"])
+    return all(len(found) == 1 for found in streams.values())
+
+
+def _sum(counters: Any) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for one in counters:
+        total.update(one)
+    return total
+
+
+def _summary(pages: list[dict[str, Any]], index: dict[str, Any]) -> dict[str, Any]:
+    """Headline numbers for machines."""
+    return {
+        "counts": dict(index["counts"]),
+        "reproduced or better": index["share"],
+        "papers": {
+            page["paper"].id: {
+                "counts": dict(page["counts"]),
+                "reproduced or better": page["share"],
+            }
+            for page in pages
+        },
+    }

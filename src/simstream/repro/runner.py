@@ -1,0 +1,300 @@
+"""Runs cells: each in a process of its own, within a budget, its record written as soon as it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import platform
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from .plan import Cell, Study
+from .records import FINAL, Record, RecordStore
+
+_THREAD_VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one cell may use."""
+
+    seconds: float
+    gigabytes: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell with its budget."""
+
+    cell: Cell
+    budget: Budget
+    #: Parameters that its tuning chose.
+    chosen: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Told after every cell."""
+
+    n_done: int
+    n_cells: int
+    job: Job
+    record: Record
+
+
+def jobs_of(cells: Sequence[Cell], study: Study, budget_seconds: float | None = None) -> list[Job]:
+    """Cells of a study with its budget, or with fewer seconds."""
+    seconds = min(study.budget_seconds, budget_seconds or study.budget_seconds)
+    return [Job(cell, Budget(seconds, study.budget_gb)) for cell in cells]
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    store: RecordStore,
+    *,
+    n_processes: int = 1,
+    data_dir: str | None = None,
+    report: Callable[[Progress], None] | None = None,
+) -> None:
+    """Run what has no record yet.
+
+    Where parameters are to be chosen, that is a cell of its own, which runs first and serves all seeds.
+    When a seed is over budget the other seeds of the same run are recorded as such without being tried.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+    store : RecordStore
+    n_processes : int
+        Cells at a time; each has one thread, so that training times compare.
+    data_dir : str, optional
+        Folder of data sets.
+    report : function of a Progress, optional
+    """
+    with _single_threaded():
+        queue = _Queue(jobs, store)
+        running: dict[Connection, _Running] = {}
+        try:
+            while queue.waiting or running:
+                while len(running) < n_processes and (job := queue.next()) is not None:
+                    process = _Running.start(job, data_dir)
+                    running[process.answer] = process
+                for answer in _finished(running):
+                    process = running.pop(answer)
+                    record = process.result()
+                    store.append(process.job.cell, record)
+                    queue.done(process.job, record)
+                    if report is not None:
+                        report(Progress(queue.n_done, queue.n_cells, process.job, record))
+        finally:
+            for process in running.values():
+                process.stop()
+
+
+class _Queue:
+    """Which cells can run now: those whose parameters are known."""
+
+    def __init__(self, jobs: Sequence[Job], store: RecordStore) -> None:
+        self._store = store
+        wanted: dict[str, Job] = {}
+        for job in jobs:
+            if job.cell.grid:
+                choosing = Job(job.cell.tuning(), job.budget)
+                wanted.setdefault(choosing.cell.fingerprint, choosing)
+            wanted.setdefault(job.cell.fingerprint, job)
+        self.n_cells = len(wanted)
+        self.waiting = [job for job in wanted.values() if not self._is_final(job.cell)]
+        self.n_done = self.n_cells - len(self.waiting)
+
+    def _is_final(self, cell: Cell) -> bool:
+        found = self._store.find(cell)
+        return found is not None and found["status"] in FINAL
+
+    def next(self) -> Job | None:
+        for place, job in enumerate(self.waiting):
+            ready = self._ready(job)
+            if ready is not None:
+                del self.waiting[place]
+                return ready
+        return None
+
+    def _ready(self, job: Job) -> Job | None:
+        """The job with its parameters, or None if they are still being chosen."""
+        if not job.cell.grid or job.cell.is_tuning:
+            return job
+        found = self._store.find(job.cell.tuning())
+        if found is None or found["status"] != "done":
+            return None
+        return replace(job, chosen=found["parameters"])
+
+    def done(self, job: Job, record: Record) -> None:
+        self.n_done += 1
+        if record["status"] == "over budget":
+            same = [other for other in self.waiting if _same_but_for_seed(other.cell, job.cell)]
+        elif record["status"] != "done" and job.cell.is_tuning:
+            same = [other for other in self.waiting if other.cell.tuning() == job.cell]
+        else:
+            return
+        for other in same:
+            reason = {"status": record["status"], "error": record.get("error", ""), "measures": {}}
+            self._store.append(other.cell, reason | {"note": f"as {job.cell.name}"})
+            self.waiting.remove(other)
+            self.n_done += 1
+
+
+def _same_but_for_seed(one: Cell, other: Cell) -> bool:
+    return replace(one, seed=0) == replace(other, seed=0)
+
+
+class _Running:
+    """A process that works on a cell."""
+
+    def __init__(self, job: Job, process: Any, answer: Connection) -> None:
+        self.job, self.process, self.answer = job, process, answer
+        self.begin = time.monotonic()
+        self.over: str | None = None
+
+    @classmethod
+    def start(cls, job: Job, data_dir: str | None) -> _Running:
+        context = _context()
+        ours, theirs = context.Pipe(duplex=False)
+        cell = job.cell if job.chosen is None else job.cell.with_parameters(job.chosen)
+        process = context.Process(target=_work, args=(cell, data_dir, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        return cls(job, process, ours)
+
+    def check_budget(self) -> bool:
+        """Whether it was stopped for having used too much."""
+        seconds = time.monotonic() - self.begin
+        gigabytes = _resident_gigabytes(self.process.pid)
+        if seconds > self.job.budget.seconds:
+            self.over = f"{self.job.budget.seconds:g} seconds"
+        elif gigabytes > self.job.budget.gigabytes:
+            self.over = f"{self.job.budget.gigabytes:g} GB"
+        if self.over is not None:
+            self.stop()
+        return self.over is not None
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def result(self) -> Record:
+        seconds = time.monotonic() - self.begin
+        common = {"wall_seconds": round(seconds, 3), "versions": versions()}
+        if self.over is not None:
+            return {
+                "status": "over budget",
+                "error": f"more than {self.over}",
+                "measures": {},
+            } | common
+        try:
+            record = self.answer.recv()
+        except EOFError:
+            self.process.join()
+            code = self.process.exitcode
+            record = {"status": "failed", "error": f"the process ended with {code}", "measures": {}}
+        self.process.join()
+        return record | common
+
+
+def _finished(running: dict[Connection, _Running]) -> list[Connection]:
+    """Wait a little; processes that have answered, died or used too much."""
+    ended = [
+        one for one in wait(list(running), timeout=_POLL_SECONDS) if isinstance(one, Connection)
+    ]
+    over = [
+        answer
+        for answer, process in running.items()
+        if answer not in ended and process.check_budget()
+    ]
+    return ended + over
+
+
+def _work(cell: Cell, data_dir: str | None, answer: Connection) -> None:
+    """In the process: run the cell and send its record."""
+    if data_dir is not None:
+        os.environ["SIMSTREAM_DATA"] = data_dir
+    try:
+        protocol = import_module(f"{__package__}.protocols.{cell.protocol}")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            result = protocol.tune(cell) if cell.is_tuning else protocol.run(cell)
+        record = {"status": "done", **result, "peak_mb": _peak_megabytes()}
+        if caught:
+            record["warnings"] = sorted({str(one.message) for one in caught})
+    except Exception as error:
+        record = {
+            "status": "failed",
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": traceback.format_exc(),
+            "measures": {},
+        }
+    with contextlib.suppress(BrokenPipeError):
+        answer.send(record)
+
+
+def _context() -> Any:
+    """Processes forked from a clean one that has the libraries loaded already, where that exists."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([f"{__package__}.protocols.common", "numba"])
+    return context
+
+
+@contextlib.contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Libraries read these variables when they are loaded, in the processes started below."""
+    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _resident_gigabytes(pid: int | None) -> float:
+    """Memory of a process; 0 where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            pages = int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+
+
+def _peak_megabytes() -> float:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def versions() -> dict[str, str]:
+    """What ran: versions of Python, simstream and the libraries that compute."""
+    from importlib.metadata import version
+
+    names = ("simstream", "numpy", "scipy", "scikit-learn", "numba")
+    return {"python": platform.python_version()} | {name: version(name) for name in names}

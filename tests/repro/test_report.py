@@ -1,0 +1,207 @@
+"""Verdicts, claims, figures and pages, from made-up records."""
+
+from html.parser import HTMLParser
+
+import pytest
+
+from simstream.repro import report as reporting
+from simstream.repro.plan import parse_paper
+from simstream.repro.records import RecordStore
+from simstream.repro.report import paper_page
+from simstream.repro.verdicts import check_claims, compare, count, judge, share_good
+
+PAPER = """
+id = "x"
+title = "A <paper> & more"
+citation = "Somebody 2000."
+[methods.SDCA]
+learner = "SDCA"
+[methods.OASIS]
+learner = "OASIS"
+[datasets]
+vehicle = { data = "vehicle" }
+vowel = { data = "vowel", standing = "stand-in" }
+letter = { }
+[[studies]]
+id = "x-main"
+title = "main"
+protocol = "retrieval"
+datasets = ["vehicle", "vowel", "letter"]
+methods = ["SDCA", "OASIS"]
+seeds = 2
+[[studies]]
+id = "x-sweep"
+title = "sweep"
+protocol = "retrieval"
+datasets = ["vehicle"]
+methods = ["SDCA"]
+sweep = { "parameter.lam" = [0.1, 1.0], "parameter.n_epochs" = [1, 2] }
+[[exhibits]]
+id = "x-table"
+title = "Table"
+kind = "table"
+study = "x-main"
+published = "p3_table2_map.csv"
+measures = [{ name = "map", ours = "mAP", label = "mAP", digits = 4 }]
+[[exhibits]]
+id = "x-lines"
+title = "Lines"
+kind = "figure"
+study = "x-main"
+draw = { form = "lines", x = "step", curve = "mAP", panels = "dataset" }
+[[exhibits]]
+id = "x-bars"
+title = "Bars"
+kind = "figure"
+study = "x-main"
+draw = { form = "bars", x = "dataset", y = "mAP" }
+[[exhibits]]
+id = "x-matrix"
+title = "Matrix"
+kind = "figure"
+study = "x-sweep"
+draw = { form = "matrix", x = "lam", y = "n_epochs", value = "mAP" }
+[[claims]]
+text = "SDCA is ahead"
+check = { kind = "beats", study = "x-main", measure = "mAP", winner = "SDCA" }
+[[claims]]
+text = "SDCA is twice as good"
+[claims.check]
+kind = "ratio"
+study = "x-main"
+measure = "mAP"
+numerator = "SDCA"
+denominator = "OASIS"
+published = 2.0
+[[explanations]]
+dataset = ["vehicle"]
+method = ["OASIS"]
+text = "because <it> is"
+"""
+
+
+@pytest.fixture
+def paper():
+    return parse_paper(PAPER)
+
+
+@pytest.fixture
+def store(paper, tmp_path):
+    """SDCA near the print (0.5955), OASIS far below it (0.5318) on vehicle; a stand-in for vowel."""
+    values = {"SDCA": (0.59, 0.60), "OASIS": (0.40, 0.42)}
+    found = RecordStore(tmp_path)
+    for cell in paper.cells(paper.studies["x-main"]):
+        mean = values[cell.method][cell.seed]
+        curve = {"x": [1, 2], "y": [mean / 2, mean]}
+        found.append(
+            cell,
+            {"status": "done", "measures": {"mAP": mean}, "curves": {"mAP": curve}, "stream": "s"},
+        )
+    for cell in paper.cells(paper.studies["x-sweep"]):
+        value = cell.variant["lam"] + cell.variant["n_epochs"]
+        found.append(cell, {"status": "done", "measures": {"mAP": value}, "curves": {}})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "std", "better", "expected"),
+    [
+        (0.51, 0.50, None, "higher", "reproduced"),
+        (0.5101, 0.50, None, "higher", "better"),
+        (0.4899, 0.50, None, "higher", "worse"),
+        (0.4899, 0.50, None, "lower", "better"),
+        (0.46, 0.50, 0.02, "higher", "reproduced"),
+        (0.4599, 0.50, 0.02, "higher", "worse"),
+        (0.509, 0.50, 0.001, "higher", "reproduced"),
+    ],
+)
+def test_the_rule(ours, theirs, std, better, expected):
+    assert judge(ours, theirs, std, better=better) == expected
+
+
+def test_only_numbers_on_the_papers_own_data_count(paper, store):
+    comparisons = compare(paper, paper.exhibits["x-table"], store)
+    verdicts = {(one.dataset, one.method): one.verdict for one in comparisons}
+    assert verdicts == {
+        ("vehicle", "SDCA"): "reproduced",
+        ("vehicle", "OASIS"): "worse",
+        ("vowel", "SDCA"): "stand-in",
+        ("vowel", "OASIS"): "stand-in",
+        ("letter", "SDCA"): "data absent",
+        ("letter", "OASIS"): "data absent",
+    }
+    assert share_good(count(comparisons)) == 0.5
+    worse = next(one for one in comparisons if one.verdict == "worse")
+    assert worse.ours == pytest.approx((0.41, 0.01, 2))
+    assert worse.explanation == "because <it> is"
+
+
+def test_records_of_another_plan_are_not_shown(paper, store):
+    changed = parse_paper(
+        PAPER.replace('learner = "SDCA"', 'learner = "SDCA"\nparameters = { lam = 0.3 }')
+    )
+    comparisons = compare(changed, changed.exhibits["x-table"], store)
+    assert {one.verdict for one in comparisons if one.method == "SDCA"} >= {"not run"}
+
+
+def test_over_budget_is_told(paper, tmp_path):
+    found = RecordStore(tmp_path)
+    for cell in paper.cells(paper.studies["x-main"]):
+        found.append(cell, {"status": "over budget", "measures": {}})
+    comparisons = compare(paper, paper.exhibits["x-table"], found)
+    assert {one.verdict for one in comparisons if one.dataset == "vehicle"} == {"over budget"}
+
+
+def test_claims(paper, store, tmp_path):
+    ahead, twice = check_claims(paper, store)
+    assert ahead.verdict == "holds"
+    assert "vehicle: ahead of OASIS by 0.185" in ahead.text
+    assert twice.verdict == "holds"  # 1.45 is within a factor of two of 2
+    nothing = check_claims(paper, RecordStore(tmp_path / "empty"))
+    assert {finding.verdict for finding in nothing} == {"open"}
+
+
+class _Checker(HTMLParser):
+    """Tags that are opened are closed; addresses are collected."""
+
+    VOID = ("meta", "img", "br", "link")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.addresses = [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_pages(paper, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(reporting, "load_paper", lambda _: paper)
+    monkeypatch.setattr(reporting, "paper_ids", lambda: ["x"])
+    for form in ("html", "md"):
+        written = reporting.write_reports(("x",), tmp_path, tmp_path / form, form)
+        assert {path.name for path in written} >= {f"x.{form}", f"index.{form}", "summary.json"}
+    page = (tmp_path / "html" / "x.html").read_text()
+    checker = _Checker()
+    checker.feed(page)
+    assert checker.open == []
+    assert "A &lt;paper&gt; &amp; more" in page
+    assert "<paper>" not in page
+    assert "because &lt;it&gt; is" in page
+    assert len([a for a in checker.addresses if a.startswith("data:image/png;base64,")]) == 3
+    assert not [a for a in checker.addresses if a.startswith("http")]
+    markdown = (tmp_path / "md" / "x.md").read_text()
+    assert "0.5950 ± 0.0050** (0.5955) `=`" in markdown
+    assert "0.4100 ± 0.0100 (0.5318) `-`" in markdown
+    assert (tmp_path / "md" / "x-lines.png").stat().st_size > 1000
+
+
+def test_different_streams_are_noticed(paper, store):
+    assert paper_page(paper, store)["runs"][0]["same_streams"]
+    cell = next(iter(paper.cells(paper.studies["x-main"])))
+    store.append(cell, {"status": "done", "measures": {}, "curves": {}, "stream": "another"})
+    assert not paper_page(paper, store)["runs"][0]["same_streams"]

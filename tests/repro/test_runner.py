@@ -1,0 +1,207 @@
+"""Cells run in processes of their own: budgets, choosing parameters, going on after an interruption."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simstream.repro.plan import Cell, load_paper, paper_ids, parse_paper, select
+from simstream.repro.quick import quick_version
+from simstream.repro.records import RecordStore
+from simstream.repro.runner import Budget, Job, run_jobs
+
+ENOUGH = Budget(120, 8)
+
+
+def cell(**changes):
+    given = Cell(
+        study="test",
+        protocol="retrieval",
+        dataset="wine",
+        data="wine",
+        preprocessing="standardised",
+        method="OASIS",
+        learner="OASIS",
+        parameters={"C": 0.1},
+        grid={},
+        seed=0,
+        settings={"n_triplets": 200, "k": [1], "stops": [100, 200]},
+    )
+    return replace(given, **changes)
+
+
+def run(cells, folder, budget=ENOUGH, **options):
+    seen = []
+    run_jobs(
+        [Job(one, budget) for one in cells], RecordStore(folder), report=seen.append, **options
+    )
+    return seen, RecordStore(folder)
+
+
+def test_a_cell_is_measured_and_recorded(tmp_path):
+    _, store = run([cell()], tmp_path)
+    record = store.find(cell())
+    assert record["status"] == "done"
+    assert 0.5 < record["measures"]["mAP"] <= 1
+    assert record["curves"]["mAP"]["x"] == [100, 200]
+    assert record["curves"]["mAP"]["y"][-1] == record["measures"]["mAP"]
+    assert record["seconds"] > 0
+    assert record["peak_mb"] > 10
+    assert record["versions"]["simstream"]
+
+
+def test_same_seed_same_stream_for_all_methods(tmp_path):
+    cells = [
+        cell(seed=s, method=m, learner=m, parameters={}) for m in ("OASIS", "LEGO") for s in (0, 1)
+    ]
+    _, store = run(cells, tmp_path, n_processes=2)
+    streams = [store.find(one)["stream"] for one in cells]
+    assert streams[0] == streams[2]
+    assert streams[1] == streams[3]
+    assert streams[0] != streams[1]
+
+
+def test_what_is_finished_is_not_run_again(tmp_path):
+    run([cell()], tmp_path)
+    seen, store = run([cell(), cell(seed=1)], tmp_path)
+    assert [progress.job.cell.seed for progress in seen] == [1]
+    assert seen[0].n_cells == seen[0].n_done == 2
+    assert store.find(cell(seed=1))["status"] == "done"
+
+
+def test_a_line_cut_by_a_crash_is_run_again_and_does_not_spoil_the_next(tmp_path):
+    run([cell()], tmp_path)
+    path = tmp_path / "test.jsonl"
+    path.write_text(path.read_text()[:-20])
+    _, store = run([cell()], tmp_path)
+    assert store.find(cell())["status"] == "done"
+    lines = path.read_text().splitlines()
+    assert json.loads(lines[-1])["status"] == "done"
+
+
+def test_over_budget_is_recorded_and_other_seeds_are_not_tried(tmp_path):
+    cells = [cell(seed=seed) for seed in range(3)]
+    seen, store = run(cells, tmp_path, budget=Budget(0.001, 8))
+    assert len(seen) == 1
+    assert [store.find(one)["status"] for one in cells] == ["over budget"] * 3
+    assert "0.001 seconds" in store.find(cells[0])["error"]
+    again, _ = run(cells, tmp_path)
+    assert again == []
+
+
+def test_a_failure_says_why_and_is_tried_again(tmp_path):
+    bad = cell(parameters={"C": -1.0})
+    _, store = run([bad], tmp_path)
+    record = store.find(bad)
+    assert record["status"] == "failed"
+    assert "C" in record["error"]
+    seen, _ = run([bad], tmp_path)
+    assert len(seen) == 1
+
+
+def test_parameters_are_chosen_once_for_all_seeds(tmp_path):
+    grid = {"C": [1e-9, 0.1]}
+    cells = [cell(parameters={}, grid=grid, seed=seed) for seed in (0, 1)]
+    seen, store = run(cells, tmp_path)
+    assert len(seen) == 3
+    tried = store.find(cells[0].tuning())
+    assert tried["parameters"] == {"C": 0.1}
+    values = {json.dumps(p): v for p, v in tried["tried"]}
+    assert values['{"C": 0.1}'] > values['{"C": 1e-09}']
+    assert store.find(cells[1])["parameters"] == {"C": 0.1}
+
+
+def test_failed_tuning_fails_its_cells(tmp_path):
+    bad = cell(parameters={}, grid={"C": [-1.0]})
+    _, store = run([bad], tmp_path)
+    assert store.find(bad)["status"] == "failed"
+
+
+def test_compacting_keeps_the_cells_of_the_plan(tmp_path):
+    cells = [cell(seed=seed) for seed in range(2)]
+    _, store = run(cells, tmp_path)
+    store.compact("test", cells[:1])
+    assert RecordStore(tmp_path).find(cells[0]) is not None
+    assert RecordStore(tmp_path).find(cells[1]) is None
+
+
+# -- plans ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("paper_id", paper_ids())
+def test_papers_fit_together(paper_id):
+    """Learners exist and take the parameters, data sets are known, published files are there."""
+    import simstream
+    from simstream import datasets
+    from simstream.repro.plan import published
+
+    paper = load_paper(paper_id)
+    known = set(datasets.names())
+    for study in paper.studies.values():
+        for one in (study, quick_version(paper, study)):
+            for made in paper.cells(one) if one is not None else ():
+                assert made.data in known, made.name
+                if made.learner and hasattr(simstream, made.learner):
+                    given = made.parameters | {
+                        name: values[0] for name, values in made.grid.items()
+                    }
+                    getattr(simstream, made.learner)(**given)
+    for exhibit in paper.exhibits.values():
+        if exhibit.published:
+            assert published(exhibit.published)
+
+
+def test_ids_of_exhibits_and_studies_begin_with_that_of_the_paper():
+    for paper in map(load_paper, paper_ids()):
+        for name in (*paper.exhibits, *paper.studies):
+            assert name.startswith(paper.id + "-")
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="p9"):
+        select(("p9",))
+    with pytest.raises(ValueError, match="repro list"):
+        select(("p3-table99",))
+
+
+def test_a_study_with_an_unknown_method_is_refused():
+    text = """
+id = "x"
+title = "x"
+citation = "x"
+[[studies]]
+id = "x-s"
+title = "s"
+protocol = "retrieval"
+datasets = []
+methods = ["nobody"]
+"""
+    with pytest.raises(ValueError, match="nobody"):
+        parse_paper(text)
+
+
+def test_sweeps_reach_parameters_settings_and_preprocessing():
+    paper = parse_paper("""
+id = "x"
+title = "x"
+citation = "x"
+[methods.OASIS]
+learner = "OASIS"
+grid = { C = [1.0, 2.0] }
+[datasets]
+wine = { data = "wine" }
+[[studies]]
+id = "x-s"
+title = "s"
+protocol = "retrieval"
+datasets = ["wine"]
+methods = ["OASIS"]
+sweep = { "parameter.C" = [0.1, 0.2], "setting.n_triplets" = [5], preprocessing = ["as-is", "unit-norm"] }
+""")
+    cells = list(paper.cells(paper.studies["x-s"]))
+    assert len(cells) == 4
+    assert {one.parameters["C"] for one in cells} == {0.1, 0.2}
+    assert all(one.grid == {} and one.settings == {"n_triplets": 5} for one in cells)
+    assert {one.preprocessing for one in cells} == {"as-is", "unit-norm"}
+    assert cells[0].variant == {"C": 0.1, "n_triplets": 5, "preprocessing": "as-is"}
+    assert len({one.fingerprint for one in cells}) == 4

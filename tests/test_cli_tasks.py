@@ -1,0 +1,499 @@
+"""Tasks and active learning on the command line, and the triplets with tasks that it reads and draws."""
+
+import inspect
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import load_file
+from sklearn.datasets import load_digits
+
+import simstream
+from simstream import OASIS, OMTRSL, MultiTaskLMNN, TaskTripletSampler, catalogue
+from simstream.cli import main
+from simstream.cli.algorithms import ASKING
+from simstream.constraints import nearer_first
+from simstream.formats import FormatError, read_tasks, read_triplets, write_items, write_triplets
+from simstream.metrics import ranking_report
+
+USERS = ("ann", "bob", "eve")
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+
+
+def succeed(*arguments, stdin=None):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def fail(code, *arguments, stdin=None):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == code, (result.exit_code, result.stderr)
+    assert "Traceback" not in result.stderr
+    return result.stderr.strip().splitlines()[-1]
+
+
+def same_state(first, second):
+    a, b = load_file(first), load_file(second)
+    return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Some digits of three users."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:300] / 64.0, y[:300]
+    return X, y, np.array(USERS)[np.arange(300) * 7 % 3]
+
+
+@pytest.fixture
+def files(tmp_path, digits):
+    X, y, users = digits
+    write_items(tmp_path / "items.npz", X, y)
+    (tmp_path / "users.txt").write_text("\n".join(users) + "\n")
+    return tmp_path
+
+
+# -- the sampler --------------------------------------------------------------------------------
+
+
+def test_triplets_stay_inside_tasks_and_follow_the_spec(digits):
+    _, labels, users = digits
+    triplets, y, tasks = TaskTripletSampler(labels, users, 0).draw(20_000)
+    for column in triplets.T:
+        np.testing.assert_array_equal(users[column], tasks)
+    anchor, positive, negative = nearer_first(triplets, y).T
+    assert (labels[anchor] == labels[positive]).all()
+    assert (labels[anchor] != labels[negative]).all()
+    assert (anchor != positive).all()
+    assert abs(np.mean(y)) < 0.03  # a fair coin: 4 standard deviations
+
+
+def test_tasks_come_as_often_as_they_have_items_and_small_ones_not_at_all():
+    labels = np.array([0, 1] * 100 + [0, 1] * 50 + [0, 0, 0] + [0, 1])
+    tasks = np.repeat([10, 20, 30, 40], [200, 100, 3, 2])
+    sampler = TaskTripletSampler(labels, tasks, 1)
+    assert sampler.left_out == [30, 40]
+    drawn = sampler.draw(30_000)[2]
+    assert set(drawn.tolist()) == {10, 20}
+    assert abs(np.mean(drawn == 10) - 2 / 3) < 0.012  # 4 standard deviations
+
+
+def test_negatives_are_uniform_over_the_other_classes_of_the_task():
+    labels, tasks = np.array([0, 0, 1, 2, 2, 2, 0, 1]), np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    triplets, y, _ = TaskTripletSampler(labels, tasks, 2).draw(40_000)
+    anchor, _, negative = nearer_first(triplets, y).T
+    counts = np.bincount(negative[anchor == 0], minlength=8)
+    assert counts[[0, 1, 6, 7]].sum() == 0
+    assert np.ptp(counts[2:6]) < 0.15 * counts[2:6].mean()
+
+
+def test_the_cut_into_calls_does_not_matter_and_the_state_can_be_kept(digits):
+    _, labels, users = digits
+    whole = TaskTripletSampler(labels, users, 3).draw(50)
+    sampler = TaskTripletSampler(labels, users, 3)
+    first = sampler.draw(20)
+    other = TaskTripletSampler(labels, users)
+    other.state = sampler.state
+    for all_of_it, a, b in zip(whole, first, other.draw(30), strict=True):
+        np.testing.assert_array_equal(all_of_it, np.concatenate([a, b]))
+
+
+def test_the_sampler_says_what_is_wrong():
+    with pytest.raises(ValueError, match="one task for each of 2 items"):
+        TaskTripletSampler([0, 1], ["a"])
+    with pytest.raises(ValueError, match="got none in 2 tasks"):
+        TaskTripletSampler([0, 1, 0, 1], [0, 0, 1, 1])
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extension", [".csv", ".tsv", ".txt", ".jsonl", ".csv.gz", ".npz"])
+@pytest.mark.parametrize("besides", [("y",), ("tasks",), ("y", "tasks")], ids="+".join)
+def test_answers_and_tasks_are_read_as_written(tmp_path, extension, besides):
+    path = tmp_path / f"t{extension}"
+    triplets = np.array([[0, 1, 2], [3, 4, 5], [1, 0, 9]])
+    given = {"y": np.array([1, -1, -1]), "tasks": np.array(["ann", "17", 'b"o,b'])}
+    write_triplets(path, triplets, **{name: given[name] for name in besides})
+    (batch,) = read_triplets(path)
+    np.testing.assert_array_equal(batch.triplets, triplets)
+    for name, values in given.items():
+        found = getattr(batch, name)
+        if name in besides:
+            assert found.tolist() == values.tolist()
+        else:
+            assert found is None
+    assert len(batch.tuples) == 1 + ("y" in besides or "tasks" in besides) + ("tasks" in besides)
+
+
+def test_columns_are_found_by_name_and_bad_records_told():
+    text = "task,loser,y,head,winner\nann,2,+1,0,1\n,2,1,0,1\nbob,2,0,0,1\nbob,5,-1,3,4\n"
+    first, *rest = read_triplets(io.StringIO(text), on_error="skip", batch_size=1)
+    assert (first.triplets.tolist(), first.y.tolist()) == ([[0, 1, 2]], [1])
+    assert [batch.n_skipped for batch in rest] == [1, 1, 0]
+    assert rest[-1].tasks.tolist() == ["bob"]
+    for n_lines, message in ((3, "line 3: no task"), (4, "line 3: bad answer")):
+        lines = text.splitlines()[:n_lines]
+        if n_lines == 4:
+            del lines[2]
+        with pytest.raises(FormatError, match=message):
+            list(read_triplets(io.StringIO("\n".join(lines) + "\n")))
+
+
+def test_json_has_a_task_in_every_line_or_in_none():
+    with_task = '{"anchor": 0, "positive": 1, "negative": 2, "task": 7}\n'
+    without = '{"anchor": 0, "positive": 1, "negative": 2}\n'
+    for text, n_good in (
+        (with_task + without, 1),
+        (without + with_task, 1),
+        ("{oops\n" + with_task, 1),
+    ):
+        batches = list(read_triplets(io.StringIO(text), on_error="skip"))
+        assert sum(len(batch.triplets) for batch in batches) == n_good
+        assert sum(batch.n_skipped for batch in batches) == 1
+    assert batches[0].tasks.tolist() == ["7"]
+    with pytest.raises(FormatError, match="the task that the first record has"):
+        list(read_triplets(io.StringIO(with_task + without)))
+
+
+def test_what_a_format_cannot_hold_is_refused(tmp_path):
+    for name, options, message in (
+        ("t.npy", {"tasks": ["a"]}, "npy cannot hold"),
+        ("t.txt", {"tasks": ["a b"]}, "without white space"),
+        ("t.csv", {"tasks": ["a\nb"]}, "one line of text"),
+        ("t.csv", {"tasks": [""]}, "no task"),
+        ("t.csv", {"y": [2]}, "bad answer"),
+        ("t.csv", {"y": [1, 1]}, "bad array 'y'"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            write_triplets(tmp_path / name, [[0, 1, 2]], **options)
+        assert not (tmp_path / name).exists()
+
+
+def test_names_of_tasks_are_texts(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([1.0, 2.0]))
+    (tmp_path / "t.jsonl").write_text('{"task": 1}\n{"task": 2}\n')
+    (tmp_path / "t.csv").write_text("task\n1\n2\n")
+    for extension in (".npy", ".jsonl", ".csv"):
+        assert read_tasks(tmp_path / f"t{extension}").tolist() == ["1", "2"]
+
+
+# -- train --------------------------------------------------------------------------------------
+
+
+def test_training_from_labels_and_tasks_is_that_of_the_library(files, digits):
+    X, labels, users = digits
+    path = files / "model.safetensors"
+    arguments = ["-a", "omtrsl", "-p", "C=0.1", "-n", 2000, "--seed", 5, "-q", "-o", path]
+    succeed("train", files / "items.npz", "--tasks", files / "users.txt", *arguments)
+    triplets, y, tasks = TaskTripletSampler(labels, users, 5).draw(2000)
+    expected = OMTRSL(C=0.1, preprocessor=X).fit(triplets, y, tasks)
+    model = simstream.load(path)
+    assert set(model.tasks_) == set(USERS)
+    for user in USERS:
+        np.testing.assert_allclose(
+            model.get_bilinear_matrix(user), expected.get_bilinear_matrix(user), atol=1e-10
+        )
+    np.savez(files / "inside.npz", items=X, labels=labels, groups=users)
+    succeed("train", files / "inside.npz", *arguments[:-1], files / "inside.safetensors")
+    assert same_state(path, files / "inside.safetensors")
+
+
+@pytest.mark.parametrize("extension", [".csv", ".jsonl", ".npz"])
+def test_training_from_triplets_of_tasks(files, digits, extension):
+    X, labels, users = digits
+    drawn = TaskTripletSampler(labels, users, 0).draw(500)
+    write_triplets(files / f"t{extension}", *drawn)
+    path = files / "model.safetensors"
+    arguments = ["train", files / "items.npz", "-a", "ostrsl", "-q", "-o", path, "--triplets"]
+    succeed(*arguments, files / f"t{extension}")
+    expected = simstream.OSTRSL(preprocessor=X).fit(*drawn)
+    for user in USERS:
+        np.testing.assert_allclose(
+            simstream.load(path).get_bilinear_matrix(user),
+            expected.get_bilinear_matrix(user),
+            atol=1e-10,
+        )
+    if extension != ".npz":
+        write_triplets(files / "copy.jsonl", *drawn)
+        succeed(*arguments, "-", stdin=(files / "copy.jsonl").read_text())
+        assert simstream.load(path).n_rounds_ == 500
+
+
+def test_answers_without_tasks_become_the_order_for_any_learner(files, digits):
+    X, labels, _ = digits
+    triplets, y, _ = TaskTripletSampler(labels, np.zeros(len(labels)), 0).draw(300)
+    write_triplets(files / "t.csv", triplets, y)
+    path = files / "model.safetensors"
+    succeed("train", files / "items.npz", "--triplets", files / "t.csv", "-q", "-o", path)
+    expected = OASIS(preprocessor=X).fit(nearer_first(triplets, y))
+    np.testing.assert_allclose(
+        simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix(), atol=1e-10
+    )
+
+
+def test_multitask_lmnn_from_labels_and_tasks(files, digits):
+    X, labels, users = digits
+    keep = np.isin(labels, (1, 7))
+    write_items(files / "two.npz", X[keep], labels[keep])
+    (files / "two.txt").write_text("\n".join(users[keep]))
+    path = files / "model.safetensors"
+    options = ["-a", "multitasklmnn", "-p", "tol=0.1", "-q", "-o", path]
+    succeed("train", files / "two.npz", "--tasks", files / "two.txt", *options)
+    expected = MultiTaskLMNN(tol=0.1).fit(X[keep], labels[keep], users[keep])
+    np.testing.assert_array_equal(simstream.load(path).task_matrices_, expected.task_matrices_)
+    facts = json.loads(succeed("info", path, "--json").stdout)
+    assert facts["n_tasks"] == 3
+    result = succeed("evaluate", path, files / "two.npz", "--tasks", files / "two.txt", "-k", 1)
+    assert all(user in result.stdout for user in USERS)
+
+
+def test_resumed_training_goes_on_with_the_same_stream(files):
+    common = [files / "items.npz", "--tasks", files / "users.txt", "-q"]
+    new = [*common, "-a", "omtrsl", "-p", "C=0.1", "-p", "query=active", "--block-size", 50]
+    whole, parts = files / "whole.safetensors", files / "parts.safetensors"
+    succeed("train", *new, "-n", 2000, "-o", whole)
+    succeed("train", *new, "-n", 700, "-o", parts)
+    succeed("train", *common, "-n", 2000, "--resume", parts)
+    assert same_state(whole, parts)
+    assert 0 < json.loads(succeed("info", parts, "--json").stdout)["query_ratio"] < 1
+    other = files / "other.txt"
+    other.write_text("x\n" * 300)
+    result = succeed("train", files / "items.npz", "--tasks", other, "-n", 10, "--resume", parts)
+    assert "a new input" in result.stderr
+
+
+def test_asking_learns_from_what_was_asked_only(files):
+    path = files / "model.safetensors"
+    options = ["-p", "query=random", "-p", "ask_rate=0.25", "-n", 4000, "-o", path]
+    succeed("train", files / "items.npz", "-a", "omtrsl", "-q", *options)
+    model = simstream.load(path)
+    assert abs(model.query_ratio_ - 0.25) < 0.03
+    assert 0 < model.n_updates_ <= round(4000 * model.query_ratio_)
+    assert "query ratio" in succeed("info", path).stdout
+
+
+def test_wrong_use_of_tasks_is_told(files, digits):
+    items, users, path = files / "items.npz", files / "users.txt", files / "model.safetensors"
+    train = ["train", items, "-o", path]
+    assert "OASIS knows no tasks; expected one of" in fail(2, *train, "--tasks", users)
+    write_triplets(files / "t.csv", [[0, 1, 2]], tasks=["ann"])
+    message = fail(2, *train, "--triplets", files / "t.csv")
+    assert "OASIS knows no tasks; expected one of omtrsl, ostrsl, ogrsl" in message
+    assert "not with --triplets" in fail(2, *train, "--tasks", users, "--triplets", files / "t.csv")
+    (files / "short.txt").write_text("ann\n")
+    learn = [*train, "-a", "omtrsl", "--tasks"]
+    assert "expected 300" in fail(1, *learn, files / "short.txt")
+    (files / "empty.txt").write_text("")
+    assert "empty" in fail(1, *learn, files / "empty.txt")
+    assert "No such file" in fail(1, *learn, files / "nothing.txt")
+    (files / "alone.txt").write_text("\n".join(map(str, range(300))))
+    assert "got none in 300 tasks" in fail(1, *learn, files / "alone.txt")
+    assert not path.exists()
+
+
+# -- evaluate and query -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(files):
+    path = files / "model.safetensors"
+    tasks = ["--tasks", files / "users.txt"]
+    succeed("train", files / "items.npz", *tasks, "-a", "omtrsl", "-n", 1500, "-q", "-o", path)
+    return path
+
+
+def test_every_task_is_ranked_with_its_own_matrix(files, digits, model):
+    X, labels, users = digits
+    arguments = ["evaluate", model, files / "items.npz", "--tasks", files / "users.txt", "-k", 3]
+    found = json.loads(succeed(*arguments, "--json").stdout)
+    learnt = simstream.load(model)
+    expected = {
+        user: ranking_report(learnt.for_task(user), X[users == user], labels[users == user], k=3)[
+            "mAP"
+        ]
+        for user in USERS
+    }
+    assert {user: found["tasks"][user]["learnt"]["mAP"] for user in USERS} == pytest.approx(
+        expected
+    )
+    assert found["results"]["learnt"]["mAP"] == pytest.approx(np.mean(list(expected.values())))
+    assert found["n_tasks"] == 3
+    dots = [found["tasks"][user]["dot"]["mAP"] for user in USERS]
+    assert found["results"]["dot"]["mAP"] == pytest.approx(np.mean(dots))
+    pytest.importorskip("matplotlib")
+    result = succeed(*arguments, "--plot", files / "report.png")
+    assert all(user in result.stdout for user in USERS)
+    assert (files / "report.png").stat().st_size > 1000
+
+
+def test_triplets_of_tasks_and_strangers(files, digits, model):
+    X, labels, users = digits
+    triplets, y, tasks = TaskTripletSampler(labels, users, 9).draw(600)
+    tasks = np.where(tasks == "eve", "zoe", tasks)
+    write_triplets(files / "t.csv", triplets, y, tasks)
+    arguments = ["evaluate", model, files / "items.npz", "--triplets", files / "t.csv", "--json"]
+    result = succeed(*arguments)
+    assert "1 of 3 tasks are unknown" in result.stderr
+    found = json.loads(result.stdout)["tasks"]
+    learnt = simstream.load(model, preprocessor=X)
+    for task in ("ann", "zoe"):
+        chosen = tasks == task
+        expected = learnt.score(triplets[chosen], y[chosen], tasks[chosen])
+        assert found[task]["learnt"]["triplet accuracy"] == pytest.approx(expected)
+
+
+def test_many_tasks_are_told_by_their_extremes(files):
+    many = np.arange(300) % 10
+    (files / "many.txt").write_text("\n".join(map(str, many)))
+    path = files / "oasis.safetensors"
+    succeed("train", files / "items.npz", "-n", 200, "-q", "-o", path)
+    arguments = ["evaluate", path, files / "items.npz", "--tasks", files / "many.txt", "-k", 1]
+    assert "lowest task" in succeed(*arguments).stdout
+    assert len(json.loads(succeed(*arguments, "--json").stdout)["tasks"]) == 10
+
+
+def test_query_of_a_task(files, digits, model):
+    X = digits[0]
+    learnt = simstream.load(model)
+    arguments = ["query", model, files / "items.npz", "--row", 0, "-k", 3, "--json", "--task"]
+    for task in ("ann", "a stranger"):
+        result = succeed(*arguments, task)
+        assert ("has not seen" in result.stderr) == (task != "ann")
+        (answer,) = json.loads(result.stdout)
+        scores = [neighbour["score"] for neighbour in answer["neighbours"]]
+        rows = [neighbour["row"] for neighbour in answer["neighbours"]]
+        pairs = [[X[0], X[row]] for row in rows]
+        np.testing.assert_allclose(scores, learnt.pair_score(pairs, task=task))
+    succeed("train", files / "items.npz", "-n", 10, "-q", "-o", files / "oasis.safetensors")
+    arguments[1] = files / "oasis.safetensors"
+    assert "OASIS knows no tasks" in fail(2, *arguments, "ann")
+
+
+def test_tasks_of_models_made_in_python_are_found_by_their_text(files, digits):
+    X, labels, users = digits
+    numbers = np.searchsorted(USERS, users)
+    drawn = TaskTripletSampler(labels, numbers, 0).draw(500)
+    path = files / "python.safetensors"
+    OMTRSL(preprocessor=X).fit(*drawn).save(path)
+    (files / "numbers.txt").write_text("\n".join(map(str, numbers)))
+    arguments = ["evaluate", path, files / "items.npz", "--tasks", files / "numbers.txt", "--json"]
+    result = succeed(*arguments)
+    assert "unknown" not in result.stderr
+    expected = ranking_report(
+        simstream.load(path).for_task(1), X[numbers == 1], labels[numbers == 1], k=1
+    )["mAP"]
+    found = json.loads(result.stdout)["tasks"]["1"]["learnt"]["mAP"]
+    assert found == pytest.approx(expected)
+
+
+def test_two_tasks_of_the_same_text_are_refused(files, digits):
+    X, labels, users = digits
+    triplets, y, tasks = TaskTripletSampler(labels, users, 0).draw(100)
+    mixed = [3 if t % 2 else "3" for t in range(100)]
+    path = files / "python.safetensors"
+    OMTRSL(preprocessor=X).fit(triplets, y, mixed).save(path)
+    message = fail(1, "query", path, files / "items.npz", "--row", 0, "--task", "3")
+    assert "'3' and 3" in message
+    write_triplets(files / "t.csv", triplets, y, tasks)
+    arguments = [files / "items.npz", "--triplets", files / "t.csv"]
+    assert "different texts" in fail(1, "evaluate", path, *arguments)
+
+
+# -- active -------------------------------------------------------------------------------------
+
+
+def test_the_choices_are_the_learners_that_ask():
+    able = [
+        known.name.lower()
+        for known in catalogue.ALGORITHMS
+        if "query" in inspect.signature(known.cls()).parameters
+    ]
+    assert sorted(able) == sorted(ASKING)
+
+
+def test_strategies_see_the_same_stream_and_ask_alike(files):
+    arguments = ["active", files / "items.npz", "--tasks", files / "users.txt", "-p", "C=0.1"]
+    options = ["-n", 600, "--n-test", 300, "--seeds", 2, "--deltas", "0.01,0.1", "--json", "-q"]
+    found = json.loads(succeed(*arguments, *options).stdout)
+    assert [one["strategy"] for one in found["strategies"]] == [
+        "dot", "active", "random", "active", "random", "all",
+    ]  # fmt: skip
+    by_key = {(one["strategy"], one["delta"], one["seed"]): one for one in found["runs"]}
+    for seed in (0, 1):
+        assert by_key["all", None, seed]["asked"] == 1
+        for delta in (0.01, 0.1):
+            active, random = (by_key[name, delta, seed] for name in ("active", "random"))
+            assert abs(active["asked"] - random["asked"]) < 0.08
+        assert by_key["active", 0.01, seed]["asked"] < by_key["active", 0.1, seed]["asked"]
+    values = [by_key["all", None, seed]["measures"]["mAP"] for seed in (0, 1)]
+    last = found["strategies"][-1]["mAP"]
+    assert last["mean"] == pytest.approx(np.mean(values))
+    assert last["spread"] == pytest.approx(np.std(values, ddof=1))
+    # Asking for everything is the same however it is decided: the streams are the same.
+    all_asked = [*options[:6], "--deltas", "1e300", "--json", "-q"]
+    runs = json.loads(succeed(*arguments, *all_asked).stdout)["runs"]
+    per_seed = [one["measures"] for one in runs if one["seed"] == 0 and one["strategy"] != "dot"]
+    assert per_seed[0] == pytest.approx(per_seed[1])
+    assert per_seed[0] == pytest.approx(per_seed[2])
+
+
+def test_recorded_answers_and_a_picture(files, digits):
+    _, labels, users = digits
+    write_triplets(files / "t.csv", *TaskTripletSampler(labels, users, 0).draw(400))
+    arguments = ["active", files / "items.npz", "--triplets", files / "t.csv", "--seeds", 1]
+    pytest.importorskip("matplotlib")
+    picture = files / "active.png"
+    result = succeed(*arguments, "--deltas", "0.1", "--plot", picture)
+    assert "320 questions, 1 seed" in result.stdout
+    assert "mAP" not in result.stdout
+    assert picture.stat().st_size > 1000
+    assert "not with --triplets" in fail(2, *arguments, "-n", 10)
+
+
+def test_wrong_use_of_active_is_told(files, digits):
+    active = ["active", files / "items.npz"]
+    assert "expected --deltas" in fail(2, *active, "-p", "query=all")
+    assert "numbers > 0" in fail(2, *active, "--deltas", "0,1")
+    assert "omtrsl" in fail(2, *active, "-a", "oasis")
+    assert "C: expected" in fail(2, *active, "-p", "C=-1")
+    write_items(files / "bare.npz", digits[0])
+    assert "has no labels" in fail(2, "active", files / "bare.npz")
+    assert "too few items" in fail(1, *active, "--test-share", "0.001")
+    broken = digits[0].copy()
+    broken[3, 4] = np.nan
+    np.savez(files / "nan.npz", items=broken, labels=digits[1])
+    assert "nan" in fail(1, "active", files / "nan.npz").lower()
+    (files / "t.csv").write_text("anchor,positive,negative,y\n0,1,2,1\n0,1,900,1\n")
+    assert "too large" in fail(1, *active, "--triplets", files / "t.csv")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_ctrl_c_shows_the_seeds_that_are_done(files):
+    command = [sys.executable, "-m", "simstream.cli", "active", str(files / "items.npz")]
+    options = ["-n", "300", "--n-test", "50", "--deltas", "0.1", "--seeds", "100000", "--json"]
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    # The first line of progress comes after five seconds of many short seeds.
+    assert "left" in process.stderr.readline()
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    found = json.loads(out)
+    assert found["interrupted"]
+    assert found["n_seeds"] >= 1
+    assert len(found["runs"]) == 4 * found["n_seeds"]
