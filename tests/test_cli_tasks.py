@@ -145,7 +145,7 @@ def test_what_tasks_are_called_does_not_change_the_stream(digits):
 def test_nan_is_no_task_and_tasks_are_hashable():
     labels = [0, 0, 1, 1]
     for tasks in ([1.0, np.nan, 1.0, 1.0], ["a", float("nan"), "a", "a"]):
-        with pytest.raises(ValueError, match="tasks: expected .* got nan"):
+        with pytest.raises(ValueError, match=r"tasks: expected .* got nan"):
             TaskTripletSampler(labels, tasks)
     with pytest.raises(TypeError, match="hashable"):
         TaskTripletSampler(labels, [["a"], ["a"], ["b"], ["b"]])
@@ -574,7 +574,7 @@ def test_tasks_of_models_made_in_python_are_found_by_their_text(files, digits):
 def test_measuring_what_tasks_share_is_said(files, model):
     result = succeed("evaluate", model, files / "items.npz", "-k", 1)
     assert "what all its tasks have in common" in result.stderr
-    assert "what all tasks have in common" in result.stdout
+    assert "what all tasks have in common" in " ".join(result.stdout.split())
     result = succeed(
         "evaluate", model, files / "items.npz", "-k", 1, "--tasks", files / "users.txt"
     )
@@ -658,15 +658,13 @@ def test_one_seed_has_no_deviation(files):
     assert all(strategy["mAP"]["spread"] is None for strategy in strategies)
 
 
-@pytest.mark.parametrize("name", ["nowhere/x.png", "."])
+@pytest.mark.parametrize("name", ["nowhere/x.png", "folder.png"])
 def test_a_picture_that_cannot_be_written_is_told_before_the_work(files, name):
     pytest.importorskip("matplotlib")
-    plot = ["--plot", files / name]
-    # Neither the items nor the model are there: nothing was read.
+    (files / "folder.png").mkdir()
+    # Neither the items nor the model are there: the picture is the first thing that is looked at.
     for command in (["active", files / "no.npz"], ["evaluate", files / "no", files / "no.npz"]):
-        message = fail(2 if name != "." else 1, *command, *plot)
-        assert name != "nowhere/x.png" or "writable folder" in message
-        assert "No such file" not in message
+        assert "in a writable folder" in fail(2, *command, "--plot", files / name)
 
 
 def test_wrong_use_of_active_is_told(files, digits):
@@ -710,7 +708,7 @@ def test_ctrl_c_shows_the_seeds_that_are_done(files):
 @pytest.mark.parametrize("as_json", [False, True])
 def test_ctrl_c_before_a_seed_is_done_has_nothing_to_show(files, as_json):
     command = [sys.executable, "-m", "simstream.cli", "active", str(files / "items.npz")]
-    options = ["-n", "3000000", "--n-test", "50", "--deltas", "0.1", "--seeds", "2"]
+    options = ["-n", "1000000", "--n-test", "50", "--deltas", "0.1", "--seeds", "2"]
     options += ["--json"] if as_json else []
     process = subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -60,14 +60,9 @@ def _counts(learner: Any) -> dict[str, Any]:
             "mistake_rate": learner.mistake_rate_,
             **_tasks(learner),
         }
-    names = {
-        "n_iter": int,
-        "converged": bool,
-        "objective": float,
-        "primal": float,
-        "dual": float,
-        "gap": float,
-    }
+    names = {"n_iter": int, "converged": bool, "objective": float}
+    if hasattr(learner, "gap_"):  # others have dual variables of that name
+        names |= {"primal": float, "dual": float, "gap": float}
     return _tasks(learner) | {
         name: kind(getattr(learner, f"{name}_"))
         for name, kind in names.items()
