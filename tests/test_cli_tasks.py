@@ -719,6 +719,7 @@ def test_ctrl_c_before_a_seed_is_done_has_nothing_to_show(files, as_json):
     assert process.returncode == 130
     assert out == ""
     assert "checkpoint" not in err
+    assert ("interrupted" in err) != as_json
     assert ("nothing to show" in err) != as_json
 
 
