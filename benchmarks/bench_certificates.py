@@ -155,7 +155,7 @@ def time_to_gap(name, steps):
         out["sdca_seconds"] = seconds_of(lambda: model.fit(T))
         out |= {"gap": model.gap_, "primal": model.primal_, "epochs": model.n_iter_}
         out["converged"] = model.converged_
-        cap = out["cap"] = max(5 * out["sdca_seconds"], 1.0)
+        cap = out["cap"] = max(2 * out["sdca_seconds"], 1.0)
         for learner, parameter in ((OASIS, "C"), (OGD, "eta")):
             found = []
             for step in steps:
