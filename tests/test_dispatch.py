@@ -43,7 +43,7 @@ def test_a_function_inside_loops_that_returns_an_array_is_refused():
         return choose(component)[0]
 
     for function, argument in ((itself, np.ones(3)), (in_a_tuple, np.ones(3))):
-        with pytest.raises(NumbaError, match="must return numbers, got .*array"):
+        with pytest.raises(NumbaError, match=r"must return numbers, got .*array"):
             function(argument)
     with pytest.raises(NumbaError, match="array"):  # numba itself refuses some of them
         call(Values(np.ones(3)))
@@ -55,7 +55,7 @@ def test_a_function_inside_loops_that_calls_for_an_array_is_refused():
     def through_numpy(a):
         return np.asarray(a)[0]
 
-    with pytest.raises(NumbaError, match="must call what returns numbers, got .*array"):
+    with pytest.raises(NumbaError, match=r"must call what returns numbers, got .*array"):
         through_numpy(np.ones(3))
 
 

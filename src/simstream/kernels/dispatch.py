@@ -16,15 +16,15 @@ from typing import Any
 from numba import njit, types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.datamodel.registry import default_manager
 from numba.core.errors import NumbaTypeError
 from numba.core.typed_passes import NopythonTypeInference
 from numba.extending import overload
 
 
-def _holds_no_array(kind: Any) -> bool:
-    if isinstance(kind, types.BaseTuple):
-        return all(_holds_no_array(part) for part in kind)
-    return isinstance(kind, (types.Number, types.Boolean, types.NoneType, types.RangeType))
+def _is_counted(kind: Any) -> bool:
+    """Whether values of a type are, or hold, something with a count of its references: an array."""
+    return default_manager.lookup(kind).contains_nrt_meminfo()
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -37,16 +37,14 @@ class _RefuseArrays(FunctionPass):
         FunctionPass.__init__(self)
 
     def run_pass(self, state: Any) -> bool:
-        """Raise unless nothing but numbers comes out of the function and of what it calls."""
+        """Raise if an array comes out of the function, or of what it calls."""
         name = state.func_id.func_qualname
-        if not _holds_no_array(state.return_type):
+        if _is_counted(state.return_type):
             raise NumbaTypeError(
                 f"{name}: functions inside loops must return numbers, got {state.return_type}"
             )
         for expression, signature in state.calltypes.items():
-            if getattr(expression, "op", None) == "call" and not _holds_no_array(
-                signature.return_type
-            ):
+            if getattr(expression, "op", None) == "call" and _is_counted(signature.return_type):
                 raise NumbaTypeError(
                     f"{name}: functions inside loops must call what returns numbers, got "
                     f"{signature.return_type} at {expression.loc}"
