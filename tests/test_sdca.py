@@ -203,7 +203,7 @@ def test_memory_does_not_grow_with_the_epochs(output, tol):
     X, T = items(d=2), triplets(n=4000)
     peak(1)  # compile
     few = peak(4)
-    assert peak(40) <= few + 4 * len(T) * 8  # four more arrays of dual variables, not 40
+    assert peak(40) <= few + 10 * len(T) * 8  # ten more arrays of dual variables, not 72
 
 
 def test_the_expected_gap_obeys_the_published_rate_where_it_is_nearly_sharp():
