@@ -318,7 +318,8 @@ class OMTRSL(OnlineLearner):
         )
 
     def _block_size(self, engine: Any) -> int:
-        return self.block_size or max(32, default_block_size(max(engine.shape)))
+        # Twice as long as for one matrix: only some rows of a block belong to a task.
+        return self.block_size or min(512, max(32, 2 * default_block_size(max(engine.shape))))
 
     def _storage_options(self) -> dict[str, Any]:
         return {"head_bytes": self.head_bytes or DEFAULT_HEAD_BYTES}

@@ -228,9 +228,12 @@ def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:
     """Check the tasks of n things of a kind (``what``): one hashable value each, equal to itself."""
     if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):
         raise TypeError(f"tasks: expected one value per {what}, got {type(tasks).__name__}")
-    given = list(tasks)
+    plain = isinstance(tasks, np.ndarray) and tasks.ndim == 1 and tasks.dtype.kind in "biuUS"
+    given = tasks.tolist() if plain else list(tasks)
     if len(given) != n:
         raise ValueError(f"tasks: expected one for each of {n} {what}s, got {len(given)}")
+    if plain:  # numbers and texts are what they should be
+        return given
     for place, value in enumerate(given):
         if not isinstance(value, Hashable):
             raise TypeError(f"tasks: expected hashable values, got {value!r}")

@@ -189,6 +189,7 @@ class DenseTasksEngine(TasksEngine):
         self.shared = np.zeros(self.shape, self.dtype)
         self.terms = _Terms(self.shape, self.dtype)
         self.full: dict[int, np.ndarray] = {}
+        self._mixed = np.empty(self.shape, self.dtype)  # scratch: shared and own part of a task
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from ..kernels.blocked import Blas
@@ -266,7 +267,7 @@ class DenseTasksEngine(TasksEngine):
     ) -> np.ndarray:
         """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D."""
         from ..kernels.blocked import row_dots
-        from ..kernels.task_terms import mixed
+        from ..kernels.task_terms import mix
 
         value = own * self.terms.values(tasks, x, z)
         if self.has_identity:
@@ -275,7 +276,9 @@ class DenseTasksEngine(TasksEngine):
         for task, rows in full:
             matrix, weight = self.full[task], own
             if len(rows) >= _MANY_ROWS and shared[rows[0]] == shared[rows[-1]]:
-                matrix, weight = mixed(self.shared, shared[rows[0]], matrix, own), 1.0
+                of_all, of_own = self.dtype.type(shared[rows[0]]), self.dtype.type(own)
+                mix(self.shared, of_all, matrix, of_own, self._mixed)
+                matrix, weight = self._mixed, 1.0
                 rest[rows] = False
             value[rows] += weight * row_dots(ops.product(x[rows], matrix), z[rows])
         if rest.any():
