@@ -20,6 +20,9 @@ _ROWS_PER_SCORE = 1024
 #: From so many rows of one task on, adding its matrix to what is shared costs less than a product of its own.
 _MANY_ROWS = 16
 
+#: So many tasks may have matrices before terms as large as one: a bounded price for speed.
+_FEW_TASKS = 8
+
 
 class TasksEngine(Engine):
     """What both forms share: how many tasks there are, and what they weigh.
@@ -316,7 +319,8 @@ class DenseTasksEngine(TasksEngine):
             moved = rows[c[rows] != 0]
             ops.add_product(self.full[task], x[moved], c[moved], z[moved])
         self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
-        most = self.shared.size // sum(self.shape)
+        # As many terms take as much memory as a matrix. The first tasks get theirs sooner: terms cost time.
+        most = self.shared.size // sum(self.shape) // (1 if len(self.full) >= _FEW_TASKS else 8)
         for task in np.unique(tasks[self.terms.count[tasks] > most]):
             self.full[int(task)] = self.terms.take_out(task)
 
