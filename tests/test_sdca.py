@@ -287,3 +287,12 @@ def test_callbacks_and_bad_parameters(capsys):
             SDCA(**parameters, preprocessor=X).fit(T)
     with pytest.raises(NotFittedError):
         SDCA(preprocessor=X).score(T)
+
+
+def test_items_too_large_for_any_step_are_refused():
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    triplets = [[0, 1, 2], [3, 4, 5]]
+    for huge in (X * 1e80, sp.csr_matrix(X * 1e80)):
+        with pytest.raises(ValueError, match="scale the items"):
+            SDCA(preprocessor=huge).fit(triplets)
+    assert SDCA(preprocessor=X * 1e70, random_state=0).fit(triplets).gap_ < 1

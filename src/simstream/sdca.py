@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from .base import TripletDecisions
 from .bilinear_model import BilinearEstimator
+from .comparisons import Comparisons
 from .validation import check_choice, check_integer, check_number
 
 #: Columns of `history_`.
@@ -146,6 +147,7 @@ class SDCA(TripletDecisions, BilinearEstimator):
 
         self._check_parameters()
         read = self._read_tuples(triplets, 3, self.dtype)
+        _check_lengths(read)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         solution = solve_sdca(
             read,
@@ -222,3 +224,19 @@ class SDCA(TripletDecisions, BilinearEstimator):
         self.history_ = dict(zip(_COLUMNS, arrays["history"], strict=True))
         for name in ("primal_", "dual_", "n_iter_", "converged_"):
             setattr(self, name, header[name])
+
+
+def _check_lengths(tuples: Comparisons) -> None:
+    """Refuse items so long that ||x||^2 ||z||^2 is no number any more: no step could be taken."""
+    longest = []
+    for items in (tuples.left, tuples.right):
+        numbers = items.values.data if tuples.is_sparse else items.values
+        longest.append(float(np.abs(numbers).max(initial=0.0)))
+    with np.errstate(over="ignore"):
+        product = np.float64(longest[0]) ** 2 * (2 * np.float64(longest[1])) ** 2
+        product *= tuples.left.shape[1] * tuples.right.shape[1]
+    if not np.isfinite(product):
+        raise ValueError(
+            "items: expected numbers whose products can be represented, got one as large as "
+            f"{max(longest):.3g}; scale the items"
+        )
