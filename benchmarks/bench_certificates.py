@@ -2,68 +2,33 @@
 
     python benchmarks/bench.py sdca_letter sdca_isolet gap_letter gap_isolet
 
-Everything runs in float64 with one BLAS thread, and times are CPU seconds of this process: the same as
-seconds on an idle machine, and still comparable on a busy one. With SIMSTREAM_DATA pointing to a folder
-with letter.csv.gz and isolet.csv.gz the real data are used, otherwise Gaussian classes of the same shape.
+Everything runs in float64. With SIMSTREAM_DATA pointing to a folder with letter.csv.gz and isolet.csv.gz the
+real data are used, otherwise Gaussian classes of the same shape.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from numba import njit
 
-SHAPES = {"letter": (20_000, 16, 26), "isolet": (7_797, 617, 26)}  # items, features, classes
+from bench_common import in_turns, items, row, seconds_of
+
 LAM = 0.005
 N_TRIPLETS = 10**4
 GAP = 1e-3
 
 
-class Case(NamedTuple):
-    """One measurement: `measure` returns numbers, `row` says them as (work, measured, reached)."""
-
-    name: str
-    must_reach: str
-    measure: Callable[[], dict[str, Any]]
-    row: Callable[[dict[str, Any]], tuple[str, str, bool]]
-
-
-def items(name):
-    """Items, labels, and where they come from."""
-    folder = os.environ.get("SIMSTREAM_DATA")
-    if folder and (Path(folder) / f"{name}.csv.gz").exists():
-        from simstream.formats import read_items
-
-        data = read_items(Path(folder) / f"{name}.csv.gz", label_column=-1, dtype="float64")
-        return data.items, data.labels, name
-    n, d, n_classes = SHAPES[name]
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, n_classes, n)
-    X = 0.4 * rng.normal(size=(n, d)) + 0.4 * rng.normal(size=(n_classes, d))[y]
-    return np.clip(X, -1, 1), y, f"classes of the shape of {name}"
-
-
-def seconds_of(function):
-    start = time.process_time()
-    function()
-    return time.process_time() - start
-
-
 # -- a step of SDCA against eager NumPy ------------------------------------------------------------------
 
 
-def eager_sdca(X, triplets, draws, lam):
-    """The textbook: the whole matrix in every step, the mean of the iterates of the second half beside it."""
+def eager_sdca(X, triplets, draws, lam, average=True):
+    """The textbook: the whole matrix in every step, and the mean of the iterates of the second half beside it."""
     n, d = len(triplets), X.shape[1]
     M, alpha, total = np.zeros((d, d)), np.zeros(n), np.zeros((d, d))
     for t, i in enumerate(draws):
-        if t >= len(draws) // 2:
+        if average and t >= len(draws) // 2:
             total += M
         anchor, positive, negative = triplets[i]
         x, z = X[anchor], X[positive] - X[negative]
@@ -74,8 +39,10 @@ def eager_sdca(X, triplets, draws, lam):
     return M, total / (len(draws) - len(draws) // 2)
 
 
-def sdca_steps(name, eager_steps, n_epochs=10, rounds=7):
-    """SDCA and its eager version in turn; the whole of our fit counts, with its gap after every epoch."""
+def sdca_steps(name, eager_steps, n_epochs=10):
+    """SDCA and its eager versions in turn; the whole of our fit counts, with its gap after every epoch."""
+    from scipy.linalg.blas import dgemm
+
     from simstream import SDCA, TripletSampler
 
     X, y, source = items(name)
@@ -83,38 +50,23 @@ def sdca_steps(name, eager_steps, n_epochs=10, rounds=7):
     draws = np.random.default_rng(0).integers(0, len(T), eager_steps)
     model = SDCA(LAM, n_epochs=n_epochs, random_state=0, preprocessor=X)
     model.fit(T[:100])  # compile
-    ours, eager = [], []
-    with threadpool_limits(1):
-        for _ in range(rounds):
-            ours.append(seconds_of(lambda: model.fit(T)) / (n_epochs * len(T)))
-            eager.append(seconds_of(lambda: eager_sdca(X, T, draws, LAM)) / eager_steps)
-        singly = SDCA(LAM, block_size=1, random_state=0, preprocessor=X)
-        compiled = min(seconds_of(lambda: singly.fit(T[:2000])) for _ in range(3)) / 2000
-        a = np.asfortranarray(np.random.default_rng(0).normal(size=(1024, 1024)))
-        from scipy.linalg.blas import dgemm
-
-        gemm = 2 * 1024**3 / min(seconds_of(lambda: dgemm(1.0, a, a)) for _ in range(5))
-    d = X.shape[1]
-    per_draw = float(np.median(ours))
-    return {
-        "source": source,
-        "features": d,
-        "draws": n_epochs * len(T),
-        "microseconds": 1e6 * per_draw,
-        "eager_microseconds": 1e6 * float(np.median(eager)),
-        "one_at_a_time_microseconds": 1e6 * compiled,
-        "ratio": float(np.median(eager)) / per_draw,
-        "dgemm_gflops": gemm / 1e9,
-        "gflops": 4 * d * d / per_draw / 1e9,  # margin and update
-    }
-
-
-def sdca_row(x):
-    return (
-        f"SDCA, {x['source']} (d = {x['features']}), 10^4 triplets, {x['draws']:,} draws, against eager NumPy",
-        f"{x['microseconds']:.2f} us a draw against {x['eager_microseconds']:.1f} us: {x['ratio']:.0f}x; "
-        f"{x['gflops']:.1f} of dgemm's {x['dgemm_gflops']:.0f} GFLOP/s",
-        x["ratio"] >= 20,
+    a = np.asfortranarray(np.random.default_rng(0).normal(size=(1024, 1024)))
+    (ours, eager, without, gemm), _ = in_turns(
+        lambda: model.fit(T),
+        lambda: eager_sdca(X, T, draws, LAM),
+        lambda: eager_sdca(X, T, draws, LAM, average=False),
+        lambda: dgemm(1.0, a, a),
+        turns=5,
+    )
+    ours, eager, without = ours / (n_epochs * len(T)), eager / eager_steps, without / eager_steps
+    d, peak = X.shape[1], 2 * 1024**3 / gemm / 1e9
+    yield row(
+        f"SDCA, {source} (d = {d}), 10^4 triplets, {n_epochs * len(T):,} draws, against eager NumPy",
+        f"{1e6 * ours:.2f} us a draw against {1e6 * eager:.1f} us: {eager / ours:.0f}x (eager without its "
+        f"average, {1e6 * without:.1f} us: {without / ours:.0f}x); {4 * d * d / ours / 1e9:.1f} of dgemm's "
+        f"{peak:.0f} GFLOP/s",
+        ">= 20x",
+        eager >= 20 * ours,
     )
 
 
@@ -124,6 +76,58 @@ def sdca_row(x):
 def primal(M, X, triplets, lam):
     margins = np.einsum("ij,ij->i", X[triplets[:, 0]] @ M, X[triplets[:, 1]] - X[triplets[:, 2]])
     return np.mean(np.maximum(0, 1 - margins) ** 2) + lam / 2 * (M**2).sum()
+
+
+@njit(fastmath={"reassoc", "contract"})
+def _sgd_pass(v, q, state, X, triplets, lam, t0):
+    """Steps 1 / (lam (t0 + t)) on SDCA's own objective; M = scale v, and total v - q is the sum of iterates."""
+    scale, total, t = state
+    z = np.empty(X.shape[1])
+    for anchor, positive, negative in triplets:
+        margin = 0.0
+        for k in range(len(z)):
+            z[k] = X[positive, k] - X[negative, k]
+        for j in range(len(z)):
+            part = 0.0
+            for k in range(len(z)):
+                part += v[j, k] * z[k]
+            margin += X[anchor, j] * part
+        t += 1
+        total += scale
+        loss = 1.0 - scale * margin
+        scale *= 1.0 - 1.0 / (t0 + t)
+        if loss > 0.0:
+            c = 2.0 * loss / (lam * (t0 + t) * scale)
+            for j in range(len(z)):
+                b = c * X[anchor, j]
+                for k in range(len(z)):
+                    v[j, k] += b * z[k]
+                    q[j, k] += total * b * z[k]
+    state[0], state[1], state[2] = scale, total, t
+
+
+class PegasosSGD:
+    """Stochastic gradient steps on the very objective of SDCA, with the mean since the last power of two passes.
+
+    Steps are 1 / (lam (t0 + t)); the squared hinge needs t0 = share * 2 max ||x z'||^2 / lam for the first ones.
+    """
+
+    def __init__(self, X, triplets, lam, share, average):
+        x, z = X[triplets[:, 0]], X[triplets[:, 1]] - X[triplets[:, 2]]
+        norms = (x**2).sum(axis=1) * (z**2).sum(axis=1)
+        self.X, self.lam, self.t0, self.average = X, lam, share * 2 * norms.max() / lam, average
+        self.v, self.q = np.zeros((X.shape[1],) * 2), np.zeros((X.shape[1],) * 2)
+        self.state, self.passes, self.since = np.array([1.0, 0.0, 0.0]), 0, 0
+
+    def partial_fit(self, triplets):
+        if self.passes.bit_count() == 1:  # a power of two
+            self.q[:], self.state[1], self.since = 0.0, 0.0, self.state[2]
+        _sgd_pass(self.v, self.q, self.state, self.X, triplets, self.lam, self.t0)
+        self.passes += 1
+
+    def get_bilinear_matrix(self):
+        scale, total, t = self.state
+        return (total * self.v - self.q) / (t - self.since) if self.average else scale * self.v
 
 
 def seconds_to_primal(make, X, triplets, goal, cap):
@@ -136,81 +140,70 @@ def seconds_to_primal(make, X, triplets, goal, cap):
     while seconds < cap:
         drawn = triplets[rng.integers(0, len(triplets), len(triplets))]
         seconds += seconds_of(lambda drawn=drawn: model.partial_fit(drawn))
-        lowest = min(lowest, primal(model.get_bilinear_matrix(), X, triplets, LAM))
+        M = model.get_bilinear_matrix()
+        if not np.abs(M).max() < 1e10:
+            break  # the step was too long
+        lowest = min(lowest, primal(M, X, triplets, LAM))
         if lowest <= goal:
             return seconds, lowest
     return None, lowest
 
 
-def time_to_gap(name, steps):
-    """SDCA to its gap; OASIS and OGD, from zero, with every step size, last iterate and mean, to the same value."""
+def time_to_gap(name, steps, shares=(1.0, 0.3, 0.1)):
+    """SDCA to its gap; others, with every step size, last iterate and mean, to the same primal value."""
     from simstream import OASIS, OGD, SDCA, TripletSampler
 
     X, y, source = items(name)
     T = TripletSampler(y, 0).draw(N_TRIPLETS)
-    out = {"source": source}
     model = SDCA(LAM, n_epochs=2000, tol=GAP, output="last", random_state=0, preprocessor=X)
-    with threadpool_limits(1):
-        model.fit(T[:100])  # compile
-        out["sdca_seconds"] = seconds_of(lambda: model.fit(T))
-        out |= {"gap": model.gap_, "primal": model.primal_, "epochs": model.n_iter_}
-        out["converged"] = model.converged_
-        cap = out["cap"] = max(5 * out["sdca_seconds"], 1.0)
-        for learner, parameter in ((OASIS, "C"), (OGD, "eta")):
-            found = []
-            for step in steps:
-                for average_from in (None, 1):
-                    options = {parameter: step, "average_from": average_from, "init": "zeros"}
-                    make = partial(learner, **options, preprocessor=X)
-                    make().fit(T[:100])  # compile
-                    found.append(seconds_to_primal(make, X, T, out["primal"], cap))
-            reached = [seconds for seconds, _ in found if seconds is not None]
-            out[f"{learner.__name__}_seconds"] = min(reached, default=None)
-            out[f"{learner.__name__}_lowest"] = min(value for _, value in found)
-    return out
+    SDCA(LAM, output="last", preprocessor=X).fit(T[:100])  # compile
+    ours = seconds_of(lambda: model.fit(T))
+    yield row(
+        f"SDCA, {source}, to a duality gap of {GAP:g}",
+        f"{ours:.2f} s ({model.n_iter_} epochs, gap {model.gap_:.1e}, primal {model.primal_:.4f})",
+        "gap reached",
+        model.converged_,
+    )
+    cap = max(2 * ours, 1.0)
 
+    def fastest(makes):
+        found = []
+        for make in makes:
+            make().partial_fit(T[:100])  # compile
+            found.append(seconds_to_primal(make, X, T, model.primal_, cap))
+        reached = [seconds for seconds, _ in found if seconds is not None]
+        if reached:
+            return f"{min(reached):.2f} s: {min(reached) / ours:.1f} times as long"
+        return f"not reached in {cap:.1f} s (lowest {min(v for _, v in found):.4f})"
 
-def gap_row(x):
-    others = []
-    for name in ("OASIS", "OGD"):
-        seconds = x[f"{name}_seconds"]
-        others.append(
-            f"{name} not reached in {x['cap']:.1f} s (lowest {x[name + '_lowest']:.4f})"
-            if seconds is None
-            else f"{name} {seconds:.2f} s"
+    yield row(
+        "the same primal value by SGD on the same objective, compiled, steps 1/(lam (t0 + t))",
+        fastest(
+            partial(PegasosSGD, X, T, LAM, share, average)
+            for share in shares
+            for average in (False, True)
+        ),
+        "",
+        True,
+    )
+    for learner, parameter in ((OASIS, "C"), (OGD, "eta")):
+        options = [
+            {parameter: step, "average_from": average_from, "init": "zeros"}
+            for step in steps
+            for average_from in (None, 1)
+        ]
+        yield row(
+            f"the same primal value by {learner.__name__}, which minimises another objective",
+            fastest(partial(learner, **o, preprocessor=X) for o in options),
+            "",
+            True,
         )
-    first = all(
-        x[f"{name}_seconds"] is None or x[f"{name}_seconds"] >= x["sdca_seconds"]
-        for name in ("OASIS", "OGD")
-    )
-    return (
-        f"SDCA, {x['source']}, to a duality gap of {GAP:g}; OASIS and OGD to the same primal value",
-        f"{x['sdca_seconds']:.2f} s ({x['epochs']} epochs, primal {x['primal']:.4f}); {'; '.join(others)}",
-        bool(x["converged"]) and first,
-    )
 
 
-CASES = [
-    Case("sdca_letter", ">= 20x", lambda: sdca_steps("letter", 5000), sdca_row),
-    Case("sdca_isolet", ">= 20x", lambda: sdca_steps("isolet", 300), sdca_row),
-    Case(
-        "gap_letter",
-        "gap reached first",
-        lambda: time_to_gap("letter", (1e-4, 1e-3, 1e-2, 1e-1)),
-        gap_row,
-    ),
-    Case(
-        "gap_isolet",
-        "gap reached first",
-        lambda: time_to_gap("isolet", (1e-5, 1e-4, 1e-3)),
-        gap_row,
-    ),
-]
-
-
-def rows(results: dict[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Lines of the table for the cases that were run."""
-    for case in CASES:
-        if case.name in results:
-            work, measured, reached = case.row(results[case.name])
-            yield work, measured, case.must_reach, reached
+#: Name -> function that gives lines (work, measured, must reach, reached) of the table.
+CASES = {
+    "sdca_letter": lambda: sdca_steps("letter", 5000),
+    "sdca_isolet": lambda: sdca_steps("isolet", 300),
+    "gap_letter": lambda: time_to_gap("letter", (1e-4, 1e-3, 1e-2, 1e-1)),
+    "gap_isolet": lambda: time_to_gap("isolet", (1e-5, 1e-4, 1e-3)),
+}

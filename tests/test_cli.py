@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 from safetensors.numpy import load_file
 from sklearn.datasets import load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import minmax_scale, normalize
 
 import simstream
@@ -750,6 +752,53 @@ def test_an_iteration_limit_is_told(tmp_path, items_file):
     path = tmp_path / "model.safetensors"
     text = succeed("train", items_file, "-a", "lmnn", "-p", "max_iter=2", "-o", path).stdout
     assert "2, stopped before it converged" in text
+
+
+def test_sdca_shows_its_certificate_and_what_it_learnt_from(tmp_path, items_file):
+    path = tmp_path / "model.safetensors"
+    options = ["-a", "sdca", "-p", "lam=0.1", "-p", "n_epochs=40", "-p", "tol=0.01", "-n", 300]
+    command = ["train", items_file, *options, "-p", "output=last", "-o", path]
+    text = succeed(*command).stdout
+    assert "from all 300 triplets" in text
+    assert "300 triplets drawn from the labels of" in " ".join(text.split())
+    model = simstream.load(path)
+    assert model.converged_
+    for shown in (text, succeed("info", path).stdout):
+        assert f"{model.n_iter_}, tol reached" in shown
+        assert f"{model.gap_:.3g} (primal {model.primal_:.6g}, dual {model.dual_:.6g})" in shown
+    found = json.loads(succeed(*command, "--json").stdout)
+    for facts in (found, json.loads(succeed("info", path, "--json").stdout)):
+        assert [facts[name] for name in ("gap", "primal", "dual", "n_iter", "converged")] == [
+            model.gap_, model.primal_, model.dual_, model.n_iter_, True,
+        ]  # fmt: skip
+    assert (found["tuples"], found["n_learnt"]) == ("triplets", 300)
+    message = fail(2, *command, "--checkpoint-every", 5)
+    assert "learns from all triplets at once" in message
+
+
+def test_what_a_learner_warns_of_is_one_line(tmp_path, items_file, monkeypatch):
+    fit = simstream.SDCA.fit
+
+    def warning_fit(self, *data):
+        warnings.warn("tol was not reached\nin 1 epoch", ConvergenceWarning, stacklevel=2)
+        return fit(self, *data)
+
+    monkeypatch.setattr(simstream.SDCA, "fit", warning_fit)
+    options = ["-a", "sdca", "-p", "tol=1e-9", "-n", 50, "-o", tmp_path / "model.safetensors"]
+    result = succeed("train", items_file, *options)
+    assert "simstream: warning: tol was not reached in 1 epoch\n" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "1, tol not reached" in result.stdout
+
+
+@pytest.mark.parametrize("algorithm", ["osllrgs", "omllr", "loreta"])
+def test_low_rank_models_show_their_rank(tmp_path, items_file, algorithm):
+    path = tmp_path / "model.safetensors"
+    command = ["train", items_file, "-a", algorithm, "-n", 100, "-o", path]
+    rank = json.loads(succeed(*command, "--json").stdout)["rank"]
+    assert rank == simstream.load(path).rank_
+    lines = [line.split() for line in succeed("info", path).stdout.splitlines()]
+    assert ["rank", str(rank)] in lines
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -110,10 +110,45 @@ def test_the_cut_into_calls_does_not_matter_and_the_state_can_be_kept(digits):
 
 
 def test_the_sampler_says_what_is_wrong():
-    with pytest.raises(ValueError, match="one task for each of 2 items"):
+    with pytest.raises(ValueError, match="one for each of 2 items"):
         TaskTripletSampler([0, 1], ["a"])
     with pytest.raises(ValueError, match="got none in 2 tasks"):
         TaskTripletSampler([0, 1, 0, 1], [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [(1, "1"), (("a", 1), ("b", 2)), (None, "ann"), (("a", 1), "ann", 7, None), (2.5, "x")],
+    ids=repr,
+)
+def test_tasks_may_be_any_hashable_values_as_for_the_learners(digits, kinds):
+    X, labels, _ = digits
+    tasks = [kinds[row % len(kinds)] for row in range(len(labels))]
+    triplets, y, drawn = TaskTripletSampler(labels, tasks, 0).draw(500)
+    for column in triplets.T:
+        assert [tasks[row] for row in column] == drawn.tolist()
+    assert set(drawn.tolist()) == set(kinds)
+    model = OMTRSL(preprocessor=X).fit(triplets, y, drawn)
+    assert set(model.tasks_) == set(kinds)
+
+
+def test_what_tasks_are_called_does_not_change_the_stream(digits):
+    _, labels, users = digits
+    first, y, names = TaskTripletSampler(labels, users, 4).draw(300)
+    other = {"ann": "zoe", "bob": ("b", 1), "eve": 3}  # another order, were they sorted
+    second, z, others = TaskTripletSampler(labels, [other[user] for user in users], 4).draw(300)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(y, z)
+    assert [other[name] for name in names.tolist()] == others.tolist()
+
+
+def test_nan_is_no_task_and_tasks_are_hashable():
+    labels = [0, 0, 1, 1]
+    for tasks in ([1.0, np.nan, 1.0, 1.0], ["a", float("nan"), "a", "a"]):
+        with pytest.raises(ValueError, match=r"tasks: expected .* got nan"):
+            TaskTripletSampler(labels, tasks)
+    with pytest.raises(TypeError, match="hashable"):
+        TaskTripletSampler(labels, [["a"], ["a"], ["b"], ["b"]])
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -187,6 +222,82 @@ def test_names_of_tasks_are_texts(tmp_path):
     (tmp_path / "t.csv").write_text("task\n1\n2\n")
     for extension in (".npy", ".jsonl", ".csv"):
         assert read_tasks(tmp_path / f"t{extension}").tolist() == ["1", "2"]
+
+
+def test_candidates_called_first_and_second_need_an_answer(tmp_path):
+    text = "second,anchor,y,first,task\n2,0,-1,1,ann\n5,3,+1,4,bob\n"
+    (batch,) = read_triplets(io.StringIO(text))
+    assert batch.triplets.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert (batch.y.tolist(), batch.tasks.tolist()) == ([-1, 1], ["ann", "bob"])
+    (batch,) = read_triplets(io.StringIO('{"anchor": 0, "first": 1, "second": 2, "y": -1}\n'))
+    assert (batch.triplets.tolist(), batch.y.tolist()) == ([[0, 1, 2]], [-1])
+    with pytest.raises(FormatError, match="header without y"):
+        list(read_triplets(io.StringIO("anchor,first,second\n0,1,2\n")))
+    with pytest.raises(FormatError, match="no key 'y'"):
+        list(read_triplets(io.StringIO('{"anchor": 0, "first": 1, "second": 2}\n')))
+    (tmp_path / "t.csv").write_text(text)
+    facts = json.loads(
+        succeed("convert", tmp_path / "t.csv", tmp_path / "t.jsonl", "--json").stdout
+    )
+    assert (facts["kind"], facts["n_triplets"]) == ("triplets", 2)
+
+
+def test_errors_of_triplets_say_what_is_missing():
+    whole = '{"anchor": 0, "positive": 1, "negative": 2, "y": 1, "task": "ann"}\n'
+    for text, message in (
+        (
+            "a,b,c\n0,1,2\n",
+            "unknown header.*anchor,first,second,y, and beside them perhaps task and y",
+        ),
+        ("0,1,2,1,ann\n", "5 columns without a header, which every file and stream"),
+        ('{"anchor": 0, "positive": 1}\n', "no key 'negative'"),
+        ('{"head": 0, "loser": 1}\n', "no key 'winner'"),
+        ('{"anchor": 0, "positive": 1.5, "negative": 2}\n', "key 'positive' is not an integer"),
+        (whole + whole.replace(', "y": 1', ""), "line 2: not a triplet: no key 'y'"),
+        (whole + whole.replace(', "task": "ann"', ""), "line 2: not a triplet: no key 'task'"),
+        (whole + whole.replace('"ann"', "[]"), "key 'task' is not a text or an integer"),
+        (whole.replace(', "y": 1', "") + whole, "key 'y', which the first record has not"),
+        (
+            "anchor,positive,negative,y\n0,1,2,0\n",
+            r"y = \+1 \(the first candidate is nearer\) or -1",
+        ),
+    ):
+        with pytest.raises(FormatError, match=message):
+            list(read_triplets(io.StringIO(text)))
+
+
+def test_errors_of_answers_do_not_speak_of_pairs(digits):
+    model = OMTRSL(preprocessor=digits[0])
+    for y in ([2], ["x"], [1, 1]):
+        with pytest.raises(ValueError, match="y: expected") as caught:
+            model.partial_fit([[0, 1, 2]], y)
+        assert "pair" not in str(caught.value)
+        assert "triplet" in str(caught.value)
+    with pytest.raises(ValueError, match="first candidate is nearer"):
+        model.partial_fit([[0, 1, 2]], [2])
+
+
+def test_missing_names_of_tasks_are_told(tmp_path):
+    np.save(tmp_path / "blank.npy", np.array(["ann", ""]))
+    np.save(tmp_path / "nan.npy", np.array(["ann", np.nan]))
+    np.save(tmp_path / "number.npy", np.array([1.0, np.nan]))
+    (tmp_path / "number.txt").write_text("1\nnan\n")
+    (tmp_path / "line.txt").write_text("ann\n\nbob\n")
+    (tmp_path / "blank.csv").write_text('ann\n"  "\n')
+    (tmp_path / "blank.jsonl").write_text('"ann"\n""\n')
+    (tmp_path / "none.jsonl").write_text('{"task": "ann"}\n{"user": "bob"}\n')
+    for name, message in (
+        ("blank.npy", "task 1 .counted from 0. is missing; .*got ''"),
+        ("nan.npy", "task 1 .counted from 0. is missing; .*got 'nan'"),
+        ("number.npy", "task 1 .counted from 0. is not finite"),
+        ("number.txt", "task 1 .counted from 0. is not finite"),
+        ("line.txt", "line 2: blank line; expected a task"),
+        ("blank.csv", "task 1 .counted from 0. is missing"),
+        ("blank.jsonl", "task 1 .counted from 0. is missing"),
+        ("none.jsonl", "line 2: not a task; expected a string, like the first task"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            read_tasks(tmp_path / name)
 
 
 # -- train --------------------------------------------------------------------------------------
@@ -303,6 +414,68 @@ def test_wrong_use_of_tasks_is_told(files, digits):
     assert not path.exists()
 
 
+def test_a_model_of_tasks_goes_on_with_tasks_only(files, digits, model):
+    before = model.read_bytes()
+    resume = ["train", files / "items.npz", "--resume", model]
+    message = fail(2, *resume, "-n", 3000)
+    assert "has learnt tasks (" in message
+    assert "expected --tasks" in message
+    write_triplets(files / "t.csv", [[0, 1, 2], [3, 4, 5]])
+    assert "expected a column task" in fail(2, *resume, "--triplets", files / "t.csv")
+    message = fail(2, *resume, "--triplets", "-", stdin="0,1,2\n")
+    assert "expected a column task" in message
+    assert model.read_bytes() == before
+    succeed(*resume, "--tasks", files / "users.txt", "-n", 1600, "-q")
+    facts = json.loads(succeed("info", model, "--json").stdout)
+    assert (facts["n_tasks"], facts["has_nameless_task"]) == (3, False)
+    # A learner that has always learnt one task without a name goes on with it.
+    path = files / "nameless.safetensors"
+    succeed("train", files / "items.npz", "-a", "omtrsl", "-n", 10, "-q", "-o", path)
+    succeed("train", files / "items.npz", "--resume", path, "-n", 20, "-q")
+
+
+def test_a_refused_parameter_is_not_announced(files, model):
+    tasks = ["--tasks", files / "users.txt", "-n", 1600]
+    resume = ["train", files / "items.npz", "--resume", model, *tasks]
+    result = run(*resume, "-p", "coupling=2")
+    assert result.exit_code != 0
+    assert "coupling: cannot change" in result.stderr
+    assert "from here on" not in result.stderr
+    assert "from here on C=0.5 instead of 1.0" in succeed(*resume, "-p", "C=0.5").stderr
+
+
+@pytest.fixture
+def mixed(files, digits):
+    """A model of two tasks with names and one without."""
+    X, labels, users = digits
+    triplets, y, tasks = TaskTripletSampler(labels, users, 0).draw(900)
+    learner = OMTRSL(C=0.1, coupling=0.5, preprocessor=X)
+    learner.fit(triplets, y, [None if task == "eve" else task for task in tasks])
+    learner.save(files / "mixed.safetensors")
+    return files / "mixed.safetensors"
+
+
+def test_a_task_without_a_name_is_shown_and_speaks_for_itself_only(files, digits, mixed):
+    X, labels, _ = digits
+    learnt = simstream.load(mixed)
+    shared = learnt.for_task("nobody")
+    assert not np.allclose(shared.get_bilinear_matrix(), learnt.get_bilinear_matrix(None))
+    assert "and one without a name" in succeed("info", mixed).stdout
+    facts = json.loads(succeed("info", mixed, "--json").stdout)
+    assert (facts["n_tasks"], facts["has_nameless_task"]) == (2, True)
+    arguments = [mixed, files / "items.npz", "--json"]
+    (answer,) = json.loads(succeed("query", *arguments, "--row", 0, "-k", 3).stdout)
+    pairs = [[X[0], X[neighbour["row"]]] for neighbour in answer["neighbours"]]
+    scores = [neighbour["score"] for neighbour in answer["neighbours"]]
+    np.testing.assert_allclose(scores, shared.pair_score(pairs))
+    result = succeed("evaluate", *arguments, "-k", 1)
+    found = json.loads(result.stdout)
+    expected = ranking_report(shared, X, labels, k=1)["mAP"]
+    assert found["results"]["learnt"]["mAP"] == pytest.approx(expected)
+    succeed("convert", mixed, files / "matrix.npy")
+    np.testing.assert_allclose(np.load(files / "matrix.npy"), shared.get_bilinear_matrix())
+
+
 # -- evaluate and query -------------------------------------------------------------------------
 
 
@@ -411,6 +584,32 @@ def test_two_tasks_of_the_same_text_are_refused(files, digits):
     assert "different texts" in fail(1, "evaluate", path, *arguments)
 
 
+def test_measuring_what_tasks_share_is_said(files, model):
+    result = succeed("evaluate", model, files / "items.npz", "-k", 1)
+    assert "what all its tasks have in common" in result.stderr
+    assert "what all tasks have in common" in " ".join(result.stdout.split())
+    result = succeed(
+        "evaluate", model, files / "items.npz", "-k", 1, "--tasks", files / "users.txt"
+    )
+    assert "have in common" not in result.stdout + result.stderr
+
+
+def test_the_matrix_of_a_task_can_be_written(files, model):
+    learnt = simstream.load(model)
+    convert = ["convert", model, files / "matrix.npy"]
+    succeed(*convert, "--task", "bob")
+    expected = learnt.get_bilinear_matrix("bob")
+    np.testing.assert_array_equal(np.load(files / "matrix.npy"), expected)
+    assert "--task NAME" in succeed(*convert).stderr
+    expected = learnt.get_bilinear_matrix("nobody")
+    np.testing.assert_array_equal(np.load(files / "matrix.npy"), expected)
+    assert "has not seen task zoe" in succeed(*convert, "--task", "zoe").stderr
+    items = ["convert", files / "items.npz", files / "items.csv"]
+    assert "expected a model" in fail(2, *items, "--task", "ann")
+    for command in (convert, ["query", model, files / "items.npz", "--row", 0]):
+        assert "expected the name of a task, got ''" in fail(2, *command, "--task", "")
+
+
 # -- active -------------------------------------------------------------------------------------
 
 
@@ -460,6 +659,25 @@ def test_recorded_answers_and_a_picture(files, digits):
     assert "mAP" not in result.stdout
     assert picture.stat().st_size > 1000
     assert "not with --triplets" in fail(2, *arguments, "-n", 10)
+    assert "not with --triplets" in fail(2, *arguments, "--tasks", files / "users.txt")
+
+
+def test_one_seed_has_no_deviation(files):
+    arguments = ["active", files / "items.npz", "-n", 200, "--n-test", 100, "--deltas", 0.1, "-q"]
+    one, two = ([*arguments, "--seeds", n] for n in (1, 2))
+    assert "\u00b1" not in succeed(*one).stdout
+    assert "\u00b1 deviation" in succeed(*two).stdout
+    strategies = json.loads(succeed(*one, "--json").stdout)["strategies"]
+    assert all(strategy["mAP"]["spread"] is None for strategy in strategies)
+
+
+@pytest.mark.parametrize("name", ["nowhere/x.png", "folder.png"])
+def test_a_picture_that_cannot_be_written_is_told_before_the_work(files, name):
+    pytest.importorskip("matplotlib")
+    (files / "folder.png").mkdir()
+    # Neither the items nor the model are there: the picture is the first thing that is looked at.
+    for command in (["active", files / "no.npz"], ["evaluate", files / "no", files / "no.npz"]):
+        assert "in a writable folder" in fail(2, *command, "--plot", files / name)
 
 
 def test_wrong_use_of_active_is_told(files, digits):
@@ -497,3 +715,33 @@ def test_ctrl_c_shows_the_seeds_that_are_done(files):
     assert found["interrupted"]
     assert found["n_seeds"] >= 1
     assert len(found["runs"]) == 4 * found["n_seeds"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ctrl_c_before_a_seed_is_done_has_nothing_to_show(files, as_json):
+    command = [sys.executable, "-m", "simstream.cli", "active", str(files / "items.npz")]
+    options = ["-n", "1000000", "--n-test", "50", "--deltas", "0.1", "--seeds", "2"]
+    options += ["--json"] if as_json else []
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert "left" in process.stderr.readline()  # it is at work
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "checkpoint" not in err
+    assert ("interrupted" in err) != as_json
+    assert ("nothing to show" in err) != as_json
+
+
+def test_an_end_at_once_speaks_of_checkpoints_only_where_there_are_some(files, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simstream.cli.active_learning.Study", interrupted)
+    monkeypatch.setattr("simstream.cli.training.train_model", interrupted)
+    assert fail(130, "active", files / "items.npz") == "simstream: interrupted"
+    message = fail(130, "train", files / "items.npz", "-o", files / "model.safetensors")
+    assert "since the last checkpoint" in message

@@ -591,7 +591,7 @@ def test_triplets_round_trip_and_resume(tmp_path, extension, triplets, batch_siz
     assert not batches or batches[-1].position == len(triplets)
 
 
-@pytest.mark.parametrize("names", formats.records.TRIPLETS.names, ids=",".join)
+@pytest.mark.parametrize("names", formats.records.TRIPLETS.names[:3], ids=",".join)
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_names_in_any_order_among_other_columns(tmp_path, names, order):
     triplet = [10, 20, 30]

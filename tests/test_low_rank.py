@@ -716,6 +716,9 @@ def test_bad_parameters_are_refused(cls, changes, message):
     [
         ("osllr-gs", {"output": "last"}),
         ("osllr-gs", {"beta": 2.0}),
+        ("osllr-gs", {"n_components": 3}),
+        ("osllr-gs-avg-w", {"n_components": 3}),
+        ("loreta", {"n_components": 2}),
         ("osllr-gs-avg-w", {"output": "avg_x"}),
         ("omllr", {"output": "last"}),
         ("omllr", {"projection": "psd"}),
@@ -730,6 +733,30 @@ def test_what_is_kept_cannot_change_in_the_middle(name, changes):
         model.partial_fit(T)
     assert model.n_rounds_ == 50
     assert model.fit(T).n_rounds_ == len(T)
+
+
+def test_the_number_of_components_may_be_said_in_other_words():
+    """None is the number of features or the width of the start, also after saving; more than that is all."""
+    start = np.random.default_rng(0).normal(size=(D, 5))
+    for output in ("avg_x", "avg_w"):
+        model = OSLLRGS(output=output, preprocessor=X).fit(T[:50])
+        assert model.set_params(n_components=D).partial_fit(T[50:60]).n_rounds_ == 60
+        model = OSLLRGS(output=output, init=start, preprocessor=X).fit(T[:50])
+        assert model.partial_fit(T[50:60]).n_rounds_ == 60
+        assert model.set_params(n_components=5).partial_fit(T[60:70]).n_rounds_ == 70
+    model = Loreta(n_components=D + 5, eta=0.01, preprocessor=X).fit(T[:50])
+    assert model.set_params(n_components=D + 1).partial_fit(T[50:60]).n_rounds_ == 60
+
+
+@pytest.mark.parametrize("output", ["avg_x", "avg_w"])
+def test_a_saved_model_with_a_given_start_goes_on(output, tmp_path):
+    start = np.random.default_rng(0).normal(size=(D, 5))
+    model = OSLLRGS(output=output, init=start, preprocessor=X).fit(T[:50])
+    model.save(tmp_path / "m")
+    again = simstream.load(tmp_path / "m").set_params(preprocessor=X)
+    same_model(again.partial_fit(T[50:]), model.partial_fit(T[50:]))
+    with pytest.raises(ValueError, match="n_components: cannot change"):
+        again.set_params(n_components=4).partial_fit(T)
 
 
 def test_two_item_spaces_of_different_size_have_no_factor_in_common():

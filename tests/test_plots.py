@@ -38,6 +38,23 @@ def test_gap_shows_the_certificate_of_every_epoch():
     np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3, 4, 5])
 
 
+def test_a_single_model_is_called_by_its_class():
+    model = SDCA(0.1, n_epochs=2, random_state=0).fit(np.eye(3)[None])
+    (line,) = plots.gap_figure(model).axes[0].lines
+    assert line.get_label() == "SDCA"
+    (line,) = plots.spectrum_figure(Mahalanobis(np.eye(2))).axes[0].lines
+    assert line.get_label() == "Mahalanobis (2 of 2)"
+
+
+def test_one_seed_has_no_deviation_to_draw():
+    points = {"active": [(0.1, 0.7, None), (0.4, 0.8, None)], "all": [(1.0, 0.82, None)]}
+    (axes,) = plots.active_figure({"mAP": points}).axes
+    assert axes.get_ylabel() == "mAP"
+    (bars,) = axes.containers
+    assert not bars[2]
+    assert not axes.patches
+
+
 def test_active_shows_means_and_spreads_over_the_share_asked():
     points = {"active": [(0.1, 0.7, 0.02), (0.4, 0.8, 0.01)], "all": [(1.0, 0.82, 0.03)]}
     figure = plots.active_figure({"triplet accuracy": points, "mAP": points})

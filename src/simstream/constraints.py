@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
-from .validation import check_integer, check_number
+from .validation import check_integer, check_number, check_tasks
 
 
 class _LabelSampler:
@@ -118,8 +119,9 @@ class TaskTripletSampler(_LabelSampler):
     Parameters
     ----------
     labels : array-like of shape (n_items,)
-    tasks : array-like of shape (n_items,)
-        Task of each item.
+    tasks : sequence of n_items hashable values
+        Task of each item, as learners of many tasks take them: strings, numbers, tuples, None (the task
+        without a name), in any mixture; NaN, which is not even itself, is refused.
     random_state : None, int or numpy Generator
 
     Attributes
@@ -143,14 +145,10 @@ class TaskTripletSampler(_LabelSampler):
     """
 
     def __init__(self, labels: Any, tasks: Any, random_state: Any = None) -> None:
-        labels, tasks = np.asarray(labels), np.asarray(tasks)
+        labels = np.asarray(labels)
         _check_one_per_item(labels)
-        if tasks.shape != labels.shape:
-            raise ValueError(
-                f"tasks: expected one task for each of {len(labels)} items, got shape {tasks.shape}"
-            )
         classes = np.unique(labels, return_inverse=True)[1]
-        names, task_of = np.unique(tasks, return_inverse=True)
+        names, task_of = _numbered(check_tasks(tasks, len(labels), "item"))
         # A class of one task is another class than that of another task; tasks lie one after the other.
         super().__init__(task_of * (classes.max() + 1) + classes, random_state)
         self._names, self._task_of = names, task_of
@@ -292,6 +290,22 @@ class PairSampler(_LabelSampler):
 def _scaled(u: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Integers below n from uniforms in [0, 1); the minimum guards the rounding of u close to 1."""
     return np.minimum((u * n).astype(np.int64), n - 1)
+
+
+def _numbered(tasks: list[Hashable]) -> tuple[np.ndarray, np.ndarray]:
+    """The different tasks in the order in which they appear, and the place of each item's task there."""
+    numbers: dict[Hashable, int] = {}
+    for task in tasks:
+        if task != task:
+            raise ValueError(f"tasks: expected a task for every item, got {task!r}")
+        numbers.setdefault(task, len(numbers))
+    if {type(task) for task in numbers} in ({str}, {int}):
+        names = np.array(list(numbers))
+    else:  # each as it is: numpy would make texts of a mixture, and rows of tuples
+        names = np.empty(len(numbers), object)
+        for task, number in numbers.items():
+            names[number] = task
+    return names, np.array([numbers[task] for task in tasks], np.int64)
 
 
 def _check_one_per_item(labels: np.ndarray) -> None:

@@ -284,8 +284,13 @@ class OSLLRGS(LowRankLearner):
         return GroupRowsEngine(start, beta, self.output == "avg_x", tuples.left.dtype)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        given = self.n_components
+        if given is None:
+            given = engine.shape[0] if isinstance(self.init, str) else np.shape(self.init)[-1]
         self._check_unchanged(
-            beta=(engine.beta, float(self.beta)), output=(_output_of(engine), self.output)
+            n_components=(engine.n_columns, given),
+            beta=(engine.beta, float(self.beta)),
+            output=(_output_of(engine), self.output),
         )
         super()._advance(engine, tuples)
 
@@ -577,6 +582,12 @@ class Loreta(LowRankLearner):
                 raise ValueError(f"init: expected linearly independent columns of {name}")
             factors.append(factor)
         return factors
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        k = engine.factors.a.shape[1]
+        if min(self.n_components, *engine.shape) != k:
+            self._check_unchanged(n_components=(k, self.n_components))
+        super()._advance(engine, tuples)
 
     def _step(self) -> Any:
         return float(self.eta)

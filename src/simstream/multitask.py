@@ -15,7 +15,7 @@ from .engines import Engine, default_block_size, tasks_engine
 from .online import OnlineLearner
 from .similarity import SearchResult
 from .stores import DEFAULT_HEAD_BYTES
-from .validation import check_choice, check_integer, check_number, check_pair_labels, check_tasks
+from .validation import check_answers, check_choice, check_integer, check_number, check_tasks
 
 _COMMON = """query : "all", "active" or "random"
         Whose answers are asked for: everyone's; those whose margin p is small, with probability
@@ -270,7 +270,7 @@ class OMTRSL(OnlineLearner):
         self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
     ) -> tuple[Comparisons, dict[Hashable, int]]:
         """The triplets with their answers and the numbers of their tasks, and all tasks by name."""
-        labels = None if y is None else check_pair_labels(y, len(read))
+        labels = None if y is None else check_answers(y, len(read))
         names = self._names(tasks, len(read))
         numbers = known
         if any(name not in known for name in names):
@@ -318,7 +318,8 @@ class OMTRSL(OnlineLearner):
         )
 
     def _block_size(self, engine: Any) -> int:
-        return self.block_size or max(32, default_block_size(max(engine.shape)))
+        # Twice as long as for one matrix: only some rows of a block belong to a task.
+        return self.block_size or min(512, max(32, 2 * default_block_size(max(engine.shape))))
 
     def _storage_options(self) -> dict[str, Any]:
         return {"head_bytes": self.head_bytes or DEFAULT_HEAD_BYTES}
@@ -392,7 +393,7 @@ class OMTRSL(OnlineLearner):
     def score(self, triplets: Any, y: Any = None, tasks: Any = None) -> float:
         """Share of triplets decided as `y` says (+1 for all if None)."""
         said = self.predict(triplets, tasks)
-        expected = 1 if y is None else check_pair_labels(y, len(said))
+        expected = 1 if y is None else check_answers(y, len(said))
         return float(np.mean(said == expected))
 
     @property

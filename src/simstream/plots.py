@@ -169,12 +169,12 @@ def measures_figure(
     return figure
 
 
-def spectrum_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
+def spectrum_figure(models: Any, *, title: str = "") -> Any:
     """Eigenvalues of learnt distances, largest first: how many directions they use.
 
     Parameters
     ----------
-    models : mapping of name to fitted distance (anything with `eigenvalues_`)
+    models : mapping of name to fitted distance (anything with `eigenvalues_`), or one such model
     title : str
 
     Returns
@@ -189,7 +189,7 @@ def spectrum_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
     """
     figure = _new_figure(6.4, 4.2)
     axes = figure.add_subplot()
-    for name, model in models.items():
+    for name, model in _by_name(models).items():
         values = model.eigenvalues_
         used = model.effective_dimension_
         share = values[:used] / values[0] if used else np.ones(0)
@@ -202,12 +202,12 @@ def spectrum_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
     return _finish_lines(figure, axes, title)
 
 
-def convergence_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
+def convergence_figure(models: Any, *, title: str = "") -> Any:
     """The objective of batch learners against iterations, as a share of its first value.
 
     Parameters
     ----------
-    models : mapping of name to fitted batch learner (anything with `history_`)
+    models : mapping of name to fitted batch learner (anything with `history_`), or one such model
     title : str
 
     Returns
@@ -222,7 +222,7 @@ def convergence_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
     """
     figure = _new_figure(6.4, 4.2)
     axes = figure.add_subplot()
-    for name, model in models.items():
+    for name, model in _by_name(models).items():
         history = np.asarray(model.history_)
         label = f"{name} ({model.n_iter_} iterations)"
         axes.semilogy(history / history[0], lw=1.8, color=colour_of(name), label=label)
@@ -231,12 +231,12 @@ def convergence_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
     return _finish_lines(figure, axes, title)
 
 
-def gap_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
+def gap_figure(models: Any, *, title: str = "") -> Any:
     """Duality gap against epochs: how far from the optimum each solution can be, at most.
 
     Parameters
     ----------
-    models : mapping of name to fitted `SDCA`
+    models : mapping of name to fitted `SDCA`, or one such model
     title : str
 
     Returns
@@ -247,11 +247,13 @@ def gap_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
     --------
     >>> import numpy as np
     >>> from simstream import SDCA
-    >>> figure = gap_figure({"lam = 1": SDCA(1.0, n_epochs=3).fit(np.eye(3)[None])})
+    >>> model = SDCA(1.0, n_epochs=3).fit(np.eye(3)[None])
+    >>> figure = gap_figure(model)
+    >>> figure = gap_figure({"lam = 1": model})
     """
     figure = _new_figure(6.4, 4.2)
     axes = figure.add_subplot()
-    for place, (name, model) in enumerate(models.items()):
+    for place, (name, model) in enumerate(_by_name(models).items()):
         gap = model.history_["gap"]
         colour = list(_COLOURS.values())[3 + place % (len(_COLOURS) - 3)]
         axes.semilogy(np.arange(1, len(gap) + 1), gap, "o-", ms=3, lw=1.5, color=colour, label=name)
@@ -261,7 +263,9 @@ def gap_figure(models: Mapping[str, Any], *, title: str = "") -> Any:
 
 
 def active_figure(
-    curves: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]]]], *, title: str = ""
+    curves: Mapping[str, Mapping[str, Sequence[tuple[float, float, float | None]]]],
+    *,
+    title: str = "",
 ) -> Any:
     """What answers are worth: measures against the share of questions asked.
 
@@ -269,6 +273,7 @@ def active_figure(
     ----------
     curves : mapping of measure to mapping of strategy to points (share asked, mean, spread)
         A strategy with one point, such as "all", is drawn as a level: what the others are held against.
+        The spread is None where there is none, as of a single seed.
     title : str
 
     Returns
@@ -284,19 +289,23 @@ def active_figure(
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
     markers = {"active": "o", "random": "s"}
     for axes, (measure, strategies) in zip(panels, curves.items(), strict=True):
+        is_spread = any(point[2] is not None for points in strategies.values() for point in points)
         for name, points in strategies.items():
-            asked, means, spreads = np.transpose(points)
+            asked, means, spreads = np.array(points, float).T  # None becomes NaN
+            has_spread = bool(np.isfinite(spreads).any())
             colour = colour_of(name)
             if len(points) == 1 and name not in markers:
                 label = f"{name} ({asked[0]:.0%} asked)"
                 axes.axhline(means[0], color=colour, lw=1.5, ls="--", label=label)
-                axes.axhspan(means[0] - spreads[0], means[0] + spreads[0], color=colour, alpha=0.12)
+                if has_spread:
+                    low, high = means[0] - spreads[0], means[0] + spreads[0]
+                    axes.axhspan(low, high, color=colour, alpha=0.12)
                 continue
             marker = markers.get(name, "^")
             axes.errorbar(
                 asked,
                 means,
-                spreads,
+                spreads if has_spread else None,
                 color=colour,
                 marker=marker,
                 ms=5,
@@ -307,11 +316,16 @@ def active_figure(
         axes.set_xlim(0, 1)
         axes.set_xticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
         axes.set_xlabel("share of questions asked")
-        axes.set_ylabel(f"{measure} (mean and deviation over seeds)")
+        axes.set_ylabel(f"{measure} (mean and deviation over seeds)" if is_spread else measure)
         _tidy(axes, grid="both")
     panels[0].set_title(title, loc="left", fontsize=10)
     panels[-1].legend(frameon=False)
     return figure
+
+
+def _by_name(models: Any) -> Mapping[str, Any]:
+    """Models by the names to draw them with; a single one has that of its class."""
+    return models if isinstance(models, Mapping) else {type(models).__name__: models}
 
 
 def _finish_lines(figure: Any, axes: Any, title: str) -> Any:

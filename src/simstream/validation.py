@@ -203,15 +203,24 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
 
 def check_pair_labels(y: Any, n: int) -> np.ndarray:
     """Check labels of n pairs: +1 for similar, -1 for dissimilar. Returns float64."""
+    return _check_signs(y, n, "+1 (similar) or -1 (dissimilar)", "label", "pair")
+
+
+def check_answers(y: Any, n: int) -> np.ndarray:
+    """Check answers to n triplets: +1 where the first candidate is nearer, else -1. Returns float64."""
+    return _check_signs(y, n, "+1 (the first candidate is nearer) or -1", "answer", "triplet")
+
+
+def _check_signs(y: Any, n: int, expected: str, name: str, what: str) -> np.ndarray:
     if y is None:
-        raise ValueError("y: expected +1 (similar) or -1 (dissimilar) for every pair, got None")
+        raise ValueError(f"y: expected {expected} for every {what}, got None")
     array = np.asarray(y)
     if array.shape != (n,):
-        raise ValueError(f"y: expected one label for each of {n} pairs, got shape {array.shape}")
+        raise ValueError(f"y: expected one {name} for each of {n} {what}s, got shape {array.shape}")
     wrong = ~np.isin(array, (-1, 1)) if array.dtype.kind in "iuf" else np.ones(n, bool)
     if wrong.any():
         got = array[wrong][0].item() if array.dtype.kind in "iuf" else array.dtype
-        raise ValueError(f"y: expected +1 (similar) or -1 (dissimilar) for every pair, got {got}")
+        raise ValueError(f"y: expected {expected} for every {what}, got {got}")
     return array.astype(np.float64)
 
 
@@ -219,9 +228,12 @@ def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:
     """Check the tasks of n things of a kind (``what``): one hashable value each, equal to itself."""
     if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):
         raise TypeError(f"tasks: expected one value per {what}, got {type(tasks).__name__}")
-    given = list(tasks)
+    plain = isinstance(tasks, np.ndarray) and tasks.ndim == 1 and tasks.dtype.kind in "biuUS"
+    given = tasks.tolist() if plain else list(tasks)
     if len(given) != n:
         raise ValueError(f"tasks: expected one for each of {n} {what}s, got {len(given)}")
+    if plain:  # numbers and texts are what they should be
+        return given
     for place, value in enumerate(given):
         if not isinstance(value, Hashable):
             raise TypeError(f"tasks: expected hashable values, got {value!r}")

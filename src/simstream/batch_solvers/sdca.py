@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,13 +38,66 @@ class SDCASolution(NamedTuple):
     converged: bool
 
 
-class _Segment(NamedTuple):
-    """Half an epoch: its begin and length, the mean of alpha over it, and one random alpha of it."""
+@dataclass
+class _Window:
+    """Iterates from draw `begin` on: the sum of their dual variables, or a random one of them."""
 
     begin: int
-    length: int
-    mean: np.ndarray
-    sample: np.ndarray
+    length: int = 0
+    total: np.ndarray | None = None
+    sample: np.ndarray | None = None
+
+
+class _Suffix:
+    """What is read of the iterates of the second half of all draws, in the memory of very few of them.
+
+    Where the number of epochs is known, so is the first of these draws. Where learning may stop after any
+    epoch, windows open when 1/2, 1, 2, 4, ... epochs have been made, and the last one that has at least half
+    of all draws is read: it has at most three quarters of them, and those before it are forgotten.
+    """
+
+    def __init__(self, output: str, n: int, n_epochs: int | None, rng: np.random.Generator) -> None:
+        self._output, self._rng = output, rng
+        self._begin = None if n_epochs is None else n * n_epochs // 2
+        self._drawn = self._halves = 0
+        self.windows: list[_Window] = []
+
+    def add(self, length: int, total: np.ndarray, sample: np.ndarray | None) -> None:
+        """Take half an epoch: the sum of the dual variables before its draws, and one of the iterates."""
+        if self._output == "last":
+            return
+        if self._opens():
+            self.windows.append(_Window(self._drawn))
+        coin = self._rng.random()
+        for window in self.windows:
+            window.length += length
+            if self._output == "random":
+                if coin * window.length < length:
+                    window.sample = sample
+            elif window.total is None:
+                window.total = total.copy()
+            else:
+                window.total += total
+        self._drawn += length
+        self._halves += 1
+        while len(self.windows) > 1 and self.windows[1].begin <= self._drawn // 2:
+            del self.windows[0]
+
+    def _opens(self) -> bool:
+        if self._begin is None:
+            return self._halves.bit_count() == 1  # a power of two
+        return not self.windows and self._drawn >= self._begin
+
+    def read(self, last: np.ndarray) -> np.ndarray:
+        """The dual variables that are kept, after a whole epoch; `last` are the present ones."""
+        if self._output == "last":
+            return last
+        window = self.windows[0]
+        if self._output == "random":
+            assert window.sample is not None
+            return window.sample
+        assert window.total is not None
+        return window.total / window.length
 
 
 def solve_sdca(
@@ -65,43 +118,34 @@ def solve_sdca(
     ----------
     tuples : triplets
     lam : strength of the regularisation
-    output : "last", or "average" or "random" over the iterates of the second half of all draws
-    tol : stop when the duality gap of an epoch's last iterate is at most this; None makes all epochs
+    output : "last", or "average" or "random" over the second half of all draws (see `_Suffix`)
+    tol : stop when the duality gaps of an epoch's last iterate and of what is kept are at most this; None
+        makes all epochs
     """
     n = len(tuples)
     ascent = _Ascent(tuples, lam, block_size, head_bytes)
+    # The draws of a seed are the same whatever is kept: other choices have random numbers of their own.
+    others = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
+    suffix = _Suffix(output, n, n_epochs if tol is None else None, others)
+    goal = -np.inf if tol is None else tol
     history: list[EpochRecord] = []
-    segments: list[_Segment] = []
-    drawn = 0
-    converged = False
     for epoch in range(1, n_epochs + 1):
         draws = rng.integers(0, n, n)
         sums = np.zeros(3)
         for half in (draws[: n // 2], draws[n // 2 :]):
-            if len(half):
-                picked = int(rng.integers(len(half)))
-                before = picked if output == "random" else 0
-                segments.append(ascent.run(half, drawn, before, sums))
-                drawn += len(half)
-        segments = [s for s in segments if s.begin >= drawn // 2]
+            picked = int(rng.integers(len(half))) if len(half) else 0
+            suffix.add(len(half), *ascent.run(half, picked if output == "random" else None, sums))
         record = EpochRecord(*ascent.certificate(ascent.alpha, ascent.matrix()), *(sums / n))
         history.append(record)
         if report is not None:
             report(epoch, record)
-        if tol is not None and record.primal - record.dual <= tol:
-            converged = True
-            break
-    alpha = ascent.alpha
-    matrix = ascent.matrix()
-    primal, dual = history[-1].primal, history[-1].dual
-    if output != "last":
-        weights = np.array([s.length for s in segments], np.float64)
-        if output == "average":
-            alpha = np.average([s.mean for s in segments], axis=0, weights=weights)
-        else:
-            alpha = segments[rng.choice(len(segments), p=weights / weights.sum())].sample
-        matrix = ascent.combine(alpha)
-        primal, dual = ascent.certificate(alpha, matrix)
+        may_stop = record.primal - record.dual <= goal + ascent.doubt(record)
+        if may_stop or epoch == n_epochs:
+            alpha = suffix.read(ascent.alpha)
+            matrix, primal, dual = ascent.certified(alpha)
+            converged = primal - dual <= goal
+            if converged:
+                break
     return SDCASolution(matrix, alpha, primal, dual, history, converged)
 
 
@@ -130,17 +174,18 @@ class _Ascent:
     def matrix(self) -> Any:
         return self._engine.matrix()
 
-    def run(self, draws: np.ndarray, begin: int, picked: int, sums: np.ndarray) -> _Segment:
-        """Make these draws; `picked` is the draw before which the sample is taken."""
+    def run(
+        self, draws: np.ndarray, picked: int | None, sums: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Make these draws; return the sum of alpha before each, and alpha before draw `picked`."""
         from ..kernels.dual import Dual
 
         n = len(self._tuples)
         dual = Dual(self.alpha, np.zeros(n), np.zeros(n, np.int64))
-        self._draw(draws[:picked], 0, dual, sums)
-        sample = self.alpha.copy()
-        self._draw(draws[picked:], picked, dual, sums)
-        total = dual.total + dual.alpha * (len(draws) - dual.since)
-        return _Segment(begin, len(draws), total / len(draws), sample)
+        self._draw(draws[: picked or 0], 0, dual, sums)
+        sample = None if picked is None else self.alpha.copy()
+        self._draw(draws[picked or 0 :], picked or 0, dual, sums)
+        return dual.total + dual.alpha * (len(draws) - dual.since), sample
 
     def _draw(self, draws: np.ndarray, first_draw: int, dual: Any, sums: np.ndarray) -> None:
         from ..kernels.blocked import Blas
@@ -200,31 +245,68 @@ class _Ascent:
             )
 
     def combine(self, alpha: np.ndarray) -> Any:
-        """M = (1 / (lam n)) sum_i alpha_i x_i z_i'."""
-        used = np.flatnonzero(alpha)
-        total: Any = None
-        for part in chunks(len(used), 16 * self._tuples.left.shape[1]):
-            index = self._tuples.index[used[part]]
-            x = self._tuples.left.rows(index[:, 0])
-            z = self._tuples.right.rows(index[:, 1]) - self._tuples.right.rows(index[:, 2])
-            weights = alpha[used[part]] * self._scale
-            scaled = sp.diags_array(weights) @ x if sp.issparse(x) else weights[:, None] * x
-            product = scaled.T @ z
-            total = product if total is None else total + product
-        matrix = self._engine.matrix() * 0 if total is None else total
-        dtype = self._engine.dtype
-        if sp.issparse(self._engine.matrix()):
-            return sp.csr_matrix(matrix, dtype=dtype)
-        return np.ascontiguousarray(matrix.toarray() if sp.issparse(matrix) else matrix, dtype)
+        """M = (1 / (lam n)) sum_i alpha_i x_i z_i' in float64, dense or CSR as the items are.
 
-    def certificate(self, alpha: np.ndarray, matrix: Any) -> tuple[float, float]:
-        """Primal value of the matrix, and dual value of the dual variables."""
+        Triplets of one anchor are added up first: M = L' (A R) with the items' rows L and R, where a triplet
+        (a, p, n) adds its weight to A[a, p] and takes it from A[a, n].
+        """
+        used = np.flatnonzero(alpha)
+        weights, index = alpha[used] * self._scale, self._tuples.index[used]
+        anchors, place = np.unique(index[:, 0], return_inverse=True)
+        others, columns = np.unique(index[:, 1:], return_inverse=True)
+        sums = sp.csr_matrix(
+            (
+                np.concatenate([weights, -weights]),
+                (np.tile(place, 2), columns.reshape(-1, 2).T.ravel()),
+            ),
+            shape=(len(anchors), len(others)),
+        )
+        left, right = self._tuples.left, self._tuples.right.rows(others).astype(np.float64)
+        if self._tuples.is_sparse:
+            return left.rows(anchors).T @ (sums @ right)
+        total = np.zeros((left.shape[1], right.shape[1]))
+        for part in chunks(len(anchors), 8 * (left.shape[1] + right.shape[1])):
+            total += left.rows(anchors[part]).astype(np.float64).T @ (sums[part] @ right)
+        return total
+
+    def certified(self, alpha: np.ndarray) -> tuple[Any, float, float]:
+        """M of these dual variables in the engine's precision, its primal value and their dual value.
+
+        The matrix that single precision keeps drifts away from its dual variables: the dual value is that of
+        the matrix in double precision, worked out anew, and so is the primal value's arithmetic.
+        """
+        dtype = self._engine.dtype
+        if alpha is self.alpha and dtype == np.float64:
+            exact = matrix = self.matrix()
+        else:
+            exact = self.combine(alpha)
+            if not isinstance(self._engine, DenseEngine):
+                matrix = sp.csr_matrix(exact, dtype=dtype)
+            else:
+                exact = exact.toarray() if sp.issparse(exact) else exact
+                matrix = np.ascontiguousarray(exact, dtype)
+        return matrix, *self.certificate(alpha, matrix.astype(np.float64, copy=False), exact)
+
+    def doubt(self, record: EpochRecord) -> float:
+        """How far off the gap of an epoch may be, for want of digits of the matrix that is kept."""
+        return 1e-5 * record.primal if self._engine.dtype == np.float32 else 0.0
+
+    def certificate(
+        self, alpha: np.ndarray, matrix: Any, of_alpha: Any = None
+    ) -> tuple[float, float]:
+        """Primal value of the matrix, and dual value of the dual variables.
+
+        `of_alpha` is the matrix of the dual variables, if `matrix` is not.
+        """
         n = len(self._tuples)
         squared = sum(self._squared_hinges(*part, matrix) for part in self._parts)
+        penalty = self._penalty(matrix)
+        dual_penalty = penalty if of_alpha is None else self._penalty(of_alpha)
+        return squared / n + penalty, float(np.mean(alpha - np.square(alpha) / 4)) - dual_penalty
+
+    def _penalty(self, matrix: Any) -> float:
         values = matrix.data if sp.issparse(matrix) else matrix
-        penalty = 0.5 * self._lam * float(np.square(values, dtype=np.float64).sum())
-        primal = squared / n + penalty
-        return primal, float(np.mean(alpha - np.square(alpha) / 4)) - penalty
+        return 0.5 * self._lam * float(np.square(values, dtype=np.float64).sum())
 
     def _squared_hinges(
         self, index: np.ndarray, anchors: np.ndarray, place: np.ndarray, matrix: Any
@@ -236,5 +318,5 @@ class _Ascent:
             from ..kernels.dual import squared_hinges
 
             return squared_hinges(products, place, right.values, index)
-        z = right.rows(index[:, 1]) - right.rows(index[:, 2])
+        z = right.rows(index[:, 1]).astype(matrix.dtype) - right.rows(index[:, 2])
         return float(np.square(np.maximum(0.0, 1.0 - row_products(products[place], z))).sum())

@@ -127,7 +127,12 @@ def active(
     if plot is not None:
         check_picture(plot)
     if others["triplets"] is not None:
-        for option, given in (("--n-tuples", n_tuples), ("--n-test", n_test)):
+        for option, given in (
+            ("--labels", others["labels_file"]),
+            ("--tasks", others["tasks_file"]),
+            ("--n-tuples", n_tuples),
+            ("--n-test", n_test),
+        ):
             if given is not None:
                 raise click.UsageError(
                     f"{option} is about triplets drawn from labels: not with --triplets"
@@ -135,7 +140,7 @@ def active(
     options = ActiveOptions(
         params=dict(params), n_tuples=n_tuples or 20_000, n_test=n_test or 10_000, **others
     )
-    with stopping_at_once("interrupted before the first question"):
+    with stopping_at_once("interrupted before the first question: there is nothing to show"):
         study = Study(options)
     finished: list[Result] = []
     n_done = 0
@@ -156,7 +161,11 @@ def active(
                 n_done += 1
     is_cut = n_done < options.n_seeds
     if not finished:
-        logger.warning("interrupted before the first of %d seeds was done", options.n_seeds)
+        if not as_json:
+            logger.warning(
+                "interrupted before the first of %d seeds was done: there is nothing to show",
+                options.n_seeds,
+            )
         click.get_current_context().exit(128 + (interruption.signal or 0))
     summary = summarise_results(finished)
     facts = {
@@ -176,9 +185,8 @@ def active(
         echo_json(facts | {"strategies": strategies, "runs": [one._asdict() for one in finished]})
     else:
         header = ["strategy", "delta", "asked", *study.measures]
-        echo_table(
-            header, [_cells(one) for one in summary], title=f"{title}, mean \u00b1 deviation"
-        )
+        what = ", mean \u00b1 deviation" if n_done > 1 else ""
+        echo_table(header, [_cells(one) for one in summary], title=f"{title}{what}")
     if plot is not None:
         from ..plots import active_figure, save_figure
 
@@ -205,7 +213,10 @@ def _cells(one: Any) -> list[str]:
     from .output import as_percent
 
     delta = "" if one.delta is None else f"{one.delta:g}"
-    values = [f"{mean:.4f} \u00b1 {spread:.4f}" for mean, spread in one.measures.values()]
+    values = [
+        f"{mean:.4f}" if spread is None else f"{mean:.4f} \u00b1 {spread:.4f}"
+        for mean, spread in one.measures.values()
+    ]
     return [one.strategy, delta, as_percent(one.asked), *values]
 
 

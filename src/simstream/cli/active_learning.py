@@ -93,7 +93,9 @@ class Study:
         self._items = found.items
         n_items = found.items.shape[0]
         self._labels = labels_of(options.items, found, options.labels_file)
-        self._tasks = tasks_of_items(options.items, n_items, options.tasks_file)
+        self._tasks: np.ndarray | None = None  # recorded triplets have their own
+        if options.triplets is None:
+            self._tasks = tasks_of_items(options.items, n_items, options.tasks_file)
         self._recorded: Questions | None = None
         if options.triplets is not None:
             self._recorded = self._read_answers(options.triplets, n_items)
@@ -229,8 +231,6 @@ class Study:
             )
         y = besides[0] if besides else np.ones(len(triplets), np.int64)
         tasks = besides[1] if len(besides) > 1 else None
-        if tasks is None and self._tasks is not None:
-            tasks = self._tasks[triplets[:, 0]]  # that of the anchor
         return Questions(triplets, y, tasks)
 
 
@@ -240,8 +240,6 @@ def _check(options: ActiveOptions) -> None:
             raise click.BadParameter(
                 f"{name} is what the command varies; expected --deltas", param_hint="--param"
             )
-    if options.triplets is not None and options.labels_file is not None:
-        raise click.UsageError("expected --labels or --triplets, got both")
     if not options.deltas:
         raise click.BadParameter(
             "expected at least one number > 0, got none", param_hint="--deltas"
@@ -276,14 +274,14 @@ def _held_out_items(
 
 
 class Summary(NamedTuple):
-    """One strategy over all seeds: means and standard deviations (0 for one seed)."""
+    """One strategy over all seeds: means and standard deviations, None for one seed."""
 
     strategy: str
     delta: float | None
     asked: float
-    asked_spread: float
+    asked_spread: float | None
     #: Measure -> mean, spread.
-    measures: dict[str, tuple[float, float]]
+    measures: dict[str, tuple[float, float | None]]
 
 
 def summarise_results(results: list[Result]) -> list[Summary]:
@@ -304,5 +302,5 @@ def summarise_results(results: list[Result]) -> list[Summary]:
     ]
 
 
-def _mean_and_spread(values: list[float]) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+def _mean_and_spread(values: list[float]) -> tuple[float, float | None]:
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None

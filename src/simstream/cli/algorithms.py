@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from .. import catalogue
-from .output import logger
 
 #: Name on the command line -> public class of `simstream`.
 ALGORITHMS = {known.name.lower(): known.name for known in catalogue.ALGORITHMS}
@@ -116,10 +115,11 @@ def new_learner(
 
 def resume_learner(
     learner: Any, algorithm: str | None, params: dict[str, Any], block_size: int | None
-) -> None:
+) -> list[str]:
     """Refuse a learner of another algorithm; let its parameters change where that makes sense.
 
-    A step may be made smaller in the middle of a stream. What cannot change is refused by the library.
+    A step may be made smaller in the middle of a stream. What cannot change is refused by the library, some
+    of it only when it goes on learning: so what has changed is returned, in words, to be told after that.
     """
     name = type(learner).__name__
     if algorithm is not None and ALGORITHMS[algorithm] != name:
@@ -137,10 +137,11 @@ def resume_learner(
     changed = {key: value for key, value in given.items() if known.get(key) != value}
     if "init" in changed:
         raise click.UsageError("--resume: init is the first matrix, and learning has begun already")
-    for key, value in changed.items():
-        logger.info("from here on %s=%s instead of %s", key, value, known.get(key))
     learner.set_params(**changed)
     _check_values(learner)
+    return [
+        f"from here on {key}={value} instead of {known.get(key)}" for key, value in changed.items()
+    ]
 
 
 def _check_values(learner: Any) -> None:

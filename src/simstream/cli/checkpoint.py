@@ -66,6 +66,11 @@ class TrainingRecord(NamedTuple):
                 f"{state['labels'] or state['items']} (seed {state['seed']})"
             )
         bad = f", {state['n_bad']:,} of them bad" if state["n_bad"] else ""
+        if state["kind"] == "whole" and "seed" in state:
+            return (
+                f"{state['n_read']:,} {state['tuples']} drawn from the labels of {state['path']} "
+                f"(seed {state['seed']})"
+            )
         if state["kind"] == "whole":
             return f"all {state['n_read']:,} {state['tuples']} of {state['path']}{bad}"
         return f"{state['position']:,} records of {state['path']} read{bad}"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import scipy.sparse as sp
 
@@ -23,6 +24,7 @@ from ..formats.records import PAIRS, TRIPLETS
 from .algorithms import is_distance
 from .inputs import open_model
 from .output import as_count, as_percent, logger
+from .tasks import names_in, of_task, what_all_share
 
 #: Formats that hold every entry of a matrix; the others get its non-zeros.
 _DENSE_FORMATS = (".npy", ".csv")
@@ -34,10 +36,13 @@ def convert_file(
     kind: str | None = None,
     label_column: str | int | None = None,
     on_error: str = "fail",
+    task: str | None = None,
 ) -> dict[str, Any]:
     """Convert one file; return what was written, as JSON values."""
     # Only items have a column of labels.
     kind = kind or ("items" if label_column is not None else kind_of(source))
+    if task is not None and kind != "model":
+        raise click.UsageError(f"--task: expected a model, got {kind}: {source}")
     facts: dict[str, Any]
     match kind:
         case "items":
@@ -45,7 +50,7 @@ def convert_file(
         case "triplets" | "pairs":
             facts = _convert_records(kind, source, target, on_error)
         case _:
-            facts = _convert_model(source, target)
+            facts = _convert_model(source, target, task)
     return {"input": str(source), "output": str(target), "kind": kind, **facts}
 
 
@@ -147,8 +152,13 @@ def _convert_records(kind: str, source: Path, target: Path, on_error: str) -> di
     }
 
 
-def _convert_model(source: Path, target: Path) -> dict[str, Any]:
-    learner = open_model(source).learner
+def _convert_model(source: Path, target: Path, task: str | None) -> dict[str, Any]:
+    whole = open_model(source).learner
+    learner = what_all_share(whole) if task is None else of_task(whole, task)
+    if task is None and len(names_in(whole)):
+        logger.info(
+            "the matrix is what all tasks have in common; --task NAME is for that of a task"
+        )
     is_metric = is_distance(learner)
     matrix = learner.get_mahalanobis_matrix() if is_metric else learner.get_bilinear_matrix()
     dense = _holds_zeros(target)

@@ -17,6 +17,9 @@ KINDS = ("items", "triplets", "pairs", "model")
 @click.option(
     "--kind", type=click.Choice(KINDS), help="What IN holds (default: found out by looking at it)."
 )
+@click.option(
+    "--task", help="Whose matrix, of a model of many tasks (default: what all have in common)."
+)
 @label_column_option
 @on_error_option
 @json_option
@@ -25,6 +28,7 @@ def convert(
     source: Path,
     target: Path,
     kind: str | None,
+    task: str | None,
     label_column: str | int | None,
     on_error: str,
     as_json: bool,
@@ -35,12 +39,13 @@ def convert(
     simstream convert items.svm.gz items.npz
     simstream convert judgements.csv judgements.jsonl.gz
     simstream convert model.safetensors matrix.npy     (dense; .npz is CSR)
+    simstream convert model.safetensors ann.npy --task ann
     """
     from .conversion import convert_file
     from .output import configure_logging, echo_json
 
     configure_logging(quiet=False)
-    written = convert_file(source, target, kind, label_column, on_error)
+    written = convert_file(source, target, kind, label_column, on_error, task)
     if as_json:
         echo_json(written)
     else:

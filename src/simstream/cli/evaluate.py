@@ -144,6 +144,8 @@ def _title(facts: dict[str, Any]) -> str:
         parts.append(f"{facts['n_triplets']:,} triplets")
     if "n_pairs" in facts:
         parts.append(f"{facts['n_pairs']:,} pairs ({facts['n_similar']:,} similar)")
+    if "measured" in facts:
+        parts.append(facts["measured"])
     if "n_tasks" in facts:
         parts.append(f"average over {facts['n_tasks']:,} tasks")
     return ", ".join(parts)

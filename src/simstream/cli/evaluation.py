@@ -16,7 +16,7 @@ from . import algorithms
 from .algorithms import is_distance
 from .inputs import Comparison, OpenedModel, labels_of, open_model, read_for_model
 from .output import as_count, logger
-from .tasks import knows_tasks, tasks_of_items
+from .tasks import knows_tasks, names_in, tasks_of_items, what_all_share
 
 #: What the learnt model is called beside the baselines.
 LEARNT = "learnt"
@@ -91,6 +91,13 @@ def evaluate_model(options: EvaluateOptions) -> Evaluation:
         from .task_evaluation import evaluate_tasks
 
         return evaluate_tasks(contestants, data, labels, tasks, triplets, options.k, facts)
+    if len(names_in(model.learner)):
+        contestants[LEARNT] = what_all_share(model.learner)
+        facts["measured"] = "what all tasks have in common"
+        logger.info(
+            "no tasks are given: the model is measured by what all its tasks have in common; --tasks is for "
+            "what each has learnt"
+        )
     results: dict[str, dict[str, float]] = {name: {} for name in contestants}
     if labels is not None:
         for name, contestant in contestants.items():

@@ -77,15 +77,17 @@ class ReportingGroup(click.Group):
             code = exit_code_of(error)
             if ctx.meta.get(DEBUG):
                 click.echo(traceback.format_exc(), err=True)
-            click.echo(f"simstream: {_one_line(error, code)}", err=True)
+            has_checkpoints = ctx.invoked_subcommand == "train"
+            click.echo(f"simstream: {_one_line(error, code, has_checkpoints)}", err=True)
             ctx.exit(code)
 
 
-def _one_line(error: BaseException, code: ExitCode) -> str:
+def _one_line(error: BaseException, code: ExitCode, has_checkpoints: bool) -> str:
     text = " ".join(str(error).split())
     match code:
         case ExitCode.INTERRUPTED | ExitCode.TERMINATED:
-            return text or "interrupted; what was learnt since the last checkpoint is lost"
+            lost = "; what was learnt since the last checkpoint is lost" if has_checkpoints else ""
+            return text or f"interrupted{lost}"
         case ExitCode.BUG:
             return (
                 f"bug: {type(error).__name__}: {text} (please report it with the output of --debug)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,15 @@ def check_picture(path: Path) -> None:
         check_extension(path)
     except PlottingUnavailableError as error:
         raise click.BadParameter(str(error), param_hint="--plot") from error
+    check_writable(path, "--plot")
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Find out now, rather than after an hour of work, whether a file can be written."""
+    if path.is_dir() or not os.access(path.resolve().parent, os.W_OK | os.X_OK):
+        raise click.BadParameter(
+            f"{path}: expected a file name in a writable folder", param_hint=option
+        )
 
 
 class _Column(click.ParamType):

@@ -106,9 +106,10 @@ def _search(
     task: str | None,
 ) -> list[_Answer]:
     from .inputs import open_model, read_for_model
+    from .tasks import of_task, what_all_share
 
     model = open_model(path)
-    learner = model.learner if task is None else _of_task(model.learner, task)
+    learner = what_all_share(model.learner) if task is None else of_task(model.learner, task)
     data = read_for_model(model, items, queries, label_column)
     asked = data.items if data.queries is None else data.queries
     n_asked = asked.items.shape[0]
@@ -130,16 +131,3 @@ def _search(
         asked_name = row if asked.ids is None else asked.ids[row]
         answers.append(_Answer(asked_name, numbers, names, scores[keep][:k].tolist()))
     return answers
-
-
-def _of_task(learner: Any, task: str) -> Any:
-    """The similarity of a task."""
-    from .output import logger
-    from .tasks import knows_tasks, names_in, refuse_tasks
-
-    if not knows_tasks(type(learner)):
-        raise refuse_tasks("--task", type(learner).__name__)
-    names = names_in(learner)
-    if len(names) and task not in names:
-        logger.warning("the model has not seen task %s: using what all tasks have in common", task)
-    return learner.for_task(names.find(task))

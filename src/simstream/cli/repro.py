@@ -34,6 +34,7 @@ def _data_option(command: Any) -> Any:
 
 
 @click.group(short_help="Run published experiments again.")
+@debug_option
 def repro() -> None:
     """Run the tables and figures of published papers again, and show ours beside theirs.
 

@@ -34,13 +34,19 @@ def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any
         "class": type(learner).__name__,
         "parameters": _plain_parameters(learner),
         **_counts(learner),
-        **(_spectrum(learner) if is_distance(learner) else {"sparsity": learner.sparsity_}),
+        **(_spectrum(learner) if is_distance(learner) else _bilinear(learner)),
         "shape": list(learner.shape_),
         "dtype": str(learner.dtype_),
         "unit_norm": record.unit_norm,
         "file_bytes": path.stat().st_size,
         "position": record.position(),
     }
+
+
+def _bilinear(learner: Any) -> dict[str, Any]:
+    """Rank, of a model that is kept in factors, and zeros of its matrix."""
+    rank = {"rank": learner.rank_} if hasattr(type(learner), "rank_") else {}
+    return {**rank, "sparsity": learner.sparsity_}
 
 
 def _counts(learner: Any) -> dict[str, Any]:
@@ -55,6 +61,8 @@ def _counts(learner: Any) -> dict[str, Any]:
             **_tasks(learner),
         }
     names = {"n_iter": int, "converged": bool, "objective": float}
+    if hasattr(learner, "gap_"):  # others have dual variables of that name
+        names |= {"primal": float, "dual": float, "gap": float}
     return _tasks(learner) | {
         name: kind(getattr(learner, f"{name}_"))
         for name, kind in names.items()
@@ -63,12 +71,14 @@ def _counts(learner: Any) -> dict[str, Any]:
 
 
 def _tasks(learner: Any) -> dict[str, Any]:
-    """Of a learner of many tasks: how many there are, the first ones, and the share of questions asked."""
+    """Of a learner of many tasks: how many have names, the first, whether one has none, the share asked."""
     if not knows_tasks(type(learner)):
         return {}
     names = [str(task) for task in learner.tasks_ if task is not None]
+    is_nameless = len(names) < len(learner.tasks_)
     ratio = {"query_ratio": learner.query_ratio_} if hasattr(learner, "query_ratio_") else {}
-    return {"n_tasks": len(names), "tasks": names[:_MOST_NAMES], **ratio}
+    known = {"n_tasks": len(names), "tasks": names[:_MOST_NAMES], "has_nameless_task": is_nameless}
+    return known | ratio
 
 
 def _spectrum(learner: Any) -> dict[str, Any]:
@@ -120,7 +130,8 @@ def summary_fields(facts: dict[str, Any], record: TrainingRecord) -> dict[str, s
         "model": f"{facts['model']} ({_as_bytes(facts['file_bytes'])})",
         "class": f"{facts['class']}({parameters})",
         "matrix": f"{rows:,} x {columns:,}, {facts['dtype']}{zeros}",
-        **(_spectrum_fields(facts) if "rank" in facts else {}),
+        **(_spectrum_fields(facts) if "threshold" in facts else {}),
+        **({"rank": as_count(facts["rank"])} if facts.get("rank") is not None else {}),
         **_count_fields(facts),
         **(_task_fields(facts) if "n_tasks" in facts else {}),
         "rows": "scaled to length one" if facts["unit_norm"] else "used as they are",
@@ -134,7 +145,6 @@ def _spectrum_fields(facts: dict[str, Any]) -> dict[str, str]:
     if facts["rank"] is None:
         return fields | {"spectrum": "not computed: too many features"}
     return fields | {
-        "rank": f"{facts['rank']:,}",
         "effective dimension": f"{facts['effective_dimension']:,}",
         "largest eigenvalue": f"{facts['largest_eigenvalue']:.6g}",
     }
@@ -149,6 +159,8 @@ def _count_fields(facts: dict[str, Any]) -> dict[str, str]:
             "average loss": f"{facts['average_loss']:.4f}",
             "mistake rate": as_percent(facts["mistake_rate"]),
         }
+    if "gap" in facts:
+        return _certificate_fields(facts)
     fields = {}
     if "n_iter" in facts:
         end = "converged" if facts["converged"] else "stopped before it converged"
@@ -158,9 +170,21 @@ def _count_fields(facts: dict[str, Any]) -> dict[str, str]:
     return fields
 
 
+def _certificate_fields(facts: dict[str, Any]) -> dict[str, str]:
+    """How good the solution of an optimisation problem is, proved by its dual."""
+    tol = facts["parameters"]["tol"]
+    end = "" if tol is None else f", tol {'reached' if facts['converged'] else 'not reached'}"
+    values = f"primal {facts['primal']:.6g}, dual {facts['dual']:.6g}"
+    return {
+        "epochs": f"{as_count(facts['n_iter'])}{end}",
+        "duality gap": f"{facts['gap']:.3g} ({values})",
+    }
+
+
 def _task_fields(facts: dict[str, Any]) -> dict[str, str]:
     names, n = facts["tasks"], facts["n_tasks"]
     more = ", ..." if n > len(names) else ""
+    more += " and one without a name" if facts["has_nameless_task"] else ""
     fields = {"tasks": f"{as_count(n)}: {', '.join(names)}{more}" if n else "one, without a name"}
     if "query_ratio" in facts:
         fields["query ratio"] = as_percent(facts["query_ratio"])

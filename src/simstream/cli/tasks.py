@@ -12,7 +12,7 @@ import numpy as np
 from ..constraints import nearer_first
 from ..formats import FormatError, read_tasks
 from ..formats.files import load_arrays
-from ..formats.labels import as_names, check_labels
+from ..formats.labels import check_labels, check_task_names
 from .algorithms import names_of
 from .output import logger
 
@@ -80,6 +80,44 @@ def names_in(learner: Any) -> TaskNames:
     return TaskNames(learner.tasks_ if knows_tasks(type(learner)) else ())
 
 
+def expects_tasks(learner: Any) -> bool:
+    """Whether all it has learnt is of tasks with names: without one, a tuple would be of an extra task."""
+    return len(names_in(learner)) > 0 and None not in learner.tasks_
+
+
+def tasks_missing(learner: Any, expected: str) -> click.UsageError:
+    """The error for an input without tasks where the learner `expects_tasks`."""
+    return click.UsageError(
+        f"--resume: the model has learnt tasks ({_some(learner.tasks_)}); expected {expected}, got an "
+        "input without tasks"
+    )
+
+
+def what_all_share(learner: Any) -> Any:
+    """What to score with where no task is meant: of many tasks what they have in common, else the learner.
+
+    Left to itself, a learner that has also learnt from tuples without a task scores with their matrix.
+    """
+    if len(names_in(learner)) and None in learner.tasks_:
+        return learner.for_task(object())  # a task that nobody can have taught it
+    return learner
+
+
+def of_task(learner: Any, task: str) -> Any:
+    """The similarity of the task that ``--task`` names."""
+    if not knows_tasks(type(learner)):
+        raise refuse_tasks("--task", type(learner).__name__)
+    if not task.strip():
+        raise click.BadParameter(
+            f"expected the name of a task, got {task!r}; without --task it is what all have in common",
+            param_hint="--task",
+        )
+    names = names_in(learner)
+    if len(names) and task not in names:
+        logger.warning("the model has not seen task %s: using what all tasks have in common", task)
+    return learner.for_task(names.find(task))
+
+
 def feeder(learner: Any) -> Callable[..., Any]:
     """A function that lets a learner learn a piece: tuples, and answers and tasks where there are some.
 
@@ -88,10 +126,13 @@ def feeder(learner: Any) -> Callable[..., Any]:
     """
     takes_tasks = knows_tasks(type(learner))
     names = names_in(learner)
+    needs_tasks = expects_tasks(learner)
 
     def learn(tuples: np.ndarray, y: Any = None, tasks: Any = None) -> Any:
         if not takes_tasks:
             return learner.partial_fit(*untasked(type(learner).__name__, tuples, y, tasks))
+        if tasks is None and needs_tasks:
+            raise tasks_missing(learner, "a column task")
         own = None if tasks is None else [names.find(str(name)) for name in tasks]
         if asks(learner):
             y = np.ones(len(tuples), np.int64) if y is None else y
@@ -126,15 +167,21 @@ def tasks_of_items(path: Path, n_items: int, tasks_file: Path | None) -> np.ndar
         return None
     arrays = load_arrays(path)
     found = next((arrays[name] for name in _TASK_ARRAYS if name in arrays), None)
-    return None if found is None else as_names(check_labels(path, found, n_items))
+    if found is None:
+        return None
+    return check_task_names(path, check_labels(path, found, n_items, what="task"))
 
 
 def tell_left_out(tasks: list[Any]) -> None:
     """Say which tasks are too small to be used."""
     if tasks:
-        some = ", ".join(map(str, tasks[:5])) + (", ..." if len(tasks) > 5 else "")
         logger.info(
             "%s left out, without two classes and a class of two items: %s",
             f"{len(tasks):,} task{'s' if len(tasks) > 1 else ''}",
-            some,
+            _some(tasks),
         )
+
+
+def _some(tasks: list[Any]) -> str:
+    """The first names of a list."""
+    return ", ".join(map(str, tasks[:5])) + (", ..." if len(tasks) > 5 else "")

@@ -92,8 +92,9 @@ def read_whole(
         labels = _labels(options, rows)
         if not algorithm.takes_a_set:
             return ((labels,) if rows.tasks is None else (labels, rows.tasks)), 0
-        seed = algorithms.DEFAULT_SEED if options.seed is None else options.seed
-        return (TripletSampler(labels, seed).draw(options.n_tuples or DEFAULT_N_TUPLES),), 0
+        return (
+            TripletSampler(labels, seed_of(options)).draw(options.n_tuples or DEFAULT_N_TUPLES),
+        ), 0
     read = _reader(options, algorithm, rows)
     is_standard_input = str(options.records) == STANDARD_INPUT
     source = sys.stdin.buffer if is_standard_input else options.records
@@ -104,6 +105,11 @@ def read_whole(
     n_bad = sum(batch.n_skipped for batch in batches)
     whole = tuple(np.concatenate(parts) for parts in zip(*held, strict=True))
     return untasked(algorithm.name, *whole), n_bad
+
+
+def seed_of(options: TrainOptions) -> int:
+    """The seed of what is drawn from labels in one go."""
+    return algorithms.DEFAULT_SEED if options.seed is None else options.seed
 
 
 def no_tuples(options: TrainOptions) -> FormatError:

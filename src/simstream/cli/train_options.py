@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import click
 
 from ..catalogue import Algorithm
 from . import algorithms
+from .options import check_writable
 from .tasks import knows_tasks, refuse_tasks
 
 #: The name of standard input among files.
@@ -52,6 +52,11 @@ class TrainOptions(NamedTuple):
             return "labels"
         return "triplets" if self.pairs is None else "pairs"
 
+    def learnt_by(self, algorithm: Algorithm) -> str:
+        """What an algorithm that learns at once sees: the input, or the set of tuples drawn from labels."""
+        is_drawn = self.records is None and algorithm.takes_a_set
+        return algorithm.takes[0] if is_drawn else self.source
+
 
 def check_options(options: TrainOptions) -> None:
     """Refuse options that contradict each other before anything is read."""
@@ -91,12 +96,7 @@ def check_options(options: TrainOptions) -> None:
             )
     if str(options.output) == STANDARD_INPUT:
         raise click.BadParameter("expected a file name, got -", param_hint="--output")
-    folder = options.output.resolve().parent
-    # Found out now rather than after an hour of learning.
-    if options.output.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise click.BadParameter(
-            f"{options.output}: expected a file name in a writable folder", param_hint="--output"
-        )
+    check_writable(options.output, "--output")
 
 
 def check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
@@ -122,7 +122,7 @@ def check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
         ):
             if given:
                 raise click.UsageError(
-                    f"{option}: {name} learns from all {options.source} at once; "
+                    f"{option}: {name} learns from all {options.learnt_by(algorithm)} at once; "
                     "this is for online learners"
                 )
     elif options.tuples not in ("auto", *algorithm.takes):

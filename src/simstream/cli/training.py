@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +22,15 @@ from .output import as_count, as_rate, logger
 from .progress import iterations, progress
 from .sources import Source
 from .summary import summarise
-from .tasks import feeder
-from .train_inputs import Rows, no_tuples, open_source, read_items_for, read_whole
+from .tasks import expects_tasks, feeder, tasks_missing
+from .train_inputs import (
+    Rows,
+    no_tuples,
+    open_source,
+    read_items_for,
+    read_whole,
+    seed_of,
+)
 from .train_options import TrainOptions, check_algorithm, check_options
 
 #: Entries of sparse items up to which their zeros are filled in for learners that need it: 2 GB.
@@ -72,7 +80,7 @@ class _Keeper:
 def train_model(options: TrainOptions) -> Trained:
     """Train as the options say and save the model."""
     check_options(options)
-    model = None if options.resume is None else _open_checkpoint(options)
+    model, changes = (None, []) if options.resume is None else _open_checkpoint(options)
     if model is None:
         algorithm = find(options.algorithm or algorithms.DEFAULT_ALGORITHM)
     else:
@@ -85,15 +93,26 @@ def train_model(options: TrainOptions) -> Trained:
         if not algorithm.takes_a_set:
             rows = _dense(options, algorithm, rows)
         return _train_at_once(options, algorithm, learner, rows)
-    return _train_online(options, algorithm, learner, rows, record)
+    return _train_online(options, algorithm, learner, rows, record, changes)
 
 
 def _train_online(
-    options: TrainOptions, algorithm: Algorithm, learner: Any, rows: Rows, record: TrainingRecord
+    options: TrainOptions,
+    algorithm: Algorithm,
+    learner: Any,
+    rows: Rows,
+    record: TrainingRecord,
+    changes: list[str],
 ) -> Trained:
-    """Learn one piece after the other, with checkpoints."""
+    """Learn one piece after the other, with checkpoints.
+
+    `changes` are what is to be said about parameters that are others than before.
+    """
     learner.set_params(preprocessor=rows.for_learner())
     block = _prepare(learner)
+    if options.records is None and rows.tasks is None and expects_tasks(learner):
+        wanted = "--tasks, a name per item (a task that is new may have one name for all)"
+        raise tasks_missing(learner, wanted)
     with Interruption() as interruption:
         source = open_source(options, algorithm, rows, record, block, interruption)
         keeper = _Keeper(learner, source, record.unit_norm, options.output)
@@ -103,7 +122,7 @@ def _train_online(
                 outcome = learn(
                     learner,
                     source,
-                    feed=feeder(learner),
+                    feed=_telling(changes, feeder(learner)),
                     report=report,
                     save=keeper.save,
                     checkpoint_every=options.checkpoint_every,
@@ -157,19 +176,22 @@ def _train_at_once(
         outcome = Outcome(len(piece[0]), time.perf_counter() - started, 0.0)
     for warning in warned:
         logger.warning("%s", " ".join(str(warning.message).split()))
+    tuples = options.learnt_by(algorithm)
     state = {
         "kind": "whole",
         "path": str(path),
-        "tuples": options.source,
+        "tuples": tuples,
         "n_read": len(piece[0]),
         "n_bad": n_bad,
     }
+    if tuples != options.source:
+        state["seed"] = seed_of(options)  # of those drawn from labels
     record = TrainingRecord(bool(options.unit_norm), state)
     learner.save(options.output, extra=record.as_extra())
     facts = summarise(options.output, learner, record) | {
         "n_learnt": outcome.n_learnt,
         "n_bad_records": n_bad,
-        "tuples": options.source,
+        "tuples": tuples,
         "seconds": outcome.seconds,
         "interrupted": False,
     }
@@ -193,22 +215,39 @@ def _dense(options: TrainOptions, algorithm: Algorithm, rows: Rows) -> Rows:
     return rows._replace(left=right if rows.is_one_space else left, right=right)
 
 
-def _open_checkpoint(options: TrainOptions) -> OpenedModel:
-    """Load the model to go on with; refuse one that the other options contradict."""
+def _telling(changes: list[str], feed: Callable[..., Any]) -> Callable[..., Any]:
+    """Learn pieces; after the first, which may refuse parameters that have changed, say which have."""
+
+    def learn_and_tell(*piece: Any) -> None:
+        feed(*piece)
+        for change in changes:
+            logger.info("%s", change)
+        changes.clear()
+
+    return learn_and_tell
+
+
+def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
+    """Load the model to go on with; refuse one that the other options contradict.
+
+    Also returns what to say about parameters that are others than before.
+    """
     assert options.resume is not None
     model = open_model(options.resume)
     if model.saved is not model.learner:
         raise click.UsageError(
             f"--resume: expected a learner, got a {type(model.saved).__name__}; go on in Python"
         )
-    algorithms.resume_learner(model.learner, options.algorithm, options.params, options.block_size)
+    changes = algorithms.resume_learner(
+        model.learner, options.algorithm, options.params, options.block_size
+    )
     for option, asked, known in (
         ("--dtype", options.dtype, model.dtype),
         ("--unit-norm", options.unit_norm, model.record.unit_norm),
     ):
         if asked is not None and asked != known:
             raise click.UsageError(f"--resume: expected {option} {known} as before, got {asked}")
-    return model
+    return model, changes
 
 
 def _new_learner(options: TrainOptions, algorithm: Algorithm, rows: Rows) -> Any:

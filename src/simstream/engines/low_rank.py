@@ -125,6 +125,11 @@ class GroupRowsEngine(_GroupEngine):
         """Whether the average is read."""
         return self.rows.total.shape[1] > 0
 
+    @property
+    def n_columns(self) -> int:
+        """Columns m of X."""
+        return self.rows.values.shape[1]
+
     def _arrays(self) -> Any:
         return self.rows
 
@@ -196,6 +201,8 @@ class GroupGramEngine(_GroupEngine):
         gram = values @ values.T
         self.gram = Gram(gram, np.zeros_like(gram), norms, norms.copy())
         self.sums = np.zeros(6)
+        #: Columns m of X, which W does not show.
+        self.n_columns = start.shape[1]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -228,6 +235,9 @@ class GroupGramEngine(_GroupEngine):
     def matrix(self) -> np.ndarray:
         return self.average().astype(self.dtype)
 
+    def state(self) -> dict[str, np.ndarray]:
+        return {**super().state(), "n_columns": np.array([self.n_columns])}
+
     @classmethod
     def from_state(
         cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
@@ -242,6 +252,8 @@ class GroupGramEngine(_GroupEngine):
         check_array("values", self.gram.values, np.float64, (d, d))
         check_array("total", self.gram.total, np.float64, (d, d))
         check_array("norm", self.gram.norm, np.float64, (d,))
+        check_array("n_columns", arrays["n_columns"], np.int64, (1,))
+        self.n_columns = int(arrays["n_columns"][0])
         self.sums = arrays["sums"]
         return self
 

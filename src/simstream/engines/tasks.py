@@ -20,6 +20,9 @@ _ROWS_PER_SCORE = 1024
 #: From so many rows of one task on, adding its matrix to what is shared costs less than a product of its own.
 _MANY_ROWS = 16
 
+#: So many tasks may have matrices before terms as large as one: a bounded price for speed.
+_FEW_TASKS = 8
+
 
 class TasksEngine(Engine):
     """What both forms share: how many tasks there are, and what they weigh.
@@ -189,6 +192,7 @@ class DenseTasksEngine(TasksEngine):
         self.shared = np.zeros(self.shape, self.dtype)
         self.terms = _Terms(self.shape, self.dtype)
         self.full: dict[int, np.ndarray] = {}
+        self._mixed = np.empty(self.shape, self.dtype)  # scratch: shared and own part of a task
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from ..kernels.blocked import Blas
@@ -266,7 +270,7 @@ class DenseTasksEngine(TasksEngine):
     ) -> np.ndarray:
         """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D."""
         from ..kernels.blocked import row_dots
-        from ..kernels.task_terms import mixed
+        from ..kernels.task_terms import mix
 
         value = own * self.terms.values(tasks, x, z)
         if self.has_identity:
@@ -275,7 +279,9 @@ class DenseTasksEngine(TasksEngine):
         for task, rows in full:
             matrix, weight = self.full[task], own
             if len(rows) >= _MANY_ROWS and shared[rows[0]] == shared[rows[-1]]:
-                matrix, weight = mixed(self.shared, shared[rows[0]], matrix, own), 1.0
+                of_all, of_own = self.dtype.type(shared[rows[0]]), self.dtype.type(own)
+                mix(self.shared, of_all, matrix, of_own, self._mixed)
+                matrix, weight = self._mixed, 1.0
                 rest[rows] = False
             value[rows] += weight * row_dots(ops.product(x[rows], matrix), z[rows])
         if rest.any():
@@ -313,7 +319,8 @@ class DenseTasksEngine(TasksEngine):
             moved = rows[c[rows] != 0]
             ops.add_product(self.full[task], x[moved], c[moved], z[moved])
         self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
-        most = self.shared.size // sum(self.shape)
+        # As many terms take as much memory as a matrix. The first tasks get theirs sooner: terms cost time.
+        most = self.shared.size // sum(self.shape) // (1 if len(self.full) >= _FEW_TASKS else 8)
         for task in np.unique(tasks[self.terms.count[tasks] > most]):
             self.full[int(task)] = self.terms.take_out(task)
 

@@ -75,25 +75,36 @@ def read_tasks(path: PathLike) -> np.ndarray:
     >>> read_tasks(path).tolist()
     ['17', '4', '17']
     """
-    return as_names(_read_column(Path(path), "task"))
+    return check_task_names(path, _read_column(Path(path), "task"))
 
 
-def as_names(values: np.ndarray) -> np.ndarray:
-    """Labels or tasks as text: 1.0 and 1 have the same name."""
-    return np.array([str(value) for value in whole_if_possible(values).tolist()], str)
+def check_task_names(path: PathLike, values: np.ndarray) -> np.ndarray:
+    """Tasks as text, 1.0 by the same name as 1; each must have a name."""
+    names = [str(value) for value in whole_if_possible(values).tolist()]
+    for row, name in enumerate(names):
+        # What is missing becomes such a text where numpy or pandas write it among names.
+        if not name.strip() or name in ("nan", "NaN"):
+            raise format_error(
+                path,
+                f"task {row} (counted from 0) is missing",
+                expected="the name of a task for every item",
+                got=excerpt(name),
+            )
+    return np.array(names, str)
 
 
 def _read_column(path: Path, name: str) -> np.ndarray:
     """One value per item; `name` is what they are called."""
     kind = format_of(path, _FORMATS)
     if kind == "npy":
-        return check_labels(path, load_arrays(path)[""])
+        return check_labels(path, load_arrays(path)[""], what=name)
     with open_input(path) as handle:
         lines = [(line, text.rstrip("\r\n")) for line, text in text_lines(handle)]
     if kind == "jsonl":
         records = [parse_json(path, line, text) for line, text in lines]
         values = [record.get(name) if isinstance(record, dict) else record for record in records]
-        return check_labels(path, json_labels(path, values, [line for line, _ in lines]))
+        found = json_labels(path, values, [line for line, _ in lines], name)
+        return check_labels(path, found, what=name)
     texts = []
     for place, (line, text) in enumerate(lines, 1):
         # A line left out would give every label after it to the wrong item.
@@ -106,7 +117,7 @@ def _read_column(path: Path, name: str) -> np.ndarray:
             )
         texts.append(fields[0])
     header = bool(texts) and texts[0].strip().lower() == name
-    return check_labels(path, numbers_if_possible(np.array(texts[header:], dtype=str)))
+    return check_labels(path, numbers_if_possible(np.array(texts[header:], dtype=str)), what=name)
 
 
 def split_cells(path: Path, line: int, text: str) -> list[str]:
@@ -138,16 +149,18 @@ def parse_json(path: Path, line: int, text: str) -> Any:
         ) from None
 
 
-def json_labels(path: Path, values: Sequence[Any], lines: Sequence[int]) -> np.ndarray:
-    """Labels from JSON, which are all strings or all numbers."""
+def json_labels(
+    path: Path, values: Sequence[Any], lines: Sequence[int], what: str = "label"
+) -> np.ndarray:
+    """Labels, or whatever they are called, from JSON, where they are all strings or all numbers."""
     texts = bool(values) and isinstance(values[0], str)
     kind, expected = (str, "a string") if texts else ((int, float), "a number")
     for row, value in enumerate(values):
         if not isinstance(value, kind):
             raise format_error(
                 path,
-                "not a label",
-                expected=f"{expected}, like the first label" if row else "a string or a number",
+                f"not a {what}",
+                expected=f"{expected}, like the first {what}" if row else "a string or a number",
                 got=excerpt(value),
                 line=lines[row],
             )
@@ -180,29 +193,31 @@ def whole_if_possible(numbers: np.ndarray) -> np.ndarray:
     return numbers.astype(np.int64) if np.all(np.abs(numbers) < 2.0**53) else numbers
 
 
-def check_labels(path: Path, labels: np.ndarray, n_items: int | None = None) -> np.ndarray:
-    """Check shape, type, number and finiteness."""
+def check_labels(
+    path: Path, labels: np.ndarray, n_items: int | None = None, what: str = "label"
+) -> np.ndarray:
+    """Check shape, type, number and finiteness of labels, or whatever they are called."""
     if labels.ndim != 1 or labels.dtype.kind not in "biufU":
         raise format_error(
             path,
-            "not labels",
+            f"not {what}s",
             expected="a 1-d array of numbers or strings",
             got=f"shape {labels.shape}, type {labels.dtype}",
         )
     if n_items is not None and len(labels) != n_items:
         raise format_error(
             path,
-            "labels and items differ in number",
-            expected=f"{n_items} labels",
+            f"{what}s and items differ in number",
+            expected=f"{n_items} {what}s",
             got=f"{len(labels)}",
         )
     if not len(labels):
-        raise format_error(path, "no labels", expected="at least one", got="none")
+        raise format_error(path, f"no {what}s", expected="at least one", got="none")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.flatnonzero(~np.isfinite(labels))[0])
         raise format_error(
             path,
-            f"label {row} (counted from 0) is not finite",
+            f"{what} {row} (counted from 0) is not finite",
             expected="finite numbers or strings",
             got=f"{labels[row]}",
         )

@@ -17,7 +17,8 @@ import numpy as np
 
 from .files import FormatError, excerpt, format_error
 from .labels import is_number
-from .records import ANSWER, TASK, TRIPLETS, UNREADABLE, Extras, RecordKind
+from .mistakes import headless_mistake, json_mistake, unexplained
+from .records import ANSWER, TASK, TRIPLETS, UNDECIDED, UNREADABLE, Extras, RecordKind
 
 _READ_BYTES = 1 << 20
 _DIGITS = re.compile(rb"\d+")
@@ -30,8 +31,8 @@ class Records(NamedTuple):
     """Rows of numbers not yet checked, and how to speak of one of them."""
 
     numbers: np.ndarray
-    #: Row to line number (None: no lines) and text.
-    describe: Callable[[int], tuple[int | None, str]]
+    #: Row to line number (None: no lines), text, and why it cannot be read where that is known.
+    describe: Callable[[int], tuple[int | None, str, str]]
     extras: Extras
 
 
@@ -138,9 +139,11 @@ def parse_json_line(
     extras = extras or Extras()
     answer = task = None
     if isinstance(record, dict):
-        names = next((names for names in kind.names if all(name in record for name in names)), ())
+        names = kind.names_in(record)
         if kind.may_have_extras:
             answer, task = record.get(ANSWER), record.get(TASK)
+        if names == UNDECIDED and answer is None:
+            return None
         record = [record[name] for name in names]
     is_good = (
         isinstance(record, list)
@@ -241,13 +244,12 @@ def text_records(
     must_have_records: bool = False,
 ) -> Iterator[Records]:
     """Records of blocks of lines: a whole block at once where possible, else line by line."""
-    parse: LineParser | None = None
-    extras = Extras()
+    recognised: Recognised | None = None
     next_line = 1
     n_passed = 0
     empty = True
     for block in blocks:
-        if parse is None:
+        if recognised is None:
             block = block.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
             n_blank = len(block) - len(block.lstrip())
             next_line += block[:n_blank].count(b"\n")
@@ -255,7 +257,8 @@ def text_records(
             if not block:
                 continue
             end = block.index(b"\n")
-            parse, extras, has_header = _recognise(block, name, extension, next_line, kind)
+            recognised = _recognise(block, name, extension, next_line, kind)
+            parse, extras, has_header, mistake = recognised
             if has_header:
                 block = block[end + 1 :]
                 next_line += 1
@@ -275,7 +278,7 @@ def text_records(
             numbers = parse_lines([lines[row] for row in rows], parse, extras.width)
         if len(numbers):
             empty = False
-            describe = partial(_describe_line, block, rows, next_line)
+            describe = partial(_describe_line, block, rows, next_line, mistake)
             yield Records(numbers, describe, extras)
         next_line += n_lines
     if empty and must_have_records:
@@ -284,34 +287,46 @@ def text_records(
         raise too_short(name, start, n_passed)
 
 
+class Recognised(NamedTuple):
+    """How to read a text, to judge by its beginning."""
+
+    parse: LineParser
+    #: What records have besides their three numbers.
+    extras: Extras
+    has_header: bool
+    #: From a line that cannot be read to why, "" where there is nothing to say.
+    mistake: Callable[[bytes], str]
+
+
 def _recognise(
     block: bytes, name: str, extension: str | None, line: int, kind: RecordKind
-) -> tuple[LineParser, Extras, bool]:
-    """The parser for a text that begins like this, what records have besides, whether there is a header."""
+) -> Recognised:
     text = block[: block.index(b"\n")].decode(errors="replace").strip()
     if extension == "jsonl" or (extension is None and text[0] in "{["):
         extras = _json_extras(block, kind)
-        return partial(parse_json_line, kind=kind, extras=extras), extras, False
+        parse_json = partial(parse_json_line, kind=kind, extras=extras)
+        why = partial(json_mistake, kind=kind, extras=extras)
+        return Recognised(parse_json, extras, False, why)
     separator = SEPARATORS.get(extension or "", _separator_of(text))
     cells = [cell.strip().strip('"').lower() for cell in text.split(separator)]
-    for names in kind.names:
-        if all(column in cells for column in names):
-            columns = [cells.index(column) for column in names]
-            named = cells if kind.may_have_extras else []
-            answer, task = (named.index(n) if n in named else None for n in (ANSWER, TASK))
-            extras = Extras(answer is not None, task is not None)
-            found = (extras, answer, task) if extras.width > 3 else ()
-            return csv_parser(columns, len(cells), separator, *found), extras, True
-    if not any(map(is_number, cells)):
+    names = kind.names_in(cells)
+    if (not names and not any(map(is_number, cells))) or (
+        names == UNDECIDED and ANSWER not in cells
+    ):
         # Without the columns nothing after it can be understood, so on_error does not apply.
-        raise format_error(
-            name,
-            "unknown header",
-            expected=" or ".join(map(",".join, kind.names)),
-            got=excerpt(text),
-            line=line,
-        )
-    return csv_parser((0, 1, 2), 3, separator), Extras(), False
+        problem = "a header without y, which says which is nearer" if names else "unknown header"
+        raise format_error(name, problem, expected=kind.headers, got=excerpt(text), line=line)
+    if not names:
+        mistake = partial(headless_mistake, separator=separator)
+        parse = csv_parser((0, 1, 2), 3, separator)
+        return Recognised(parse, Extras(), False, mistake if kind.may_have_extras else unexplained)
+    columns = [cells.index(column) for column in names]
+    named = cells if kind.may_have_extras else []
+    answer, task = (named.index(n) if n in named else None for n in (ANSWER, TASK))
+    extras = Extras(answer is not None, task is not None)
+    found = (extras, answer, task) if extras.width > 3 else ()
+    parse = csv_parser(columns, len(cells), separator, *found)
+    return Recognised(parse, extras, True, unexplained)
 
 
 def _json_extras(block: bytes, kind: RecordKind) -> Extras:
@@ -345,10 +360,12 @@ def _pass_over(block: bytes, n_records: int) -> tuple[bytes, int, int]:
     return b"\n".join(lines[n_lines:]), n_records, n_lines
 
 
-def _describe_line(block: bytes, rows: Sequence[int], first_line: int, row: int) -> tuple[int, str]:
-    """Number and text of the line of a record."""
-    text = block.split(b"\n")[rows[row]].decode(errors="replace").strip()
-    return first_line + rows[row], excerpt(text)
+def _describe_line(
+    block: bytes, rows: Sequence[int], first_line: int, mistake: Callable[[bytes], str], row: int
+) -> tuple[int, str, str]:
+    """Number and text of the line of a record, and why it cannot be read."""
+    line = block.split(b"\n")[rows[row]]
+    return first_line + rows[row], excerpt(line.decode(errors="replace").strip()), mistake(line)
 
 
 def no_records(name: object, kind: RecordKind) -> FormatError:

@@ -6,7 +6,7 @@ and the number of the task among the names found so far (see `Extras`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,9 @@ UNREADABLE = -(2**63)
 
 #: Names of the columns that triplets may have besides.
 ANSWER, TASK = "y", "task"
+
+#: Names of two candidates that do not say which is nearer: they need an answer.
+UNDECIDED = ("anchor", "first", "second")
 
 _NO_TASK, _EMPTY_TASK = -1, -2
 
@@ -88,6 +91,17 @@ class RecordKind(NamedTuple):
     #: Checks of rows of numbers, the first failed one is reported.
     checks: Callable[[np.ndarray, Limits], Iterator[Check]]
 
+    @property
+    def headers(self) -> str:
+        """The names that a header may have, for a message."""
+        sets = [",".join((*names, ANSWER) if names == UNDECIDED else names) for names in self.names]
+        besides = f", and beside them perhaps {TASK} and {ANSWER}" if self.may_have_extras else ""
+        return " or ".join(sets) + besides
+
+    def names_in(self, found: Container[str]) -> tuple[str, ...]:
+        """The set of names that all are among these; the empty one if there is none."""
+        return next((names for names in self.names if all(name in found for name in names)), ())
+
     def are_good(self, rows: np.ndarray, limits: Limits) -> np.ndarray:
         """Which rows are good records."""
         good = np.ones(len(rows), bool)
@@ -120,7 +134,11 @@ def _triplet_checks(rows: np.ndarray, limits: Limits) -> Iterator[Check]:
         yield fits, "item number too large", expected
     if rows.shape[1] > 3:
         answer, task = rows[:, 3:].T
-        yield (answer == 1) | (answer == -1), "bad answer", "y = +1 (first nearer) or -1"
+        yield (
+            (answer == 1) | (answer == -1),
+            "bad answer",
+            "y = +1 (the first candidate is nearer) or -1",
+        )
         yield task != _EMPTY_TASK, "no task", "the name of a task"
     if limits.distinct:
         differ = (anchor != positive) & (anchor != negative)
@@ -143,7 +161,12 @@ def _pair_checks(rows: np.ndarray, limits: Limits) -> Iterator[Check]:
 TRIPLETS = RecordKind(
     "triplet",
     "triplets",
-    (("anchor", "positive", "negative"), ("head", "winner", "loser"), ("anchor", "near", "far")),
+    (
+        ("anchor", "positive", "negative"),
+        ("head", "winner", "loser"),
+        ("anchor", "near", "far"),
+        UNDECIDED,
+    ),
     "three integers",
     True,
     _triplet_checks,

@@ -22,7 +22,7 @@ from .files import (
     open_input,
 )
 from .lines import Records, line_blocks, no_records, text_records, too_short
-from .records import ANSWER, PAIRS, TRIPLETS, Extras, Limits, RecordKind
+from .records import ANSWER, PAIRS, TRIPLETS, UNREADABLE, Extras, Limits, RecordKind
 
 FORMATS = {
     ".csv": "csv",
@@ -100,11 +100,11 @@ def read_triplets(
     """Read triplets in batches, each as soon as its lines are there.
 
     Text has one triplet a line: CSV with a header ``anchor,positive,negative``,
-    ``head,winner,loser`` (Salmon) or ``anchor,near,far``, in any order and among other columns; CSV
-    without a header, three columns in the order anchor, positive, negative; or JSONL, objects with
-    the same names or arrays of three. ``.tsv`` is CSV with tabs, ``.txt`` what its first line looks
-    like: commas, tabs or white space. ``.npy`` holds an array of shape (n, 3), ``.npz`` one called
-    ``triplets``.
+    ``head,winner,loser`` (Salmon), ``anchor,near,far`` or ``anchor,first,second,y``, in any order and
+    among other columns; CSV without a header, three columns in the order anchor, positive, negative; or
+    JSONL, objects with the same names or arrays of three. ``.tsv`` is CSV with tabs, ``.txt`` what its
+    first line looks like: commas, tabs or white space. ``.npy`` holds an array of shape (n, 3), ``.npz``
+    one called ``triplets``.
 
     Triplets of many tasks have a column or a key ``task`` besides: text, or an integer taken as text.
     Answers have one called ``y``: +1 where the first candidate is nearer, -1 where the second is.
@@ -313,7 +313,7 @@ def _array_records(path: Path, key: str, kind: RecordKind, start: int) -> Iterat
     if kind.may_have_extras:
         numbers, extras = with_extras(path, numbers, arrays.get(ANSWER), arrays.get("tasks"))
     yield Records(
-        numbers[start:], lambda row: (None, f"{numbers[start + row, :4].tolist()}"), extras
+        numbers[start:], lambda row: (None, f"{numbers[start + row, :4].tolist()}", ""), extras
     )
 
 
@@ -362,8 +362,8 @@ def _cut(
                 row = int(np.argmin(good))
                 if row:
                     yield batch[:row], position + row, 0, extras
-                line, text = describe(first + row)
-                raise bad_record(name, kind, batch[row], limits, line, text, position + row)
+                line, text, why = describe(first + row)
+                raise bad_record(name, kind, batch[row], limits, line, text, position + row, why)
             position += len(batch)
             yield batch[good] if n_bad else batch, position, n_bad, extras
 
@@ -376,8 +376,11 @@ def bad_record(
     line: int | None,
     text: str,
     position: int,
+    why_unreadable: str = "",
 ) -> FormatError:
     """Say what is wrong with a record that is not good."""
     problem, expected = kind.problem(numbers, limits)
+    if why_unreadable and numbers[0] == UNREADABLE:
+        problem = f"{problem}: {why_unreadable}"
     place = "" if line is not None else f" in row {position} (counted from 0)"
     return format_error(name, problem + place, expected=expected, got=text, line=line)

@@ -84,7 +84,8 @@ def squared_hinges(products, place, items, triplets):
         q, first, second = place[t], triplets[t, 1], triplets[t, 2]
         margin = 0.0
         for k in range(items.shape[1]):
-            margin += float(products[q, k]) * float(items[first, k] - items[second, k])
+            z = np.float64(items[first, k]) - np.float64(items[second, k])  # float() keeps float32
+            margin += np.float64(products[q, k]) * z
         loss = max(0.0, 1.0 - margin)
         total += loss * loss
     return total
