@@ -19,6 +19,7 @@ _folder_option = click.option(
 
 
 @click.group(short_help="Make and list keys of a service.")
+@debug_option
 def keys() -> None:
     """Keys for callers of a service. A running service must be restarted to notice a change."""
 

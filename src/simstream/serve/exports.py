@@ -63,15 +63,19 @@ def item_places(items: ItemStore) -> dict[str, int]:
 
 
 def as_jsonl(records: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """One JSON object per line."""
+    """One JSON object per line; without a task it has no such key."""
     for record in records:
-        yield json.dumps(record) + "\n"
+        kept = {
+            name: value for name, value in record.items() if name != "task" or value is not None
+        }
+        yield json.dumps(kept) + "\n"
 
 
-def as_csv(records: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """A header and one line per record."""
+def as_csv(records: Iterator[dict[str, Any]], *, has_tasks: bool) -> Iterator[str]:
+    """A header and one line per record; without tasks there is no column of them."""
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    columns = [name for name in COLUMNS if has_tasks or name != "task"]
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for record in records:
         yield _taken(buffer)

@@ -89,7 +89,8 @@ def add_feedback_routes(app: FastAPI, service: Service) -> None:
         """Every comparison that counts, as JSON lines or CSV."""
         records = exports.responses(service.log, service.engine.items, service.version.position)
         if format == "csv":
-            return StreamingResponse(exports.as_csv(records), media_type="text/csv")
+            rows = exports.as_csv(records, has_tasks=service.has_tasks)
+            return StreamingResponse(rows, media_type="text/csv")
         return StreamingResponse(exports.as_jsonl(records), media_type="application/jsonl")
 
 
