@@ -10,13 +10,13 @@ import click
 from .algorithms import ASKING
 from .options import (
     FILE,
-    Assignment,
     CommaSeparated,
     check_picture,
     debug_option,
     json_option,
     labels_options,
     on_error_option,
+    params_option,
     quiet_option,
     tasks_option,
 )
@@ -43,14 +43,7 @@ class _Stop(Exception):
     show_default=True,
     help="What learns.",
 )
-@click.option(
-    "--param",
-    "-p",
-    "params",
-    type=Assignment(),
-    multiple=True,
-    help="A parameter of the algorithm, such as C=0.1; may be repeated.",
-)
+@params_option
 @click.option(
     "--deltas",
     type=CommaSeparated(click.FLOAT, "d,d,..."),

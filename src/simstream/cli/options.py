@@ -48,6 +48,18 @@ def quiet_option(command: Command) -> Command:
     return click.option("--quiet", "-q", is_flag=True, help="Print errors only.")(command)
 
 
+def params_option(command: Command) -> Command:
+    """Add ``--param``, parameters of an algorithm as pairs (name, value)."""
+    return click.option(
+        "--param",
+        "-p",
+        "params",
+        type=Assignment(),
+        multiple=True,
+        help="A parameter of the algorithm, such as C=0.1; may be repeated.",
+    )(command)
+
+
 def on_error_option(command: Command) -> Command:
     """Add ``--on-error``."""
     return click.option(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import Assignment, debug_option, json_option
+from .options import debug_option, json_option, params_option
 
 
 @click.command(short_help="Rebuild the model of a service from its log, and compare.")
@@ -20,14 +20,7 @@ from .options import Assignment, debug_option, json_option
     help="The folder of the service.",
 )
 @click.option("--algorithm", "-a", help="Another learner (default: that of the log).")
-@click.option(
-    "--param",
-    "-p",
-    "params",
-    type=Assignment(),
-    multiple=True,
-    help="A parameter of the algorithm, such as C=0.1; may be repeated.",
-)
+@params_option
 @click.option("--block", type=click.IntRange(min=1), help="Learn in blocks of so many events.")
 @click.option("--until", type=click.IntRange(min=0), help="Position to stop at (default: the end).")
 @click.option(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .algorithms import DEFAULT_ALGORITHM
-from .options import FILE, Assignment, debug_option, quiet_option
+from .options import FILE, debug_option, params_option, quiet_option
 
 
 @click.command(short_help="Search over HTTP that learns from feedback.")
@@ -28,14 +28,7 @@ from .options import FILE, Assignment, debug_option, quiet_option
     "-a",
     help=f"What learns (default: {DEFAULT_ALGORITHM}); omtrsl learns one similarity per task.",
 )
-@click.option(
-    "--param",
-    "-p",
-    "params",
-    type=Assignment(),
-    multiple=True,
-    help="A parameter of the algorithm, such as C=0.1; may be repeated.",
-)
+@params_option
 @click.option(
     "--block",
     type=click.IntRange(min=1),

@@ -10,11 +10,11 @@ import click
 from .algorithms import ALGORITHMS, DEFAULT_ALGORITHM
 from .options import (
     FILE,
-    Assignment,
     debug_option,
     json_option,
     labels_options,
     on_error_option,
+    params_option,
     quiet_option,
     tasks_option,
 )
@@ -43,14 +43,7 @@ from .options import (
     type=click.Choice(list(ALGORITHMS), case_sensitive=False),
     help=f"What learns (default: {DEFAULT_ALGORITHM}, or that of --resume).",
 )
-@click.option(
-    "--param",
-    "-p",
-    "params",
-    type=Assignment(),
-    multiple=True,
-    help="A parameter of the algorithm, such as C=0.1; may be repeated.",
-)
+@params_option
 @click.option(
     "--tuples",
     type=click.Choice(["auto", "triplets", "pairs"]),
