@@ -45,7 +45,9 @@ _FAMILIES = {
     "OSLLR-GS": "#D55E00",
     "OMLLR": "#009E73",
     "Loreta": "#E69F00",
-    "mRMR": "#0072B2",
+    "mRMR": "#56B4E9",
+    "random": "#999999",
+    "all features": "#000000",
     "CSFS": "#009E73",
     "PAII": "#009E73",
     "PALS": "#E69F00",
@@ -64,6 +66,8 @@ _FAMILIES = {
 }
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*<>"
+#: Places on a logarithmic axis that can all be named.
+_FEW_PLACES = 8
 
 
 class Style(NamedTuple):
@@ -178,7 +182,16 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
         _draw_references(axes, table, datasets, how)
         axes.set_title(title, fontsize=10)
         _label(axes, how)
+        _name_few_places(axes, how)
     return _finish(figure, all_axes) if drawn else None
+
+
+def _name_few_places(axes: Any, how: dict[str, Any]) -> None:
+    """On a logarithmic axis, name the places that have points, where these are few."""
+    places = sorted({float(x) for line in axes.lines for x in line.get_xdata() if x > 0})
+    if how.get("log_x") and 1 < len(places) <= _FEW_PLACES:
+        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.minorticks_off()
 
 
 def _draw_references(
