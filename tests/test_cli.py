@@ -17,13 +17,13 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner
 from safetensors.numpy import load_file
 from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import minmax_scale, normalize
 
 import simstream
+from commands import fail, run, succeed
 from simstream import (
     LEGO,
     OASIS,
@@ -52,26 +52,6 @@ N_ITEMS, N_FEATURES = 60, 6
 FROM_PAIRS = [known.name.lower() for known in catalogue.ALGORITHMS if known.takes[0] == "pairs"]
 BATCH = [known.name.lower() for known in catalogue.ALGORITHMS if known.is_batch]
 FROM_SETS = [known.name.lower() for known in catalogue.ALGORITHMS if known.takes_a_set]
-
-
-def run(*arguments, stdin=None):
-    """The command in this process."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
-
-
-def succeed(*arguments, stdin=None):
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, result.stderr
-    return result
-
-
-def fail(code, *arguments, stdin=None):
-    """Run a command that must end with this code and one line of explanation; return the line."""
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == code, (result.exit_code, result.stderr)
-    assert "Traceback" not in result.stderr
-    assert result.stdout == ""
-    return result.stderr.strip().splitlines()[-1]
 
 
 def start(*arguments, stdin=subprocess.DEVNULL):

@@ -11,36 +11,18 @@ import time
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
 import simstream
+from commands import fail, run, succeed
 from simstream import OASIS, OMTRSL, MultiTaskLMNN, TaskTripletSampler, catalogue
-from simstream.cli import main
 from simstream.cli.algorithms import ASKING
 from simstream.constraints import nearer_first
 from simstream.formats import FormatError, read_tasks, read_triplets, write_items, write_triplets
 from simstream.metrics import ranking_report
 
 USERS = ("ann", "bob", "eve")
-
-
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
-
-
-def succeed(*arguments, stdin=None):
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, result.stderr
-    return result
-
-
-def fail(code, *arguments, stdin=None):
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == code, (result.exit_code, result.stderr)
-    assert "Traceback" not in result.stderr
-    return result.stderr.strip().splitlines()[-1]
 
 
 def same_state(first, second):

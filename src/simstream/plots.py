@@ -89,7 +89,7 @@ def check_extension(path: str | Path) -> None:
     FormatError
         If the extension is not that of a format matplotlib writes.
     """
-    known = _new_figure(1, 1).canvas.get_supported_filetypes()
+    known = new_figure(1, 1).canvas.get_supported_filetypes()
     extension = Path(path).suffix
     if extension.lower().lstrip(".") not in known:
         raise FormatError(
@@ -140,7 +140,7 @@ def measures_figure(
     """
     names = list(results)
     measures = list(results[names[0]])
-    figure = _new_figure(max(5.0, 1.5 + 0.22 * len(measures) * (len(names) + 1)), 4.2)
+    figure = new_figure(max(5.0, 1.5 + 0.22 * len(measures) * (len(names) + 1)), 4.2)
     axes = figure.add_subplot()
     width = 0.8 / len(names)
     for place, name in enumerate(names):
@@ -165,7 +165,7 @@ def measures_figure(
         loc="lower left",
         bbox_to_anchor=(0, 1.06),
     )
-    _tidy(axes, grid="y")
+    tidy(axes, grid="y")
     return figure
 
 
@@ -187,7 +187,7 @@ def spectrum_figure(models: Any, *, title: str = "") -> Any:
     >>> from simstream import Mahalanobis
     >>> figure = spectrum_figure({"three": Mahalanobis(np.diag([4.0, 2.0, 1.0, 0.0]))})
     """
-    figure = _new_figure(6.4, 4.2)
+    figure = new_figure(6.4, 4.2)
     axes = figure.add_subplot()
     for name, model in _by_name(models).items():
         values = model.eigenvalues_
@@ -220,7 +220,7 @@ def convergence_figure(models: Any, *, title: str = "") -> Any:
     >>> from simstream import LMNN
     >>> figure = convergence_figure({"LMNN": LMNN(tol=0.1).fit(*load_iris(return_X_y=True))})
     """
-    figure = _new_figure(6.4, 4.2)
+    figure = new_figure(6.4, 4.2)
     axes = figure.add_subplot()
     for name, model in _by_name(models).items():
         history = np.asarray(model.history_)
@@ -251,7 +251,7 @@ def gap_figure(models: Any, *, title: str = "") -> Any:
     >>> figure = gap_figure(model)
     >>> figure = gap_figure({"lam = 1": model})
     """
-    figure = _new_figure(6.4, 4.2)
+    figure = new_figure(6.4, 4.2)
     axes = figure.add_subplot()
     for place, (name, model) in enumerate(_by_name(models).items()):
         gap = model.history_["gap"]
@@ -285,7 +285,7 @@ def active_figure(
     >>> points = {"active": [(0.1, 0.7, 0.02), (0.4, 0.8, 0.01)], "all": [(1.0, 0.82, 0.01)]}
     >>> figure = active_figure({"triplet accuracy": points}, title="digits")
     """
-    figure = _new_figure(1.2 + 4.8 * len(curves), 4.2)
+    figure = new_figure(1.2 + 4.8 * len(curves), 4.2)
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
     markers = {"active": "o", "random": "s"}
     for axes, (measure, strategies) in zip(panels, curves.items(), strict=True):
@@ -317,7 +317,7 @@ def active_figure(
         axes.set_xticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
         axes.set_xlabel("share of questions asked")
         axes.set_ylabel(f"{measure} (mean and deviation over seeds)" if is_spread else measure)
-        _tidy(axes, grid="both")
+        tidy(axes, grid="both")
     panels[0].set_title(title, loc="left", fontsize=10)
     panels[-1].legend(frameon=False)
     return figure
@@ -331,7 +331,7 @@ def _by_name(models: Any) -> Mapping[str, Any]:
 def _finish_lines(figure: Any, axes: Any, title: str) -> Any:
     axes.set_title(title, loc="left", fontsize=10)
     axes.legend(frameon=False)
-    _tidy(axes, grid="both")
+    tidy(axes, grid="both")
     return figure
 
 
@@ -358,7 +358,7 @@ def retrieval_figure(
     -------
     matplotlib.figure.Figure
     """
-    figure = _new_figure(13.5, 0.9 + 1.32 * len(examples))
+    figure = new_figure(13.5, 0.9 + 1.32 * len(examples))
     left, right = figure.subfigures(1, 2, width_ratios=[1, 1.75])
     _draw_bars(left.add_subplot(), scores, measure)
     _draw_examples(right, examples)
@@ -376,7 +376,7 @@ def _draw_bars(axes: Any, scores: Mapping[str, float], measure: str) -> None:
     axes.set_yticks(places, names, fontsize=11)
     axes.set_xlim(0, 1)
     axes.set_xlabel(measure)
-    _tidy(axes, grid="x")
+    tidy(axes, grid="x")
     axes.tick_params(axis="y", length=0)
 
 
@@ -414,7 +414,8 @@ def _draw_image(axes: Any, image: np.ndarray, *, is_wrong: bool = False) -> None
         spine.set_linewidth(3.0 if is_wrong else 0.6)
 
 
-def _new_figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of so many inches."""
     check_available()
     # Not pyplot: it keeps figures in a global list and may want a display.
     from matplotlib.figure import Figure
@@ -422,7 +423,8 @@ def _new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _tidy(axes: Any, *, grid: str) -> None:
+def tidy(axes: Any, *, grid: str) -> None:
+    """Faint lines across one axis ("x" or "y"), no frame."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color="#E5E5E5", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -6,16 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import debug_option
-
-_folder_option = click.option(
-    "--data",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("simstream-data"),
-    show_default=True,
-    help="The folder of the service.",
-)
+from .options import debug_option, service_folder_option
 
 
 @click.group(short_help="Make and list keys of a service.")
@@ -34,7 +25,7 @@ def keys() -> None:
     required=True,
     help="What the key allows; may be repeated.",
 )
-@_folder_option
+@service_folder_option
 @debug_option
 def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
     """Make a key for NAME and print it: it is kept only as a hash and cannot be shown again."""
@@ -45,7 +36,7 @@ def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
 
 
 @keys.command("list")
-@_folder_option
+@service_folder_option
 @debug_option
 def list_keys(folder: Path) -> None:
     """Print id, name and scopes of every key."""
@@ -57,7 +48,7 @@ def list_keys(folder: Path) -> None:
 
 @keys.command("remove")
 @click.argument("identity")
-@_folder_option
+@service_folder_option
 @debug_option
 def remove(identity: str, folder: Path) -> None:
     """Forget the key with this id."""

@@ -60,6 +60,18 @@ def params_option(command: Command) -> Command:
     )(command)
 
 
+def service_folder_option(command: Command) -> Command:
+    """Add ``--data``, the folder of a service."""
+    return click.option(
+        "--data",
+        "folder",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("simstream-data"),
+        show_default=True,
+        help="The folder of the service: its log, snapshots and keys.",
+    )(command)
+
+
 def on_error_option(command: Command) -> Command:
     """Add ``--on-error``."""
     return click.option(

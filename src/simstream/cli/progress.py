@@ -58,7 +58,7 @@ def _bar(total: int | None, done: int, tuples: str) -> Iterator[Report]:
     )
     if total is None:
         columns = rich_progress.SpinnerColumn(), text
-    with rich_progress.Progress(*columns, console=_console()) as bar:
+    with rich_progress.Progress(*columns, console=error_console()) as bar:
         task = bar.add_task(f"waiting for {tuples}", total=total, completed=done)
 
         def report(snapshot: Snapshot) -> None:
@@ -92,7 +92,7 @@ def iterations(quiet: bool, name: str, reports: str) -> Iterator[Callable[[int, 
 
         text = rich_progress.TextColumn("{task.description}", markup=False)
         columns = rich_progress.SpinnerColumn(), text, rich_progress.TimeElapsedColumn()
-        with rich_progress.Progress(*columns, console=_console()) as bar:
+        with rich_progress.Progress(*columns, console=error_console()) as bar:
             task = bar.add_task(f"{name} begins", total=None)
             yield lambda n, value: bar.update(task, description=describe(n, value))
         return
@@ -133,7 +133,7 @@ def work(quiet: bool, total: int, unit: str) -> Iterator[Callable[[int], None]]:
             rich_progress.TextColumn("{task.percentage:>3.0f} %  {task.description}", markup=False),
             rich_progress.TimeRemainingColumn(compact=True),
         )
-        with rich_progress.Progress(*columns, console=_console()) as bar:
+        with rich_progress.Progress(*columns, console=error_console()) as bar:
             task = bar.add_task(f"{as_count(total)} {unit}", total=total)
             yield lambda n: bar.advance(task, n)
     else:
@@ -158,7 +158,8 @@ def _work_lines(total: int, unit: str) -> Callable[[int], None]:
     return report
 
 
-def _console() -> Any:
+def error_console() -> Any:
+    """A console on stderr that takes texts as they are."""
     from rich.console import Console
 
     return Console(stderr=True, markup=False, emoji=False, highlight=False)

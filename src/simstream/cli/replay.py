@@ -7,18 +7,11 @@ from typing import Any
 
 import click
 
-from .options import debug_option, json_option, params_option
+from .options import debug_option, json_option, params_option, service_folder_option
 
 
 @click.command(short_help="Rebuild the model of a service from its log, and compare.")
-@click.option(
-    "--data",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("simstream-data"),
-    show_default=True,
-    help="The folder of the service.",
-)
+@service_folder_option
 @click.option("--algorithm", "-a", help="Another learner (default: that of the log).")
 @params_option
 @click.option("--block", type=click.IntRange(min=1), help="Learn in blocks of so many events.")

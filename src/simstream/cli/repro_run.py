@@ -104,7 +104,7 @@ def _told(quiet: bool, store: RecordStore) -> Iterator[Report | None]:
     elif sys.stderr.isatty():
         from rich import progress as rich_progress
 
-        from .progress import _console
+        from .progress import error_console
 
         columns = (
             rich_progress.BarColumn(bar_width=20),
@@ -112,7 +112,7 @@ def _told(quiet: bool, store: RecordStore) -> Iterator[Report | None]:
             rich_progress.TimeRemainingColumn(compact=True),
             rich_progress.TextColumn("{task.description}", markup=False),
         )
-        with rich_progress.Progress(*columns, console=_console()) as bar:
+        with rich_progress.Progress(*columns, console=error_console()) as bar:
             task = bar.add_task("", total=None)
 
             def show(progress: Progress) -> None:
@@ -129,7 +129,8 @@ def _told(quiet: bool, store: RecordStore) -> Iterator[Report | None]:
         first: list[int] = []
 
         def line(progress: Progress) -> None:
-            first.append(progress.n_done) if not first else None
+            if not first:
+                first.append(progress.n_done)
             made = progress.n_done - first[0] + 1
             left = (progress.n_cells - progress.n_done) * (time.monotonic() - begin) / made
             logger.info(

@@ -8,19 +8,12 @@ from typing import Any
 import click
 
 from .algorithms import DEFAULT_ALGORITHM
-from .options import FILE, debug_option, params_option, quiet_option
+from .options import FILE, debug_option, params_option, quiet_option, service_folder_option
 
 
 @click.command(short_help="Search over HTTP that learns from feedback.")
 @click.argument("items", type=FILE, required=False)
-@click.option(
-    "--data",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("simstream-data"),
-    show_default=True,
-    help="Where the log, the snapshots and the keys are.",
-)
+@service_folder_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Other machines need keys.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option(

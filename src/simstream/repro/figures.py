@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..plots import _new_figure, _tidy, check_available
+from ..plots import check_available, new_figure, tidy
 from .plan import Exhibit, Paper, Study
 from .records import Record, RecordStore, mean_curve, over_seeds
 from .verdicts import records_of
@@ -382,7 +382,7 @@ def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
     """So many axes, two or three in a row."""
     columns = min(n, 1 if width > 7 else 2 if n in (2, 4) else 3)
     rows = -(-n // columns)
-    figure = _new_figure(columns * width + 0.4, rows * 3.2 + 0.9)
+    figure = new_figure(columns * width + 0.4, rows * 3.2 + 0.9)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for unused in axes[n:]:
         unused.set_visible(False)
@@ -399,7 +399,7 @@ def _label(axes: Any, how: dict[str, Any]) -> None:
         axes.set_xscale("log")
     if how.get("log_y"):
         axes.set_yscale("log")
-    _tidy(axes, grid="y")
+    tidy(axes, grid="y")
 
 
 def _finish(figure: Any, all_axes: list[Any]) -> Any:
@@ -431,7 +431,7 @@ def rank_figure(result: Any, methods: Sequence[str]) -> Any:
     order = np.argsort(ranks, kind="stable")
     n = len(methods)
     gap = critical_difference(n, result.n_datasets)
-    figure = _new_figure(7.5, 0.9 + 0.24 * n)
+    figure = new_figure(7.5, 0.9 + 0.24 * n)
     axes = figure.subplots()
     for height, place in enumerate(order[::-1]):
         style = style_of(methods[place], methods)

@@ -1,0 +1,24 @@
+"""Commands run in this process, for tests."""
+
+from click.testing import CliRunner
+
+from simstream.cli import main
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+
+
+def succeed(*arguments, stdin=None):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def fail(code, *arguments, stdin=None):
+    """Run a command that must end with this code and one line of explanation; return the line."""
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == code, (result.exit_code, result.stderr)
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    return result.stderr.strip().splitlines()[-1]
