@@ -39,7 +39,7 @@ from simstream import PairSampler, datasets, metrics
 
 from ..plan import Cell
 from .common import Part, choose, dataset, digest, make, model_measures
-from .eager import eager_seconds
+from .eager import eager_pa, extrapolated_seconds
 
 _K = range(1, 26)
 _TIES_TO_THE_FIRST = ", ties to the first class"
@@ -95,10 +95,7 @@ def run(cell: Cell) -> dict[str, Any]:
     if settings.get("truncated"):
         curves |= _truncation_curves(model, given, settings)
     if settings.get("eager_steps") and cell.learner == "PAMetric":
-        steps = min(settings["eager_steps"], given.n_steps)
-        measures["eager seconds"] = eager_seconds(
-            given.train.items, *given.stream(), steps, **cell.parameters
-        )
+        measures["eager seconds"] = _eager_seconds(cell, given)
     return {
         "measures": measures,
         "curves": {name: _rounded(curve) for name, curve in curves.items()},
@@ -108,6 +105,16 @@ def run(cell: Cell) -> dict[str, Any]:
         "n_pairs": len(given.pairs),
         "n_steps": given.n_steps,
     }
+
+
+def _eager_seconds(cell: Cell, given: _Run) -> float:
+    pairs, signs = given.stream()
+
+    def learn(n: int) -> None:
+        eager_pa(given.train.items, pairs[:n], signs[:n], **cell.parameters)
+
+    steps = min(cell.settings["eager_steps"], given.n_steps)
+    return extrapolated_seconds(learn, steps, given.n_steps)
 
 
 def tune(cell: Cell) -> dict[str, Any]:

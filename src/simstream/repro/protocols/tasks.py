@@ -15,6 +15,8 @@ k
     Lengths of the list for P@k and mAP@k, recorded as measures and as curves over k.
 class_groups
     Task -> its classes, for data sets that have no tasks of their own.
+eager_steps
+    So many steps of the plain NumPy version of the learner are timed, where there is one (see `eager`).
 tuning_triplets
     Length of the stream while parameters are chosen (default: n_triplets); on 80 % of the training part,
     judged by mAP@k with the largest k on the other 20 %.
@@ -30,11 +32,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from simstream import TaskTripletSampler, datasets, metrics
+from simstream import OGRSL, OMTRSL, TaskTripletSampler, datasets, metrics
 from simstream.constraints import nearer_first
 
 from ..plan import Cell
 from .common import Part, choose, dataset, digest, make, model_measures, teach
+from .eager import eager_tasks, extrapolated_seconds
 
 _TUNING_SEED = 10_000
 _WARM_UP = 64
@@ -129,6 +132,8 @@ def run(cell: Cell) -> dict[str, Any]:
     }
     if hasattr(model, "query_ratio_"):
         measures["query ratio"] = float(model.query_ratio_)
+    if cell.settings.get("eager_steps") and isinstance(model, OMTRSL):
+        measures["eager seconds"] = _eager_seconds(cell, model, train, stream)
     return {
         "measures": measures
         | model_measures(model)
@@ -140,6 +145,21 @@ def run(cell: Cell) -> dict[str, Any]:
         "n_train": len(train.labels),
         "n_test": len(test.labels),
     }
+
+
+def _eager_seconds(cell: Cell, model: OMTRSL, train: TaskPart, stream: Stream) -> float:
+    names, numbers = np.unique(stream.tasks, return_inverse=True)
+    if isinstance(model, OGRSL):  # one matrix for all
+        names, numbers = names[:1], np.zeros_like(numbers)
+    numbered = stream._replace(tasks=numbers)
+    coupling = model.get_params().get("coupling", 0.0)
+
+    def learn(n: int) -> None:
+        eager_tasks(
+            train.items, numbered.first(n), C=model.C, coupling=coupling, n_tasks=len(names)
+        )
+
+    return extrapolated_seconds(learn, cell.settings["eager_steps"], len(numbers))
 
 
 def tune(cell: Cell) -> dict[str, Any]:
