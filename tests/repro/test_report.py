@@ -147,9 +147,11 @@ def test_records_of_another_plan_are_not_shown(paper, store):
 def test_over_budget_is_told(paper, tmp_path):
     found = RecordStore(tmp_path)
     for cell in paper.cells(paper.studies["x-main"]):
-        found.append(cell, {"status": "over budget", "measures": {}})
+        record = {"status": "over budget", "error": "more than 60 seconds", "measures": {}}
+        found.append(cell, record)
     comparisons = compare(paper, paper.exhibits["x-table"], found)
-    assert {one.verdict for one in comparisons if one.dataset == "vehicle"} == {"over budget"}
+    vehicle = [one for one in comparisons if one.dataset == "vehicle"]
+    assert {(one.verdict, one.limit) for one in vehicle} == {("over budget", "60 seconds")}
 
 
 def test_claims(paper, store, tmp_path):

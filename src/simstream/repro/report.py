@@ -211,7 +211,9 @@ def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
         ours = f"{mean:.1e}" if small else f"{mean:.{digits}f}"
         if n > 1 and one.measure.kind == "quality":
             ours += f" ± {std:.{digits}f}"
-    elif one.verdict in ("over budget", "not run"):
+    elif one.verdict == "over budget":
+        ours = f"over {one.limit}"
+    elif one.verdict == "not run":
         ours = one.verdict
     theirs = one.theirs + (f" ± {one.their_std:g}" if one.their_std else "")
     return {
@@ -290,6 +292,7 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
             {
                 "study": study,
                 "states": dict(states),
+                "limits": sorted({r["error"] for r in records if r["status"] == "over budget"}),
                 "n_cells": len(list(paper.cells(study))),
                 "hours": sum(record.get("wall_seconds", 0) for record in records) / 3600,
                 "same_streams": _same_streams(records),

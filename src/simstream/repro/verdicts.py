@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .plan import Cell, Claim, Exhibit, Explanation, Measure, Paper, Study, published
 from .records import Record, RecordStore, over_seeds
+
+#: Where a claim has more comparisons than this, only those that speak against it are listed.
+_AT_MOST_TOLD = 4
 
 #: How far from the print a quality number may be, in units of one.
 CLOSE = 0.01
@@ -46,6 +49,8 @@ class Comparison:
     their_std: float | None
     verdict: str
     explanation: str = ""
+    #: What a cell without a number used too much of, such as "60 seconds".
+    limit: str = ""
 
     @property
     def published(self) -> float | None:
@@ -88,9 +93,15 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparis
                 if ours is None and not theirs:
                     continue
                 verdict = _verdict(paper, dataset, measure, ours, theirs, std, records)
-                one = Comparison(dataset, method, measure, ours, theirs, std, verdict)
+                limit = _limit(records) if verdict == "over budget" else ""
+                one = Comparison(dataset, method, measure, ours, theirs, std, verdict, limit=limit)
                 result.append(_explained(one, exhibit, paper.explanations))
     return result
+
+
+def _limit(records: list[Record]) -> str:
+    found = [record["error"] for record in records if record["status"] == "over budget"]
+    return found[-1].removeprefix("more than ")
 
 
 def records_of(
@@ -194,7 +205,7 @@ def _explained(one: Comparison, exhibit: Exhibit, known: Iterable[Explanation]) 
     ]
     if not texts:
         return one
-    return Comparison(**{**one.__dict__, "explanation": " ".join(texts)})
+    return replace(one, explanation=" ".join(texts))
 
 
 def count(comparisons: Iterable[Comparison]) -> Counter[str]:
@@ -274,6 +285,7 @@ def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
         all_others = [name for name in study.methods if name != winner]
         contests = [(winner, check.get("losers", all_others))]
     lines, n_ahead, n = [], 0, 0
+    exceptions = []
     for dataset in check.get("datasets", study.datasets):
         for winner, losers in contests:
             found = {name: others[dataset, name] for name in losers if (dataset, name) in others}
@@ -282,17 +294,21 @@ def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
             best = max(found, key=lambda name: sign * found[name])
             gain = sign * (means[dataset, winner] - found[best])
             n += 1
-            n_ahead += gain > check.get("by", 0.0) * abs(found[best])
+            ahead = gain > check.get("by", 0.0) * abs(found[best])
+            n_ahead += ahead
             who = f"{winner} " if len(contests) > 1 else ""
             word = "ahead of" if gain > 0 else "behind"
             share = f" ({gain / abs(found[best]):+.1%})" if "by" in check and found[best] else ""
             lines.append(
                 f"{paper.datasets[dataset].label}: {who}{word} {best} by {abs(gain):.3g}{share}"
             )
+            if not ahead:
+                exceptions.append(lines[-1])
     if not n:
         return Finding(claim.text, "open", "not run")
     verdict = "holds" if n_ahead == n else "partly" if n_ahead else "does not hold"
-    return Finding(claim.text, verdict, f"in {n_ahead} of {n} comparisons; " + "; ".join(lines))
+    told = lines if n <= _AT_MOST_TOLD else exceptions
+    return Finding(claim.text, verdict, "; ".join([f"in {n_ahead} of {n} comparisons", *told]))
 
 
 def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
