@@ -8,6 +8,7 @@ A name is one step or several joined by ``+``, done from left to right:
 "standardised"  every feature less its mean, divided by its standard deviation; dense only
 "[0,1]"         every feature mapped linearly, its least value to 0 and its greatest to 1; a sparse one only
                 where its least value is 0
+"log"           counts c replaced by log(1 + c)
 "tf-idf"        counts times the logarithm of inverse document frequency (smoothed), rows of length one
 "top-terms:N"   the N features of the largest sums: for counts, the most frequent terms
 "pca:S"         principal components: as many as explain the share S of the variance (S below 1), or S of
@@ -51,7 +52,7 @@ def prepare(items: Any, how: str = "as-is", fit_rows: Any = None) -> Prepared:
     items : array-like or sparse matrix of shape (n_items, n_features)
         All rows, those to learn from and those to measure on.
     how : str, default="as-is"
-        "as-is", "unit-norm", "standardised", "[0,1]", "tf-idf", "top-terms:N", "pca:S", or several
+        "as-is", "unit-norm", "standardised", "[0,1]", "log", "tf-idf", "top-terms:N", "pca:S", or several
         joined by "+", done from left to right.
     fit_rows : array of int, bool mask, range or slice, default=None
         Rows that means, ranges, frequencies and directions are taken from: the training part. By
@@ -158,6 +159,11 @@ def _zero_to_one(items: Any, fit: Any) -> Any:
     return MaxAbsScaler().fit(fit).transform(items)
 
 
+def _log(items: Any, fit: Any) -> Any:
+    _refuse_negative(items, "log")
+    return np.log1p(items)
+
+
 def _tf_idf(items: Any, fit: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfTransformer
 
@@ -213,6 +219,7 @@ _PLAIN: dict[str, Step] = {
     "unit-norm": _unit_norm,
     "standardised": _standardised,
     "[0,1]": _zero_to_one,
+    "log": _log,
     "tf-idf": _tf_idf,
 }
 _WITH_NUMBER: dict[str, Callable[[str, str], Step]] = {"top-terms": _top_terms, "pca": _pca}

@@ -141,10 +141,11 @@ def model_measures(model: Any) -> dict[str, float]:
 
 
 def retrieval_measures(
-    model: Any, test: Part, train: Part | None, k: Sequence[int]
+    model: Any, test: Part, train: Part | None, k: Sequence[int], *, with_itself: bool = False
 ) -> dict[str, float]:
     """Each test item ranks the other test items; with a training part, 1-NN among its items too."""
-    report = metrics.ranking_report(model, test.items, test.labels, k=tuple(k))
+    pool = test if with_itself else (None, None)
+    report = metrics.ranking_report(model, test.items, test.labels, *pool, k=tuple(k))
     found = {name: report[name] for name in ("mAP", *(f"P@{one}" for one in k))}
     if train is not None:
         error = metrics.knn_error_curve(

@@ -21,6 +21,8 @@ train_fraction
     Share of the training part (of every class) that is kept.
 dtype
     Precision of the items ("float64").
+pool
+    What a test item ranks: "others" (the other test items) or "all" (itself among them).
 max_test
     At most so many test items (a share of every class), where ranking all takes too long.
 tuning_triplets
@@ -99,7 +101,11 @@ def run(cell: Cell) -> dict[str, Any]:
     stops = settings.get("stops", ())
     seconds = teach(model, train, triplets, stops=stops, at_stop=at_stop if stops else None)
     measures = retrieval_measures(
-        model, test, train if settings.get("knn") else None, settings.get("k", ())
+        model,
+        test,
+        train if settings.get("knn") else None,
+        settings.get("k", ()),
+        with_itself=settings.get("pool", "others") == "all",
     )
     return {
         "measures": measures | model_measures(model) | {"seconds": seconds},
