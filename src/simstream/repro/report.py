@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,24 @@ def _render(template: str, context: dict[str, Any]) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["prose"] = prose
     return environment.get_template(template).render(context)
+
+
+def prose(text: str) -> Any:
+    """HTML of a text with paragraphs, `code` and **stress**, the marks that notes use.
+
+    Examples
+    --------
+    >>> str(prose("**a** < `b`\\n\\nc"))
+    '<p class="note"><b>a</b> &lt; <code>b</code></p><p class="note">c</p>'
+    """
+    from markupsafe import Markup, escape
+
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    marked = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", marked)
+    paragraphs = [f'<p class="note">{one}</p>' for one in marked.split("\n\n") if one.strip()]
+    return Markup("".join(paragraphs))  # escaped above, before the marks became tags
 
 
 def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Path]:
