@@ -101,7 +101,7 @@ def _data_text(row: dict[str, Any]) -> str:
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds a cell may take, if less than its study allows.",
+    help="CPU seconds a cell may take, if less than its study allows.",
 )
 @click.option("--quick", is_flag=True, help="A small version on bundled data: minutes, not hours.")
 @_data_option
