@@ -65,7 +65,12 @@ def list_exhibits(data_dir: Path | None, results: Path, as_json: bool) -> None:
             [row["id"], row["title"], _data_text(row), f"{row['n_done']} of {row['n_cells']}"]
             for row in rows
         ],
+        left=(1, 2),
     )
+
+
+#: More data sets than this are counted, not named (--json names them all).
+_AT_MOST_NAMED = 6
 
 
 def _data_text(row: dict[str, Any]) -> str:
@@ -73,7 +78,8 @@ def _data_text(row: dict[str, Any]) -> str:
     for word in ("present", "stand-in", "partial", "missing", "absent"):
         names = [name for name, state in row["data"].items() if state == word]
         if names:
-            parts.append(f"{word}: {', '.join(names)}" if word != "present" else ", ".join(names))
+            told = ", ".join(names) if len(names) <= _AT_MOST_NAMED else f"{len(names)} data sets"
+            parts.append(told if word == "present" else f"{word}: {told}")
     return "; ".join(parts) or "none needed"
 
 
