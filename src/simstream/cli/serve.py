@@ -53,7 +53,7 @@ from .options import FILE, debug_option, params_option, quiet_option, service_fo
     type=click.IntRange(min=1),
     default=2000,
     show_default=True,
-    help="Events between two snapshots.",
+    help="Events between two snapshots; fewer where learning is slow.",
 )
 @click.option(
     "--demo", is_flag=True, help="Bundled digits with pictures, in a folder of their own."
