@@ -1,16 +1,17 @@
 """Speed of the service on loopback, each number beside the machine's own ceiling.
 
-    python benchmarks/bench_serve.py [--items 100000] [--features 384] [--write]
+    python benchmarks/bench_serve.py [--items 100000] [--features 384] [--write [PAGE]]
 
 - search: one client, exact, k = 10, against the bare matrix product of the same query and items
 - the same while feedback is sent and learnt
 - durable feedback over HTTP in batches, against the bare SQLite group commit of the same rows
-- a restart after so many events
+- a restart after so many events, against loading the libraries alone
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -28,7 +29,12 @@ import numpy as np
 
 K = 10
 BATCH = 500
+#: Triplets per second that are sent while searches are timed.
+RATE = 1000
+#: Times that what may be disturbed by other work on the machine is measured, in turns.
+TURNS = 3
 BEGIN, END = "<!-- bench-serve -->", "<!-- end of bench-serve -->"
+PAGE = Path(__file__).parent.parent / "docs" / "service.md"
 
 
 class Server:
@@ -55,14 +61,25 @@ class Server:
         else:
             raise SystemExit("the service did not start")
         self.seconds = time.perf_counter() - started
+        self.cpu_seconds = cpu_seconds(self.process.pid)
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
     def client(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port)
 
-    def stop(self) -> None:
-        self.process.terminate()
+    def kill(self) -> None:
+        """End it without a last snapshot."""
+        self.process.kill()
         self.process.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Computing time of a process so far; NaN where the system does not tell."""
+    path = Path(f"/proc/{pid}/stat")
+    if not path.exists():
+        return float("nan")
+    user, system = path.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def call(client: http.client.HTTPConnection, method: str, path: str, body=None):
@@ -130,6 +147,41 @@ def feedback_rate(server: Server, sent: Iterable[list[dict]], n_clients: int = 2
     return total / (time.perf_counter() - started)
 
 
+@contextlib.contextmanager
+def feedback_meanwhile(
+    server: Server, rng: np.random.Generator, n_items: int
+) -> Iterator[list[int]]:
+    """Feedback at a fixed rate; yields a list with the number of triplets sent so far."""
+    stop, sent = threading.Event(), [0]
+
+    def keep_sending() -> None:
+        client = server.client()
+        for batch in batches(rng, n_items, 1_000_000):
+            if stop.is_set():
+                return
+            started = time.perf_counter()
+            call(client, "POST", "/v1/feedback", batch)
+            sent[0] += BATCH
+            time.sleep(max(0.0, BATCH / RATE - (time.perf_counter() - started)))
+
+    sender = threading.Thread(target=keep_sending)
+    sender.start()
+    try:
+        yield sent
+    finally:
+        stop.set()
+        sender.join()
+    wait_until_learnt(server)
+
+
+def import_seconds() -> float:
+    """Wall time of a Python that loads the libraries the service stands on, and nothing else."""
+    started = time.perf_counter()
+    code = "import sklearn.base, scipy.sparse, numba, fastapi, uvicorn"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return time.perf_counter() - started
+
+
 def bare_commit_rate(folder: Path, log: Path, n_rows: int) -> float:
     """Rows per second of SQLite alone: the same rows, the same number in a transaction."""
     source = sqlite3.connect(log)
@@ -178,36 +230,19 @@ def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> lis
         server = Server(folder / "data", folder / "items.npy")
         print(f"started with {n_items} items in {server.seconds:.1f} s", flush=True)
         search_times(server, queries, 1.0)
-        bare, idle = [], []
-        for _ in range(3):  # taking turns: the machine may be busy with something else
-            bare.append(product_times(items, queries, seconds / 3))
-            idle.append(search_times(server, queries, seconds / 3))
-        bare_50, bare_99 = percentiles(np.concatenate(bare))
-        idle_50, idle_99 = percentiles(np.concatenate(idle))
+        times: dict[str, list[np.ndarray]] = {"bare": [], "idle": [], "busy": []}
+        n_sent = 0
+        for _ in range(TURNS):
+            times["bare"].append(product_times(items, queries, seconds / TURNS))
+            times["idle"].append(search_times(server, queries, seconds / TURNS))
+            with feedback_meanwhile(server, rng, n_items) as sent:
+                times["busy"].append(search_times(server, queries, seconds / TURNS))
+                n_sent += sent[0]
+        found = {name: percentiles(np.concatenate(parts)) for name, parts in times.items()}
+        (bare_50, bare_99), (idle_50, idle_99), (busy_50, busy_99) = found.values()
+        busy_rate = n_sent / seconds
         print(f"bare {bare_50:.1f} {bare_99:.1f}  idle {idle_50:.1f} {idle_99:.1f} ms", flush=True)
-
-        stop = threading.Event()
-        n_sent = [0]
-
-        def keep_sending() -> None:
-            client = server.client()
-            for batch in batches(rng, n_items, 10_000):
-                if stop.is_set():
-                    return
-                started = time.perf_counter()
-                call(client, "POST", "/v1/feedback", batch)
-                n_sent[0] += BATCH
-                time.sleep(max(0.0, BATCH / 1000 - (time.perf_counter() - started)))
-
-        sender = threading.Thread(target=keep_sending)
-        sender.start()
-        busy = search_times(server, queries, seconds)
-        stop.set()
-        sender.join()
-        busy_50, busy_99 = percentiles(busy)
-        busy_rate = n_sent[0] / seconds
         print(f"busy {busy_50:.1f} {busy_99:.1f} ms at {busy_rate:.0f}/s", flush=True)
-        wait_until_learnt(server)
 
         n_batches = max(1, n_events // BATCH)
         rate = feedback_rate(server, batches(rng, n_items, n_batches))
@@ -217,16 +252,21 @@ def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> lis
             f"feedback {rate:.0f}/s, bare {bare_rate:.0f}/s, learnt {behind:.1f} s later",
             flush=True,
         )
-        server.process.kill()  # not asked to stop: no last snapshot
-        server.process.wait()
-        again = Server(folder / "data")
-        inside = call(again.client(), "GET", "/v1/status")
-        position = inside["position"]
-        again.stop()
-        print(f"restart at {position} in {again.seconds:.1f} s", flush=True)
+        server.kill()
+        restarts, imports = [], []
+        for _ in range(TURNS):
+            imports.append(import_seconds())
+            again = Server(folder / "data")
+            restarts.append((again.seconds, again.cpu_seconds))
+            position = call(again.client(), "GET", "/v1/status")["position"]
+            again.kill()
+        (wall, cpu), slowest = np.median(restarts, axis=0), max(restarts)[0]
+        loading = float(np.median(imports))
+        print(f"restart at {position} in {wall:.1f} s, {cpu:.1f} s of computing", flush=True)
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    load = f"load average {os.getloadavg()[0]:.1f} at the end"
     return [
-        f"{n_items:,} x {n_features} items, one machine with {machine}; client, service and learner share it.",
+        f"{n_items:,} x {n_features} items, one machine with {machine}; client, service and learner share it ({load}).",
         "",
         "| what | measured | the machine's own | ratio | wanted |",
         "|---|---|---|---|---|",
@@ -236,7 +276,7 @@ def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> lis
         f"| the same, p99 | {busy_99:.1f} ms | {idle_99:.1f} ms (idle) | {busy_99 / idle_99:.2f} | <= 3 |",
         f"| durable feedback over HTTP, batches of {BATCH} | {rate:,.0f} triplets/s | {bare_rate:,.0f} rows/s (SQLite alone) | {rate / bare_rate:.2f} | >= 2,000 triplets/s |",
         f"| until the last of {n_batches * BATCH:,} is learnt | {behind:.1f} s | | | |",
-        f"| restart after kill -9 at log position {position:,}: process start to ready | {again.seconds:.1f} s | | | <= 5 s |",
+        f"| restart after kill -9 at log position {position:,}: process start to ready, median of {TURNS} | {wall:.1f} s ({cpu:.1f} s of computing; slowest {slowest:.1f} s) | {loading:.1f} s (loading the libraries) | {wall / loading:.2f} | <= 5 s |",
     ]
 
 
@@ -246,15 +286,23 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=384)
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/service.md")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        nargs="?",
+        const=PAGE,
+        metavar="PAGE",
+        help="put the table into a page, between its marks (docs/service.md)",
+    )
     options = parser.parse_args()
+    if options.write is not None and BEGIN not in options.write.read_text():
+        parser.error(f"{options.write}: expected a page with {BEGIN} and {END}, got none of them")
     lines = measure(options.items, options.features, options.events, options.seconds)
     text = "\n".join(lines)
     print(text)
-    if options.write:
-        path = Path(__file__).parent.parent / "docs" / "service.md"
-        before, _, rest = path.read_text().partition(BEGIN)
-        path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+    if options.write is not None:
+        before, _, rest = options.write.read_text().partition(BEGIN)
+        options.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

@@ -468,3 +468,23 @@ def test_without_usearch_the_message_says_what_to_install(files, monkeypatch):
     done = CliRunner().invoke(main, ["recall", *files])
     assert done.exit_code == 2
     assert "simstream[index]" in done.stderr
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_reserved_space_changes_nothing(is_sparse):
+    rows = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
+    values = sp.csr_matrix(rows) if is_sparse else rows
+    whole, bit_by_bit = ExactIndex(), ExactIndex()
+    bit_by_bit.reserve(300)
+    whole.add(range(300), values)
+    for begin in range(0, 300, 7):
+        end = min(300, begin + 7)
+        bit_by_bit.add(range(begin, end), values[begin:end])
+        bit_by_bit.reserve(200)
+        if begin == 0:
+            view = bit_by_bit.view()
+    found, expected = bit_by_bit.search(values[:9], 20), whole.search(values[:9], 20)
+    assert np.array_equal(found.ids, expected.ids)
+    assert np.array_equal(found.scores, expected.scores)
+    assert len(view) == 7
+    assert set(view.search(values[:1], 20).ids[0]) == set(range(7))

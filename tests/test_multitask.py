@@ -193,6 +193,42 @@ def test_memory_grows_with_what_a_task_learnt():
     np.testing.assert_allclose(fixed.get_bilinear_matrix(0), Ms[0], atol=1e-10)
 
 
+@pytest.mark.parametrize("learner", [OMTRSL, OSTRSL, OGRSL])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_frozen_model_stays_what_it_was_while_learning_goes_on(layout, learner):
+    """With new tasks, with more terms than an arena held, and with tasks that get a matrix of their own."""
+    convert, extra = LAYOUTS[layout]
+    X, T = convert(items(d=40, density=0.5)), triplets(n=700)
+    tasks = np.where(np.arange(700) % 3 == 0, 0, np.arange(700) // 50)
+    model, kept = learner(0.3, preprocessor=X, **extra), []
+    for begin in range(0, 700, 70):
+        part = slice(begin, begin + 70)
+        model.partial_fit(T[part], tasks=tasks[part])
+        names = [*model.tasks_, "stranger"]
+        kept.append((model.freeze(), {name: model.get_bilinear_matrix(name) for name in names}))
+    queries = X[:4]
+    for frozen, expected in kept:
+        for name, matrix in expected.items():
+            found = frozen.matrix(name)
+            assert sp.issparse(found) == sp.issparse(matrix)
+            np.testing.assert_allclose(dense(found), dense(matrix), atol=1e-12)
+            asked = frozen.transform_query(queries, name)
+            np.testing.assert_allclose(dense(asked), dense(queries @ matrix), atol=1e-11)
+
+
+def test_frozen_models_share_the_matrices_of_tasks_that_did_not_change():
+    X, T = items(d=16), triplets(n=400)
+    model = OMTRSL(0.3, preprocessor=X).fit(T, tasks=np.arange(400) % 2)
+    before = model.freeze()
+    assert set(before.parts.full) == {0, 1}
+    moved = model.n_updates_
+    while model.n_updates_ == moved:
+        model.partial_fit(T[:5], y=-np.ones(5), tasks=np.zeros(5, int))
+    after = model.freeze()
+    assert after.parts.full[1] is before.parts.full[1]
+    assert not np.array_equal(after.parts.full[0], before.parts.full[0])
+
+
 # -- asking --------------------------------------------------------------------------------------------
 
 

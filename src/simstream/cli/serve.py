@@ -53,7 +53,7 @@ from .options import FILE, debug_option, params_option, quiet_option, service_fo
     type=click.IntRange(min=1),
     default=2000,
     show_default=True,
-    help="Events between two snapshots.",
+    help="Events between two snapshots; fewer where learning is slow.",
 )
 @click.option(
     "--demo", is_flag=True, help="Bundled digits with pictures, in a folder of their own."
@@ -137,13 +137,9 @@ def _run(
     simulate: bool,
 ) -> None:
     import contextlib
+    import gc
 
-    import scipy.sparse as sp
-
-    from ..formats import read_items
-    from ..serve import demo as digits
     from ..serve.auth import KeyRing
-    from ..serve.importing import import_file
     from ..serve.runner import check_host, run
     from ..serve.service import Service
     from ..serve.settings import Settings
@@ -151,19 +147,29 @@ def _run(
 
     host, port = address
     check_host(host, KeyRing(folder / "keys.json"))
-    data = None if path is None else read_items(path, dtype="float32")
-    n_features = data.items.shape[1] if data is not None and sp.issparse(data.items) else None
+    data, n_features = (None, None) if path is None else _read(path)
     chosen, n_features = _learning(folder, learning, n_features)
-    service = Service(Settings(folder, learning=chosen, n_features=n_features, **options))
     with contextlib.ExitStack() as stack:
+        # What is made from here until it is ready stays: looking for garbage in it would be in vain, now
+        # and later, when a request would have to wait for it.
+        gc.disable()
+        stack.callback(gc.enable)
+        service = Service(Settings(folder, learning=chosen, n_features=n_features, **options))
         stack.callback(service.close)
         if path is not None:
+            from ..serve.importing import import_file
+
             added = import_file(service, path, data)
             logger.info("%d items added from %s", added, path)
+            data = None  # the service has its own
         if demo:
+            from ..serve import demo as digits
+
             digits.add_digits(service)
 
         def on_ready(url: str) -> None:
+            gc.freeze()
+            gc.enable()
             position, seconds = service.version.position, service.engine.restart_seconds
             logger.info("ready at %s (log position %d, %.2f s)", url, position, seconds)
             if simulate:
@@ -171,6 +177,16 @@ def _run(
 
         run(service, host=host, port=port, on_ready=on_ready)
     logger.info("stopped at log position %d", service.version.position)
+
+
+def _read(path: Path) -> tuple[Any, int | None]:
+    """Items of a file, and how many features they have where they are sparse."""
+    import scipy.sparse as sp
+
+    from ..formats import read_items
+
+    data = read_items(path, dtype="float32")
+    return data, data.items.shape[1] if sp.issparse(data.items) else None
 
 
 def _learning(

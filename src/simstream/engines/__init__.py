@@ -9,6 +9,7 @@ from .base import DivergedError, Engine
 from .dense import DenseEngine, default_block_size
 from .entrywise import entrywise_engine, first_matrix
 from .factored import FactoredEngine
+from .frozen_tasks import FrozenTasks
 from .identity import IdentityEngine
 from .logdet import LogDetEngine, LogDetStep
 from .low_rank import GroupGramEngine, GroupRowsEngine
@@ -44,6 +45,7 @@ __all__ = [
     "DivergedError",
     "Engine",
     "FactoredEngine",
+    "FrozenTasks",
     "IdentityEngine",
     "LogDetEngine",
     "LogDetStep",

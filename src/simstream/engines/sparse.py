@@ -125,11 +125,8 @@ class SparseEngine(Engine):
         u, aux, acc = numbers[:, 0].copy(), numbers[:, min(1, numbers.shape[1] - 1)], numbers[:, -1]
         value = self._decode(u, aux, acc, on_diagonal)
         matrix = sp.csr_matrix((value, entries.indices, entries.indptr), shape=self.shape)
-        if self.row_rank is not None:
-            matrix = renumber(matrix, np.argsort(self.row_rank), np.argsort(self.column_rank))
-        matrix.eliminate_zeros()
-        matrix.sort_indices()
-        return matrix
+        ranks = None if self.row_rank is None else (self.row_rank, self.column_rank)
+        return renumbered_back(matrix, ranks)
 
     def state(self) -> dict[str, np.ndarray]:
         from ..kernels.steps import SHIFT
@@ -227,3 +224,14 @@ def renumber(matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarra
     moved = matrix[np.argsort(row_rank)]
     columns = column_rank[moved.indices].astype(np.int32)
     return sp.csr_matrix((moved.data, columns, moved.indptr), moved.shape)
+
+
+def renumbered_back(
+    matrix: sp.csr_matrix, ranks: tuple[np.ndarray, np.ndarray] | None
+) -> sp.csr_matrix:
+    """A matrix whose features have these numbers (None: their own) with their own ones, in order."""
+    if ranks is not None:
+        matrix = renumber(matrix, *(np.argsort(rank) for rank in ranks))
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return matrix

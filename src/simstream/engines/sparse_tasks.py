@@ -12,7 +12,14 @@ from ..comparisons import Comparisons
 from ..interrupts import ctrl_c_waits
 from ..stores import DEFAULT_HEAD_BYTES, Entries, SparseStore
 from .base import Engine, check_array, new_scratch
-from .sparse import checked_entries, checked_ranks, csr_readers, rank_by_count, renumber
+from .frozen_tasks import SparseParts
+from .sparse import (
+    checked_entries,
+    checked_ranks,
+    csr_readers,
+    rank_by_count,
+    renumbered_back,
+)
 from .tasks import DenseTasksEngine, TasksEngine
 
 #: Kernels number the rows of S and those of all tasks together, in int32.
@@ -170,27 +177,23 @@ class SparseTasksEngine(TasksEngine):
             tuple_values(*what, begin, end, scratch, 0.0, out)
         return out
 
-    def _parts(self, task: int | None) -> tuple[Any, Any]:
-        d = self.shape[0]
+    def _decoded(self) -> tuple[sp.csr_matrix, SparseParts]:
+        """S, and the rows of tasks."""
+        d, keys = self.shape[0], self._row_keys()
         entries = self._store.entries(self.rule, 0.0)
         stacked = sp.csr_matrix(
             (entries.numbers[:, 0], entries.indices, entries.indptr), shape=entries.shape
         )
-        blocks = [stacked[:d]]
-        if task is not None and task < self.n_seen:
-            keys = self._row_keys()
-            mine = np.flatnonzero(keys // d == task)
-            mine = mine[np.argsort(keys[mine])]
-            rows, counts = stacked[d + 1 + mine], np.zeros(d + 1, np.int64)
-            counts[1 + keys[mine] - task * d] = np.diff(rows.indptr)
-            own = (rows.data, rows.indices, np.cumsum(counts))
-            blocks.append(sp.csr_matrix(own, shape=self.shape))
-        if self.ranks is not None:
-            blocks = [renumber(b, *(np.argsort(rank) for rank in self.ranks)) for b in blocks]
-        for block in blocks:
-            block.eliminate_zeros()
-            block.sort_indices()
-        return blocks[0], blocks[1] if len(blocks) > 1 else None
+        parts = SparseParts(stacked[d + 1 :], keys, np.argsort(keys), self.shape, self.ranks)
+        return renumbered_back(stacked[:d], self.ranks), parts
+
+    def _parts(self, task: int | None) -> tuple[Any, Any]:
+        s, parts = self._decoded()
+        return s, None if task is None or task >= self.n_seen else parts.matrix(task)
+
+    def freeze(self) -> tuple[sp.csr_matrix, SparseParts]:
+        s, parts = self._decoded()
+        return self._mix(s, None), parts
 
     # -- saving -------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from ..comparisons import Comparisons
 from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats
+from .frozen_tasks import DenseParts, SparseParts, TermLists
 
 #: Triplets whose rows are made dense together when they are scored.
 _ROWS_PER_SCORE = 1024
@@ -76,10 +77,16 @@ class TasksEngine(Engine):
         """x'M_k z of triplets by their tasks k, without building a matrix; n_seen is a task never seen."""
         raise AttributeError("provided by the engine")
 
+    def freeze(self) -> tuple[Any, DenseParts | SparseParts]:
+        """M of a task never seen and D of all others, unchanged by what is learnt later."""
+        raise AttributeError("provided by the engine")
+
     def matrix(self, task: int | None = None) -> Any:
         """Matrix of a task by its number; of a task never seen if that is None."""
+        return self._mix(*self._parts(task))
+
+    def _mix(self, s: Any, d: Any) -> Any:
         shared, own = self.weights()
-        s, d = self._parts(task)
         matrix = s * self.dtype.type(shared)
         if d is not None:
             matrix = matrix + d * self.dtype.type(own)
@@ -174,12 +181,11 @@ class _Terms:
 
     def matrix(self, task: int) -> np.ndarray:
         """Sum of the terms of a task."""
-        from ..kernels.task_terms import places
+        return self.lists().matrix(task)
 
-        only = slice(task, task + 1)
-        order = places(self._head[only], self._link, self.count[only])
-        c, x, z = (array[order] for array in self._arena)
-        return (x.T * c.astype(x.dtype)) @ z
+    def lists(self) -> TermLists:
+        """The lists as they are kept."""
+        return TermLists(self._head, self._link, self.count, *self._arena)
 
 
 class DenseTasksEngine(TasksEngine):
@@ -192,6 +198,7 @@ class DenseTasksEngine(TasksEngine):
         self.shared = np.zeros(self.shape, self.dtype)
         self.terms = _Terms(self.shape, self.dtype)
         self.full: dict[int, np.ndarray] = {}
+        self._frozen: dict[int, np.ndarray] = {}  # copies of those that have not changed since
         self._mixed = np.empty(self.shape, self.dtype)  # scratch: shared and own part of a task
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
@@ -317,6 +324,8 @@ class DenseTasksEngine(TasksEngine):
         for task, rows in full:
             in_terms[rows] = False
             moved = rows[c[rows] != 0]
+            if len(moved):
+                self._frozen.pop(task, None)
             ops.add_product(self.full[task], x[moved], c[moved], z[moved])
         self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
         # As many terms take as much memory as a matrix. The first tasks get theirs sooner: terms cost time.
@@ -328,6 +337,12 @@ class DenseTasksEngine(TasksEngine):
         if task is None or task >= self.n_seen:
             return self.shared, None
         return self.shared, self.full[task] if task in self.full else self.terms.matrix(task)
+
+    def freeze(self) -> tuple[np.ndarray, DenseParts]:
+        for task in self.full.keys() - self._frozen.keys():
+            self._frozen[task] = self.full[task].copy()
+        parts = DenseParts(dict(self._frozen), self.terms.lists().frozen())
+        return self._mix(self.shared, None), parts
 
     def state(self) -> dict[str, np.ndarray]:
         arrays = {"clock": self.clock, "options": self._options(), "shared": self.shared}

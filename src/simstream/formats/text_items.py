@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.datasets import load_svmlight_file
 
 from .files import FormatError, excerpt, format_error, open_input, text_lines
 from .labels import (
@@ -38,7 +37,7 @@ def read_libsvm(path: Path) -> RawItems:
     """LIBSVM by scikit-learn, which does not say where an error is: that is searched afterwards."""
     with open_input(path) as handle:
         try:
-            items, labels = load_svmlight_file(handle)
+            items, labels = _parse_libsvm(handle)
         except (ValueError, OverflowError):
             raise _libsvm_error(path) from None
     return RawItems(
@@ -46,6 +45,13 @@ def read_libsvm(path: Path) -> RawItems:
         whole_if_possible(labels),
         line_of=lambda row: _line_of_row(path, row, lambda text: text.partition("#")[0].strip()),
     )
+
+
+def _parse_libsvm(handle: Any) -> tuple[Any, np.ndarray]:
+    # Imported when it is needed: whoever reads other files does not wait for it.
+    from sklearn.datasets import load_svmlight_file
+
+    return load_svmlight_file(handle)
 
 
 def _libsvm_error(path: Path) -> FormatError:
@@ -68,7 +74,7 @@ def _libsvm_error(path: Path) -> FormatError:
 
 def _libsvm_refusal(lines: Sequence[bytes]) -> str:
     try:
-        load_svmlight_file(io.BytesIO(b"".join(lines)))
+        _parse_libsvm(io.BytesIO(b"".join(lines)))
     except (ValueError, OverflowError) as error:
         return f"{error}"
     return ""

@@ -266,6 +266,15 @@ class ExactIndex:
             )
             self._publish()
 
+    def reserve(self, n: int) -> None:
+        """Make space for n items in all, so that they can be added bit by bit without copies.
+
+        Nothing happens before the first item is added, nor where items are sparse: how long their rows will
+        be is not known.
+        """
+        if self._buffers is not None:
+            self._buffers.rows.reserve(self._n, n)
+
     def remove(self, ids: Iterable[Id]) -> None:
         """Remove items, in O(1) each: they are left out of searches, and of the next copy of the rows.
 

@@ -49,6 +49,13 @@ class DenseRows:
         data[n:end] = as_dense(values)
         self._data = data
 
+    def reserve(self, n: int, n_wanted: int) -> None:
+        """Make space for so many rows in all, n of which are there."""
+        if _aligned(n_wanted) > len(self._data):
+            data = np.zeros((_aligned(n_wanted), self.n_features), np.float32)
+            data[:n] = self._data[:n]
+            self._data = data
+
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Copies of some rows."""
         return self._data[rows]
@@ -98,6 +105,9 @@ class CsrRows:
         columns[begin:end] = added.indices
         starts[n + 1 : n + 1 + added.shape[0]] = begin + added.indptr[1:].astype(np.int64)
         self._data, self._columns, self._starts = data, columns, starts
+
+    def reserve(self, n: int, n_wanted: int) -> None:
+        """Nothing: rows have any length."""
 
     def take(self, rows: np.ndarray) -> Any:
         """Copies of some rows."""

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
-from .. import DivergedError, ModelFileError
-from ..index import ExactIndex
+from .. import ModelFileError
 from .errors import LogError
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, PIN, Event
 from .exclusions import can_start_from, excluded_ranges, is_excluded
 from .fold import Fold
 from .items import ItemStore
 from .log import Log
+from .pacing import Pace
 from .settings import Settings
 from .snapshots import Snapshots
-from .version import Model, Version, model_of
+from .version import Model, Version, model_of, statistics_of
+from .warm_up import warm_up
 
 logger = logging.getLogger("simstream.serve")
 
 #: Events read and folded at a time, so that a long stream is published on the way.
 _BATCH = 512
 
-#: Publishing may take this share of the time while there is more to learn.
-_PUBLISHING_SHARE = 0.2
+#: Between two versions there is a rest of so many times what publishing one takes, and of less while
+#: somebody waits to see one. When readers see what was learnt depends on it; what is learnt never does.
+_REST, _REST_WHILE_AWAITED = 10.0, 1.0
+
+#: A snapshot is due when folding again what came after the last one would take so many seconds.
+_LONGEST_REPLAY = 1.0
 
 
 class Engine:
@@ -52,11 +52,14 @@ class Engine:
         self._known = log.last
         self._is_closing = False
         self._failure: BaseException | None = None
+        self._awaited: list[int] = []
         self._last_snapshot = 0
-        self._snapshot_seconds = self._snapshot_time = 0.0
-        self._publish_seconds = self._publish_time = 0.0
+        self._snapshot_pace = Pace(time.perf_counter)
+        self._publishing_pace = Pace(time.thread_time)
         self._pinned: Model | None = None
-        self._newest = Model(0, None, {})
+        self._served = Model(0)
+        self._read: Model | None = self._served
+        self._read_of: tuple[Any, int] = (None, 0)
         self.restart_seconds = self._start()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -92,9 +95,14 @@ class Engine:
     def wait_for(self, position: int, timeout: float) -> bool:
         """Wait until a position is published; False if it takes too long."""
         with self._condition:
-            return self._condition.wait_for(
-                lambda: self.version.position >= position or self._failure is not None, timeout
-            ) and (self._failure is None)
+            self._awaited.append(position)
+            self._condition.notify_all()  # the engine may rest less
+            try:
+                return self._condition.wait_for(
+                    lambda: self.version.position >= position or self._failure is not None, timeout
+                ) and (self._failure is None)
+            finally:
+                self._awaited.remove(position)
 
     def notify(self, last: int) -> None:
         """The log has events up to this position."""
@@ -115,7 +123,7 @@ class Engine:
         started = time.perf_counter()
         warm_up(self._settings)
         last = self._known
-        self.items.apply(self._log.read_items(0, last))
+        self.items.catch_up(last)
         self._fold = self.state_at(last)
         self._last_snapshot = max([p for p in self.snapshots.positions() if p <= last], default=0)
         self._set_pin()
@@ -139,15 +147,20 @@ class Engine:
         ranges = excluded_ranges(self._controls, position)
         events = self._log.read(fold.position, position, kinds=LEARNER_KINDS)
         counting = (event for event in events if not is_excluded(ranges, event.position))
-        for batch in _batches(counting, _BATCH):
+        while batch := list(islice(counting, _BATCH)):
             fold.advance(batch, batch[-1].position)
         fold.advance([], position)
         return fold
 
     def _run(self) -> None:
         try:
+            self._maybe_save_snapshot()  # starting again must not take as long as it did
             while self._wait_for_work():
-                self._step()
+                if self._known > self._fold.position:
+                    self._step()
+                if self.version.position < self._fold.position and not self._rest():
+                    self._publish()
+                self._maybe_save_snapshot()
             self._save_snapshot()
         except BaseException as error:  # readers go on with what is published; writers are told
             logger.exception("the engine stopped")
@@ -156,15 +169,23 @@ class Engine:
                 self._condition.notify_all()
 
     def _wait_for_work(self) -> bool:
+        """Wait until there is something to fold or to publish; False when there will be no more."""
         with self._condition:
-            self._condition.wait_for(lambda: self._is_closing or self._known > self._fold.position)
-            return self._known > self._fold.position
+            while self._known <= self._fold.position:
+                is_published = self.version.position == self._fold.position
+                rest = None if is_published else self._rest()
+                if rest == 0:
+                    break
+                if is_published and self._is_closing:
+                    return False
+                self._condition.wait(rest)
+            return True
 
     def _next_stop(self) -> int:
         """How far to read: when a snapshot is due, to the end of a block, where nothing is half done."""
         block = self._settings.learning.block
         stop = self._known // block * block
-        is_due = self._known - self._last_snapshot >= self._settings.snapshot_every
+        is_due = self._is_snapshot_due(self._known)
         return stop if is_due and stop > self._fold.position else self._known
 
     def _step(self) -> None:
@@ -180,37 +201,47 @@ class Engine:
             else:
                 self._fold = self.state_at(last)
             self._set_pin()
+            self._publish()
         else:
             self._fold.advance([e for e in events if e.kind in LEARNER_KINDS], last)
-        is_behind = last < self._known
-        since = time.perf_counter() - self._publish_time
-        if controls or not is_behind or since > self._publish_seconds / _PUBLISHING_SHARE:
-            self._publish()
-        self._maybe_save_snapshot()
 
     # -- publishing ---------------------------------------------------------------------------
 
+    def _rest(self) -> float:
+        """Seconds until the next version may be published."""
+        if self._is_closing:
+            return 0.0
+        is_awaited = any(position <= self._fold.position for position in self._awaited)
+        return self._publishing_pace.rest(_REST_WHILE_AWAITED if is_awaited else _REST)
+
     def _publish(self) -> None:
-        started = time.perf_counter()
         fold = self._fold
-        newest = model_of(fold.position, fold.learner, self._settings.learning.has_tasks)
-        has_diverged = not newest.is_finite()
-        if has_diverged:
-            newest = self._newest
-        self._newest = newest
+        newest = self._model()
+        has_diverged = newest is None
+        if newest is not None:
+            self._served = newest._replace(position=fold.position)
         self.version = Version(
             fold.position,
-            self._pinned or newest,
+            self._pinned or self._served,
             self._pinned is not None,
             has_diverged,
             self.items.view,
-            copy.deepcopy(fold.tally),
-            _statistics(fold.learner),
+            fold.tally.copy(),
+            statistics_of(fold.learner),
         )
-        self._publish_time = time.perf_counter()
-        self._publish_seconds = self._publish_time - started
         with self._condition:
             self._condition.notify_all()
+
+    def _model(self) -> Model | None:
+        """What was learnt up to now, read again only if there is more; None if it is of no use."""
+        learner = self._fold.learner
+        rounds = 0 if learner is None else learner.n_rounds_
+        if self._read_of[0] is not learner or self._read_of[1] != rounds:
+            with self._publishing_pace.measured():
+                model = model_of(self._fold.position, learner, self._settings.learning.has_tasks)
+                self._read = model if model.is_finite() else None
+            self._read_of = (learner, rounds)
+        return self._read
 
     def _set_pin(self) -> None:
         """Find the model that the last pin names."""
@@ -231,61 +262,28 @@ class Engine:
 
     # -- snapshots ----------------------------------------------------------------------------
 
+    def _is_snapshot_due(self, position: int) -> bool:
+        """Whether there is much to fold after the last one; never spends most of the time on them."""
+        is_long = (
+            position - self._last_snapshot >= self._settings.snapshot_every
+            or self._fold.seconds >= _LONGEST_REPLAY
+        )
+        return is_long and not self._snapshot_pace.rest(_REST)
+
     def _maybe_save_snapshot(self) -> None:
-        """Save now and then, and never spend most of the time on it."""
-        events = self._fold.position - self._last_snapshot
-        rested = time.perf_counter() - self._snapshot_time > 10 * self._snapshot_seconds
-        if events >= self._settings.snapshot_every and rested:
+        if self._is_snapshot_due(self._fold.position):
             self._save_snapshot()
 
     def _save_snapshot(self) -> None:
         fold = self._fold
         if fold.learner is None or not fold.is_whole or fold.position == self._last_snapshot:
             return
-        started = time.perf_counter()
-        try:
-            self.snapshots.save(fold.position, fold.learner, fold.tally)
-            pinned = set() if self._pinned is None else {self._pinned.position}
-            self.snapshots.thin_out(pinned)
-        except (OSError, ModelFileError, ValueError) as error:
-            # The log has everything: a restart will only take longer.
-            logger.warning("no snapshot at position %d: %s", fold.position, error)
-        self._last_snapshot = fold.position
-        self._snapshot_time = time.perf_counter()
-        self._snapshot_seconds = self._snapshot_time - started
-
-
-def warm_up(settings: Settings) -> None:
-    """Compile what learning and searching need, so that the first request does not wait for it."""
-    rows: Any = np.eye(3, 4, dtype=np.float32)
-    if settings.n_features is not None:
-        rows = sp.csr_matrix(rows)
-    learner = settings.learning.new_learner().set_params(preprocessor=rows)
-    with contextlib.suppress(DivergedError):
-        for _ in range(2):
-            learner.partial_fit(np.array([[0, 1, 2]]))
-    index = ExactIndex()
-    index.add([1, 2, 3], rows)
-    index.search(rows[:1], 2)
-
-
-def _statistics(learner: Any) -> dict[str, Any]:
-    if learner is None:
-        return {}
-    return {
-        "triplets": learner.n_rounds_,
-        "updates": learner.n_updates_,
-        "average_loss": learner.average_loss_,
-        "mistake_rate": learner.mistake_rate_,
-    }
-
-
-def _batches(events: Iterator[Event], size: int) -> Iterator[list[Event]]:
-    batch: list[Event] = []
-    for event in events:
-        batch.append(event)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+        with self._snapshot_pace.measured():
+            try:
+                self.snapshots.save(fold.position, fold.learner, fold.tally)
+                pinned = set() if self._pinned is None else {self._pinned.position}
+                self.snapshots.thin_out(pinned)
+            except (OSError, ModelFileError, ValueError) as error:
+                # The log has everything: a restart will only take longer.
+                logger.warning("no snapshot at position %d: %s", fold.position, error)
+        self._last_snapshot, fold.seconds = fold.position, 0.0

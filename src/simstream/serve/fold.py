@@ -6,6 +6,7 @@ in blocks that end at fixed positions of the log. Nothing here depends on time, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -57,6 +58,8 @@ class Fold:
         self.learner = learner
         self.tally = tally or Tally()
         self.position = position
+        #: Seconds of computing since the state was made or saved: what a restart from there would take.
+        self.seconds = 0.0
         self._pending: list[_Triplet] = []
 
     @property
@@ -72,7 +75,7 @@ class Fold:
         events : feedback, questions and answers after `position` that are not excluded
         until : position up to which there are no more of them
         """
-        block = self._learning.block
+        block, started = self._learning.block, time.thread_time()
         for event in events:
             if block > 1 and (event.position - 1) // block > (self.position - 1) // block:
                 self._learn()
@@ -81,6 +84,7 @@ class Fold:
         if block == 1 or until // block > (self.position - 1) // block:
             self._learn()
         self.position = until
+        self.seconds += time.thread_time() - started
 
     def _take(self, event: Event) -> None:
         body, tally = event.body, self.tally

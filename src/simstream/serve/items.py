@@ -10,8 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..index import ExactIndex, ExactView
-from .events import DELETE, ITEM, Event, SparseVector, Vector, decode_vector
-from .log import Log
+from .events import ITEM, Event, SparseVector, Vector, decode_vector
+from .log import ItemChange, Log
+
+#: Events of items read at a time: few enough to stay in the cache until their vectors are rows.
+_BATCH = 256
 
 
 def stack(vectors: Sequence[Vector], n_features: int) -> Any:
@@ -68,6 +71,8 @@ class ItemStore:
         self.positions: dict[str, int] = {}
         #: The other way round, for all items there ever were.
         self.names: dict[int, str] = {}
+        #: Position of an item that replaced another one -> the other one's.
+        self._replaced: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -77,26 +82,46 @@ class ItemStore:
         """What can be searched now; None before the first item."""
         return self._index.view() if self._has_rows else None
 
+    def position_in(self, view: ExactView | None, name: str) -> int | None:
+        """Position of an item in a view, which may be older than `positions`; None if it is not there."""
+        position = self.positions.get(name)
+        while position is not None and (view is None or position not in view):
+            position = self._replaced.get(position)
+        return position
+
+    def catch_up(self, until: int) -> None:
+        """Take all items of the log up to a position; nothing was applied before."""
+        n_items = self._log.count_items(until)
+        for number, changes in enumerate(self._log.read_items(until, _BATCH)):
+            self._change(changes)
+            if number == 0:
+                with contextlib.suppress(MemoryError):  # too many: most were replaced since
+                    self._index.reserve(n_items)
+
     def apply(self, events: Iterable[Event]) -> None:
         """Add, replace and delete items."""
+        changes = [(e.position, e.kind, e.subject or "", e.vector) for e in events]
+        if changes:
+            self._change(changes)
+
+    def _change(self, changes: list[ItemChange]) -> None:
         new: dict[int, bytes] = {}
         gone: list[int] = []
-        for event in events:
-            assert event.subject is not None
-            before = self.positions.pop(event.subject, None)
-            if before is not None:
-                self.names[before] = event.subject
-                if new.pop(before, None) is None:
-                    gone.append(before)
-            if event.kind == ITEM and event.vector is not None:
-                if self.n_features is None:
-                    self.n_features = len(decode_vector(event.vector))
-                new[event.position] = event.vector
-                self.positions[event.subject] = event.position
-                self.names[event.position] = event.subject
-            assert event.kind in (ITEM, DELETE)
+        for position, kind, name, vector in changes:
+            before = self.positions.pop(name, None)
+            if before is not None and new.pop(before, None) is None:
+                gone.append(before)
+            if kind == ITEM and vector is not None:
+                new[position] = vector
+                self.names[position] = name
+                if before is not None:
+                    self._replaced[position] = before
+                self.positions[name] = position
         if new:
-            self._index.add(list(new), stack_encoded(list(new.values()), self.n_features or 0))
+            vectors = list(new.values())
+            if self.n_features is None:
+                self.n_features = len(decode_vector(vectors[0]))
+            self._index.add(list(new), stack_encoded(vectors, self.n_features))
             self._has_rows = True
         if gone:
             self._index.remove(gone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import threading
@@ -16,7 +17,12 @@ from .events import FORMAT_VERSION, KINDS, Event
 #: Marks the file as ours (the text "simS").
 _APPLICATION_ID = 0x73696D53
 
-_TABLES = """
+#: Finds the items without looking at every event. Logs of earlier versions get it when they are opened.
+_ITEM_INDEX = (
+    "CREATE INDEX IF NOT EXISTS item_events ON events (position) WHERE kind IN ('item', 'delete')"
+)
+
+_TABLES = f"""
 CREATE TABLE events (
     position INTEGER PRIMARY KEY,
     at REAL NOT NULL,
@@ -26,6 +32,7 @@ CREATE TABLE events (
     body TEXT NOT NULL
 );
 CREATE INDEX control_events ON events (position) WHERE kind IN ('retract', 'rollback', 'pin');
+{_ITEM_INDEX};
 CREATE TABLE requests (
     key TEXT PRIMARY KEY,
     digest TEXT NOT NULL,
@@ -36,6 +43,12 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
 """
 
 _COLUMNS = "position, at, kind, subject, vector, body"
+
+_ITEM_EVENTS = "FROM events WHERE position > ? AND position <= ? AND kind IN ('item', 'delete')"
+
+
+#: Position, kind, id and encoded vector of an event of an item: not the body, which may be large.
+ItemChange = tuple[int, str, str, bytes | None]
 
 
 class Log:
@@ -85,6 +98,9 @@ class Log:
                 f"{self.path}: expected a log of version {FORMAT_VERSION} or older, got {version}; "
                 "upgrade simstream"
             )
+        else:
+            with contextlib.suppress(sqlite3.OperationalError):  # a full disk: it is only for speed
+                connection.execute(_ITEM_INDEX)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -147,15 +163,18 @@ class Log:
         for position, at, kind, subject, vector, body in rows:
             yield Event(position, at, kind, subject, vector, json.loads(body))
 
-    def read_items(self, after: int, until: int) -> Iterator[Event]:
-        """Additions and deletions of items without their bodies, which may be large."""
+    def count_items(self, until: int) -> int:
+        """Additions and replacements of items up to a position, and deletions: no fewer than items."""
+        found = self.connection.execute(f"SELECT count(*) {_ITEM_EVENTS}", (0, until)).fetchone()
+        return int(found[0])
+
+    def read_items(self, until: int, size: int) -> Iterator[list[ItemChange]]:
+        """Additions and deletions of items up to a position, so many at a time."""
         rows = self.connection.execute(
-            "SELECT position, at, kind, subject, vector FROM events "
-            "WHERE position > ? AND position <= ? AND kind IN ('item', 'delete') ORDER BY position",
-            (after, until),
+            f"SELECT position, kind, subject, vector {_ITEM_EVENTS} ORDER BY position", (0, until)
         )
-        for position, at, kind, subject, vector in rows:
-            yield Event(position, at, kind, subject, vector, {})
+        while some := rows.fetchmany(size):
+            yield some
 
     def get(self, position: int) -> Event | None:
         """The event at a position."""

@@ -38,7 +38,7 @@ def compare(folder: Path, choose: Choice, until: int | None = None) -> tuple[dic
         kept, n_features = _kept(log)
         position = log.last if until is None else min(until, log.last)
         items = ItemStore(log, n_features)
-        items.apply(log.read_items(0, position))
+        items.catch_up(position)
         chosen = choose(kept)
         first = fold_whole(log, items, kept, position)
         second = first if chosen == kept else fold_whole(log, items, chosen, position)

@@ -172,8 +172,8 @@ class Service:
 
     def position_of(self, name: str, version: Version) -> int:
         """Position of the event that brought an item of a version."""
-        position = self.engine.items.positions.get(name)
-        if position is None or version.view is None or position not in version.view:
+        position = self.engine.items.position_in(version.view, name)
+        if position is None:
             raise NotFoundError(f"item: there is none with id {name!r}")
         return position
 

@@ -122,7 +122,7 @@ class Settings:
     n_features : int, optional
         Length of sparse vectors; None for dense ones, whose length the first item decides.
     snapshot_every : int
-        Events between two snapshots.
+        Events between two snapshots; fewer where folding them again would take long.
     """
 
     folder: Path

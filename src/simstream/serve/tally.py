@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -85,6 +85,10 @@ class Tally:
     def query_ratio(self) -> float | None:
         """Share of the triplets looked at that were asked about."""
         return self.asked / self.considered if self.considered else None
+
+    def copy(self) -> Tally:
+        """A tally that goes on by itself."""
+        return replace(self, recent=self.recent.copy(), losses=self.losses.copy())
 
     def as_json(self) -> dict[str, Any]:
         """JSON values."""

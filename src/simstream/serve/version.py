@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from ..engines import FrozenTasks
 from ..index import ExactView
 from .tally import Tally
 
@@ -20,53 +21,60 @@ class Hit(NamedTuple):
 
 
 class Model(NamedTuple):
-    """Matrices of s(q, x) = q'Mx after a position of the log: of each task, and for whoever has none.
+    """Similarities s(q, x) = q'Mx after a position of the log: one for all, or one for each task.
 
-    `common` is None while nothing was learnt: the inner product.
+    `common` is M of whoever has no task; it is None while nothing was learnt: the inner product.
     """
 
     position: int
-    common: Any
-    of_task: dict[Hashable, Any]
+    common: Any = None
+    tasks: FrozenTasks | None = None
+
+    @property
+    def of_task(self) -> Mapping[Hashable, int]:
+        """Tasks with a similarity of their own, by name."""
+        return {} if self.tasks is None else self.tasks.numbers
 
     def matrix(self, task: Hashable = None) -> Any:
         """M of a task; what all have in common for a task never seen."""
-        return self.of_task.get(task, self.common)
+        return self.common if self.tasks is None else self.tasks.matrix(task)
 
     def is_finite(self) -> bool:
-        """Whether all numbers can be used."""
-        matrices = [
-            matrix for matrix in (self.common, *self.of_task.values()) if matrix is not None
-        ]
-        return all(
-            np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all() for matrix in matrices
-        )
+        """Whether what all have in common can be used; what a task learnt is in there too."""
+        matrix = self.common
+        if matrix is None:
+            return True
+        return bool(np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all())
 
     def transform(self, rows: Any, task: Hashable = None) -> Any:
         """Queries q as M'q."""
-        matrix = self.matrix(task)
-        if matrix is None:
+        if self.common is None:
             return rows
-        if sp.issparse(rows):
-            return sp.csr_matrix(rows @ matrix) if sp.issparse(matrix) else rows @ matrix
-        return rows @ matrix
+        similar = self.tasks
+        asked = rows @ self.common if similar is None else similar.transform_query(rows, task)
+        return sp.csr_matrix(asked) if sp.issparse(asked) else asked
 
 
 def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
-    """The matrices of a learner, copied; of no learner, the inner product."""
+    """The similarities of a learner as they are now; of no learner, the inner product."""
     if learner is None:
-        return Model(position, None, {})
+        return Model(position)
     if not has_tasks:
-        return Model(position, learner.get_bilinear_matrix(), {})
-    # A name that no request can have: what a task never seen gets.
-    stranger = learner.get_bilinear_matrix(_Stranger())
-    return Model(
-        position, stranger, {task: learner.get_bilinear_matrix(task) for task in learner.tasks_}
-    )
+        return Model(position, learner.get_bilinear_matrix())
+    tasks = learner.freeze()
+    return Model(position, tasks.common, tasks)
 
 
-class _Stranger:
-    """A task that nobody has."""
+def statistics_of(learner: Any) -> dict[str, Any]:
+    """What a learner says of itself."""
+    if learner is None:
+        return {}
+    return {
+        "triplets": learner.n_rounds_,
+        "updates": learner.n_updates_,
+        "average_loss": learner.average_loss_,
+        "mistake_rate": learner.mistake_rate_,
+    }
 
 
 class Version(NamedTuple):
