@@ -49,8 +49,8 @@ def accuracy_shown(page):
 def test_thirty_questions_by_keyboard_and_one_taken_back(window, demo, tmp_path):
     page = Page(window, demo).open()
     page.until_ready()
-    names, _, _, labels = digits()
-    value = dict(zip(names, labels.tolist(), strict=True))
+    served, _ = digits()
+    value = dict(zip(served.names.tolist(), served.numbers.tolist(), strict=True))
     # Numbers are alike when they are close: most questions about digits can be answered so.
     answers, skips, seen = 0, 0, [accuracy_shown(page)]
     while answers < 30:
