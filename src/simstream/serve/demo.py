@@ -26,7 +26,7 @@ from .version import Model
 from .writer import Part
 
 #: How the demo learns and asks unless something else is said: one can see a change after thirty answers.
-LEARNING = Learning("oasis", {"C": 0.3})
+LEARNING = Learning("oasis", {"C": 0.5})
 ASKING = Asking(delta=0.1, near=24)
 
 ABOUT = (
@@ -136,12 +136,13 @@ class Measure:
 
     Examples
     --------
+    >>> from simstream.serve.version import model_of
     >>> measure = Measure()
-    >>> told = measure(Model(0, None, {}))
+    >>> told = measure(model_of(0, None, False))
     >>> told["learnt"] == told["baseline"]
     True
-    >>> only_shape = np.diag([1.0] * 64 + [0.0] * 8)
-    >>> measure(Model(1, only_shape, {}))["learnt"] > told["baseline"] + 0.3
+    >>> only_shape = Bilinear(np.diag([1.0] * 64 + [0.0] * 8))
+    >>> measure(model_of(1, only_shape, False))["learnt"] > told["baseline"] + 0.3
     True
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -32,52 +32,84 @@ def choose_question(
     if view is None or len(view) < 3:
         raise NotFoundError("question: there are fewer than three items to ask about")
     positions = np.array(view.ids)
+
+    def rows(numbers: np.ndarray) -> Any:
+        return items.vectors(positions[numbers].ravel().tolist())
+
     is_random = bool(rng.random() < asking.random_share)
-    size, near = (1, 1) if is_random else (asking.pool, min(asking.near, len(positions) - 2))
-    # An anchor, a candidate, and those of which the nearest is the other candidate. Few collisions in large
-    # collections, and no loop without end in small ones.
-    drawn = np.array([rng.choice(len(positions), near + 2, replace=False) for _ in range(size)])
-    chosen, place, considered = 0, 2, 0
+    size = 1 if is_random else asking.pool
+    # Few collisions in large collections, and no loop without end in small ones.
+    drawn = np.array([rng.choice(len(positions), 3, replace=False) for _ in range(size)])
+    chosen, considered = 0, 0
     if not is_random:
-        rows = items.vectors(positions[drawn].ravel().tolist())
-        scores = similarities(version.model, rows, near + 1, task)
-        nearest = scores[:, 1:].argmax(axis=1)
-        margins = np.abs(scores[np.arange(size), 1 + nearest] - scores[:, 0])
+        if asking.near > 1:
+            drawn = bring_near(
+                drawn,
+                len(positions),
+                asking.near,
+                lambda anchors, others: similarities(
+                    version.model, rows(anchors), rows(others), task
+                ),
+                rng,
+            )
+        margins = np.abs(version.margins(rows(drawn), task))
         accepted = np.flatnonzero(rng.random(size) < asking.delta / (asking.delta + margins))
         chosen = int(accepted[0]) if len(accepted) else int(np.argmin(margins))
         considered = chosen + 1 if len(accepted) else size
-        place += int(nearest[chosen])
-    # Which of them is nearer must not be told by where it is shown.
-    pair = rng.permutation(drawn[chosen, [1, place]])
-    anchor, first, second = (items.names[int(p)] for p in positions[[drawn[chosen, 0], *pair]])
+    anchor, first, second = (items.names[int(p)] for p in positions[drawn[chosen]])
     return Question(anchor, (first, second), task, is_random, considered)
 
 
-def similarities(model: Model, rows: Any, n_candidates: int, task: Hashable = None) -> np.ndarray:
-    """How similar anchors are to their candidates.
+def bring_near(
+    triplets: np.ndarray,
+    n_items: int,
+    near: int,
+    similarity: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Triplets whose one candidate is the nearest of several: there is more often something to answer.
 
     Parameters
     ----------
-    model : whose similarity
-    rows : an anchor, its candidates, the next anchor, ...
-    n_candidates : of each anchor
-    task : whose similarity, where there are tasks
-
-    Returns
-    -------
-    (n_anchors, n_candidates) array
+    triplets : (n, 3) numbers of items
+    n_items : how many there are to draw from
+    near : how many are looked at to find a near one, the triplet's own among them
+    similarity : function of n anchors and (n, near) candidates that returns how similar they are
+    rng : numpy Generator
 
     Examples
     --------
-    >>> rows = np.array([[1.0, 0.0], [2.0, 5.0], [3.0, 5.0]])
-    >>> similarities(Model(0, None, {}), rows, 2)
+    >>> def close(anchors, others):
+    ...     return -np.abs(anchors[:, None] - others)
+    >>> far = np.array([[50, 0, 99]])
+    >>> near = bring_near(far, 100, 1000, close, np.random.default_rng(0))
+    >>> near[0, 0].item(), sorted(near[0, 1:].tolist()) in ([49, 99], [51, 99])
+    (50, True)
+    """
+    anchors, first, second = triplets.T
+    more = rng.integers(n_items, size=(len(triplets), near - 1))
+    candidates = np.column_stack([first, more])
+    scores = similarity(anchors, candidates)
+    is_taken = (candidates == anchors[:, None]) | (candidates == second[:, None])
+    places = np.where(is_taken, -np.inf, scores).argmax(axis=1)
+    pairs = np.column_stack([candidates[np.arange(len(triplets)), places], second])
+    # Which of them is nearer must not be told by where it is shown.
+    return np.column_stack([anchors, rng.permuted(pairs, axis=1)])
+
+
+def similarities(model: Model, anchors: Any, others: Any, task: Hashable = None) -> np.ndarray:
+    """How similar each anchor is to as many others, which follow one another; (anchors, others of each).
+
+    Examples
+    --------
+    >>> from simstream.serve.version import model_of
+    >>> similarities(model_of(0, None, False), np.array([[1.0, 0.0]]), np.array([[2.0, 5.0], [3.0, 5.0]]))
     array([[2., 3.]])
     """
-    groups = np.arange(rows.shape[0]).reshape(-1, 1 + n_candidates)
-    asked = model.transform(rows[groups[:, 0]], task)[np.arange(len(groups)).repeat(n_candidates)]
-    candidates = rows[groups[:, 1:].ravel()]
-    if sp.issparse(asked) or sp.issparse(candidates):
-        products = np.asarray(sp.csr_matrix(asked).multiply(candidates).sum(axis=1))
+    each = others.shape[0] // anchors.shape[0]
+    asked = model.transform(anchors, task)[np.arange(anchors.shape[0]).repeat(each)]
+    if sp.issparse(asked) or sp.issparse(others):
+        products = np.asarray(sp.csr_matrix(asked).multiply(others).sum(axis=1))
     else:
-        products = np.einsum("ij,ij->i", asked, candidates)
-    return products.reshape(-1, n_candidates)
+        products = np.einsum("ij,ij->i", asked, others)
+    return products.reshape(-1, each)

@@ -103,3 +103,12 @@ class Version(NamedTuple):
         found = self.view.search(asked, k + (leave_out > 0))
         pairs = zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
         return [Hit(name, score) for name, score in pairs if name != leave_out][:k]
+
+    def margins(self, rows: Any, task: Hashable = None) -> np.ndarray:
+        """How much more similar each anchor is to the first candidate; rows of all three in turn."""
+        anchors, first, second = (rows[i::3] for i in range(3))
+        asked = self.model.transform(anchors, task)
+        difference = first - second
+        if sp.issparse(asked) or sp.issparse(difference):
+            return np.asarray(sp.csr_matrix(asked).multiply(difference).sum(axis=1)).ravel()
+        return np.einsum("ij,ij->i", asked, difference)
