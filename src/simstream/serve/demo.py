@@ -26,7 +26,7 @@ from .version import Model
 from .writer import Part
 
 #: How the demo learns and asks unless something else is said: one can see a change after thirty answers.
-LEARNING = Learning("oasis", {"C": 0.5})
+LEARNING = Learning("oasis", {"C": 0.3})
 ASKING = Asking(delta=0.1, near=24)
 
 ABOUT = (

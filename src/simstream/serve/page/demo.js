@@ -18,7 +18,7 @@ export function showPrecision(place, demo) {
   const { neighbours, items, learnt, baseline } = demo;
   const share = (accuracy) => ({ accuracy });
   place.replaceChildren(
-    element("p", {}, `First ${neighbours} neighbours with the same number`),
+    element("p", {}, `First ${neighbours} neighbours of the same number`),
     element(
       "div",
       { className: "accuracies" },
