@@ -1,6 +1,7 @@
-"""serve, replay and keys on the command line; importing files; the demo."""
+"""serve, replay and keys on the command line; importing files."""
 
 import json
+import socket
 
 import numpy as np
 import pytest
@@ -11,11 +12,8 @@ from live import Client, ServerProcess, add_items, judge, learner_of, oasis_of, 
 import simstream
 from simstream.cli import main
 from simstream.formats import write_items
-from simstream.metrics import ranking_report
-from simstream.serve.demo import Annotator, add_digits, answer_one, digits
 from simstream.serve.importing import import_file
-from simstream.serve.schemas import decode_picture
-from simstream.serve.settings import Asking, Learning, Settings
+from simstream.serve.settings import Learning, Settings
 
 
 def run(*arguments, code=0):
@@ -48,6 +46,15 @@ def test_items_of_files_are_added_once(tmp_path, suffix):
             assert np.allclose(given, rows[7], atol=1e-6)
             if suffix == "jsonl":
                 assert payload == {"text": "text 7", "image": picture}
+
+
+def test_items_that_do_not_fit_are_refused_in_words(tmp_path):
+    np.save(tmp_path / "items.npy", vectors(20))
+    np.save(tmp_path / "others.npy", vectors(20, seed=1))
+    folder = tmp_path / "data"
+    with running(folder) as service:
+        import_file(service, tmp_path / "items.npy")
+    assert "id '0' already" in run("serve", tmp_path / "others.npy", "--data", folder, code=1)
 
 
 def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
@@ -84,6 +91,14 @@ def test_serve_refuses_what_it_cannot_do(tmp_path, arguments, message):
     done = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), *arguments])
     assert done.exit_code != 0
     assert message in done.output
+
+
+def test_a_port_in_use_is_told_before_anything_is_made(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        text = run("serve", "--demo", "--data", tmp_path / "data", "--port", port, code=1)
+    assert f"127.0.0.1 port {port} (Address already in use)" in text
+    assert not (tmp_path / "data").exists()
 
 
 def test_keys_are_made_listed_and_removed(tmp_path):
@@ -135,30 +150,6 @@ def test_a_lying_snapshot_is_found_by_replay(tmp_path):
     snapshots.save(12, oasis_of(rows[[[0, 2, 1], [3, 4, 5]]]), service.version.tally)
     report = json.loads(run("replay", "--data", tmp_path, "--json"))
     assert report["identical"] is False
-
-
-def test_the_demo_ranks_better_after_a_few_hundred_questions(tmp_path):
-    """A simulated annotator answers; the ranking of all digits by class is measured before and after."""
-    _, rows, _, labels = digits()
-    with running(tmp_path, asking=Asking(pool=16, seed=0)) as service:
-        assert add_digits(service) == 1797
-        assert add_digits(service) == 0
-        media_type, content = decode_picture(service.item("digit-0000")[2]["image"])
-        assert media_type == "image/png"
-        assert content.startswith(b"\x89PNG")
-        annotator = Annotator()
-        for _ in range(400):
-            answer_one(service, annotator)
-        tally = service.version.tally
-        assert tally.answers + tally.skips == tally.questions == 400
-        assert tally.answers > 40
-        assert 0 < tally.random < tally.answers
-        few = slice(None, None, 3)
-        before, after = (
-            ranking_report(simstream.Bilinear(matrix), rows[few], labels[few], k=(10,))["mAP"]
-            for matrix in (np.eye(64, dtype=np.float32), service.version.model.common)
-        )
-        assert after > before + 0.005
 
 
 def test_settings_know_their_files(tmp_path):

@@ -13,8 +13,8 @@ import simstream
 from simstream.formats import read_triplets
 from simstream.serve.app import create_app
 from simstream.serve.auth import KeyRing
-from simstream.serve.demo import png
 from simstream.serve.guard import SECURITY_HEADERS, scope_needed
+from simstream.serve.pictures import png
 from simstream.serve.runner import check_host
 from simstream.serve.service import Service
 from simstream.serve.settings import Learning, Limits, Settings

@@ -49,8 +49,8 @@ def accuracy_shown(page):
 def test_thirty_questions_by_keyboard_and_one_taken_back(window, demo, tmp_path):
     page = Page(window, demo).open()
     page.until_ready()
-    names, _, _, labels = digits()
-    value = dict(zip(names, labels.tolist(), strict=True))
+    served, _ = digits()
+    value = dict(zip(served.names.tolist(), served.numbers.tolist(), strict=True))
     # Numbers are alike when they are close: most questions about digits can be answered so.
     answers, skips, seen = 0, 0, [accuracy_shown(page)]
     while answers < 30:
@@ -190,7 +190,7 @@ def test_the_page_while_somebody_simulated_answers(window, tmp_path):
     server = ServerProcess(tmp_path / "data", "--demo", "--simulate")
     try:
         page = Page(window, server.port)
-        window.set_window_size(900, 1100)
+        window.set_window_size(900, 1300)
         page.open()
         page.until_ready()
         question = page.question()
@@ -200,8 +200,13 @@ def test_the_page_while_somebody_simulated_answers(window, tmp_path):
 
         page.until(lambda: answered() >= 300, "the counts of what others answer", 300)
         assert page.question() == question  # nobody took it away
+        code = "return [...document.querySelectorAll('#label-precision .value')].map((it) => it.textContent)"
+        learnt, baseline = (int(text.split("\u202f")[0]) for text in page.script(code))
+        assert learnt > baseline + 15
         page.picture(tmp_path, "page-label")
-        page.open("explore/digit-0008")
+        page.open(
+            "explore/digit-0011"
+        )  # as many right neighbours at first as digits have on average
         page.until(lambda: len(page.ids("learnt")) == 12 and len(page.ids("found")) == 24, "items")
         page.picture(tmp_path, "page-explore")
     finally:

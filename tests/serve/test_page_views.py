@@ -39,7 +39,8 @@ def expected_marks(before, after):
 
 def teach_digits(page, n, seed=0):
     """Comparisons by class."""
-    names, _, _, labels = digits()
+    served, _ = digits()
+    names, labels = served.names.tolist(), served.numbers
     rng = np.random.default_rng(seed)
     judgements = []
     for _ in range(n):
@@ -57,7 +58,7 @@ def test_neighbours_before_and_after(window, demo, tmp_path):
     teach_digits(page, 300)
     page.open("explore")
     page.until(lambda: len(page.ids("learnt")) == 12, "neighbours of some item")
-    page.until(lambda: page.text("found-live") == "1,797 items", "the list of items")
+    page.until(lambda: page.text("found-live") == "600 items", "the list of items")
     page.element("find").send_keys("digit-004")
     page.until(lambda: len(page.ids("found")) == 10, "ten items found")
     assert page.ids("found") == [f"digit-{n:04d}" for n in range(40, 50)]
@@ -83,20 +84,24 @@ def test_neighbours_before_and_after(window, demo, tmp_path):
     page.until(lambda: page.data("chosen", "id") == "digit-0042", "the item before")
     page.script("Math.random = () => 0.5")
     page.element("random").click()
-    page.until(lambda: page.data("chosen", "id") == "digit-0898", "the item in the middle")
+    page.until(lambda: page.data("chosen", "id") == "digit-0300", "the item in the middle")
     page.element("find").clear()
     page.element("find").send_keys("no such id", page.keys.ENTER)
     page.until(lambda: "there is none" in page.text("notice"), "the reason")
-    assert page.data("chosen", "id") == "digit-0898"
+    assert page.data("chosen", "id") == "digit-0300"
 
 
 def test_neighbours_keep_up_with_learning(window, demo):
     page = Page(window, demo).open("explore/digit-0007")
-    page.until(lambda: page.data("chosen", "id") == "digit-0007", "the item")
-    page.element("follow").click()
+    page.until(lambda: len(page.ids("learnt")) == 12, "the neighbours")
+    assert page.element("follow").is_selected()  # in the demo
+    first = page.ids("baseline")[0]
+    page.script("document.querySelector('#baseline button').focus()")
     teach_digits(page, 300, seed=1)
     found = page.api("POST", "/v1/search", {"item": "digit-0007", "k": 12})["results"]
     page.until(lambda: page.ids("learnt") == [hit["id"] for hit in found], "the newest neighbours")
+    focused = "return document.activeElement.closest('li')?.dataset.id ?? null"
+    assert page.script(focused) == first  # whoever is on an item stays there
 
 
 def figure(page, name):
@@ -110,6 +115,27 @@ STATUS_REQUESTS = """return performance.getEntriesByType("resource").filter(
     (entry) => entry.name.endsWith("/v1/status")).length"""
 
 
+def precision_shown(page, view):
+    code = """return [...document.querySelectorAll(`#${arguments[0]}-precision .value`)].map(
+        (place) => parseInt(place.textContent))"""
+    return page.script(code, view)
+
+
+def test_the_demo_shows_how_much_better_the_first_neighbours_are(window, demo):
+    page = Page(window, demo)
+    teach_digits(page, 300, seed=5)
+    page.open("label")
+    page.until_ready()
+    assert "eight colours" in page.text("about-demo")
+    told = page.api("GET", "/v1/status")["demo"]
+    expected = [round(100 * told[name]) for name in ("learnt", "baseline")]
+    assert expected[0] > expected[1] + 10
+    for view in ("label", "status"):
+        page.open(view)
+        page.until(lambda view=view: precision_shown(page, view) == expected, "the measure")
+        assert "600 other digits" in page.text(f"{view}-precision")
+
+
 def test_status_is_drawn_and_keeps_itself_fresh(window, demo, tmp_path):
     page = Page(window, demo)
     teach_digits(page, 100, seed=2)
@@ -117,7 +143,7 @@ def test_status_is_drawn_and_keeps_itself_fresh(window, demo, tmp_path):
     page.until(lambda: figure(page, "Learnt from"), "figures")
     status = page.api("GET", "/v1/status")
     assert figure(page, "Learnt from") == f"{status['triplets']:,}"
-    assert figure(page, "Items") == "1,797"
+    assert figure(page, "Items") == "600"
     assert figure(page, "Learner") == "oasis"
     assert figure(page, "Lag") == "0"
     assert figure(page, "Throughput").endswith("/s")

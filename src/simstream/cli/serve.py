@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,19 @@ from .options import FILE, debug_option, params_option, quiet_option, service_fo
 @click.option(
     "--delta",
     type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Questions: a triplet with margin p is asked about with probability delta/(delta+|p|).",
+    help="Questions: a triplet with margin p is asked about with probability delta/(delta+|p|) "
+    "(default: 1; 0.1 in the demo).",
+)
+@click.option(
+    "--near",
+    type=click.IntRange(1, 1000),
+    help="Questions: one candidate is the nearest of so many, so that there is more often an answer "
+    "(default: 1, any item; 24 in the demo).",
 )
 @click.option(
     "--random-share",
     type=click.FloatRange(0, 1),
-    default=0.15,
-    show_default=True,
-    help="Share of random questions, which measure the accuracy.",
+    help="Share of questions about any three items, which measure the accuracy (default: 0.15).",
 )
 @click.option(
     "--rate",
@@ -56,12 +60,12 @@ from .options import FILE, debug_option, params_option, quiet_option, service_fo
     help="Events between two snapshots; fewer where learning is slow.",
 )
 @click.option(
-    "--demo", is_flag=True, help="Bundled digits with pictures, in a folder of their own."
+    "--demo", is_flag=True, help="Bundled digits in eight colours, in the subfolder demo of --data."
 )
 @click.option(
     "--simulate",
     is_flag=True,
-    help="With --demo: answer questions by the digits' labels, a few each second.",
+    help="With --demo: somebody simulated, who looks at shapes only, answers ten questions a second.",
 )
 @quiet_option
 @debug_option
@@ -73,8 +77,9 @@ def serve(
     algorithm: str | None,
     params: tuple[tuple[str, Any], ...],
     block: int | None,
-    delta: float,
-    random_share: float,
+    delta: float | None,
+    near: int | None,
+    random_share: float | None,
     rate: float,
     snapshot_every: int,
     demo: bool,
@@ -99,15 +104,16 @@ def serve(
         raise click.UsageError("--simulate: expected --demo with it")
     if demo and items is not None:
         raise click.UsageError("--demo: expected no ITEMS with it")
-    from ..serve.settings import Asking, Limits
+    from ..serve.settings import Limits
 
+    asking = {"delta": delta, "near": near, "random_share": random_share}
     _run(
         items,
         folder / "demo" if demo else folder,
         (host, port),
         (algorithm, dict(params), block),
+        {name: value for name, value in asking.items() if value is not None},
         {
-            "asking": Asking(delta=delta, random_share=random_share),
             "limits": Limits(rate=rate),
             "snapshot_every": snapshot_every,
         },
@@ -131,6 +137,7 @@ def _run(
     folder: Path,
     address: tuple[str, int],
     learning: tuple[str | None, dict[str, Any], int | None],
+    asking: dict[str, Any],
     options: dict[str, Any],
     *,
     demo: bool,
@@ -138,23 +145,33 @@ def _run(
 ) -> None:
     import contextlib
     import gc
+    from dataclasses import replace
 
     from ..serve.auth import KeyRing
-    from ..serve.runner import check_host, run
+    from ..serve.runner import check_host, check_port, run
     from ..serve.service import Service
-    from ..serve.settings import Settings
+    from ..serve.settings import Asking, Learning, Settings
     from .output import logger
 
     host, port = address
     check_host(host, KeyRing(folder / "keys.json"))
+    check_port(host, port)
     data, n_features = (None, None) if path is None else _read(path)
-    chosen, n_features = _learning(folder, learning, n_features)
+    default_learning, default_asking, measure = Learning(), Asking(), None
+    if demo:
+        from ..serve import demo as digits
+
+        default_learning, default_asking = digits.LEARNING, digits.ASKING
+        measure = digits.Measure()
+    chosen, n_features = _learning(folder, learning, n_features, default_learning)
+    options["asking"] = replace(default_asking, **asking)
+    settings = Settings(folder, learning=chosen, n_features=n_features, measure=measure, **options)
     with contextlib.ExitStack() as stack:
         # What is made from here until it is ready stays: looking for garbage in it would be in vain, now
         # and later, when a request would have to wait for it.
         gc.disable()
         stack.callback(gc.enable)
-        service = Service(Settings(folder, learning=chosen, n_features=n_features, **options))
+        service = Service(settings)
         stack.callback(service.close)
         if path is not None:
             from ..serve.importing import import_file
@@ -163,8 +180,6 @@ def _run(
             logger.info("%d items added from %s", added, path)
             data = None  # the service has its own
         if demo:
-            from ..serve import demo as digits
-
             digits.add_digits(service)
 
         def on_ready(url: str) -> None:
@@ -172,8 +187,8 @@ def _run(
             gc.enable()
             position, seconds = service.version.position, service.engine.restart_seconds
             logger.info("ready at %s (log position %d, %.2f s)", url, position, seconds)
-            if simulate:
-                digits.start_annotator(service)
+            if measure is not None:
+                stack.callback(_start_demo(service, measure, simulate=simulate))
 
         run(service, host=host, port=port, on_ready=on_ready)
     logger.info("stopped at log position %d", service.version.position)
@@ -189,10 +204,26 @@ def _read(path: Path) -> tuple[Any, int | None]:
     return data, data.items.shape[1] if sp.issparse(data.items) else None
 
 
+def _start_demo(service: Any, measure: Any, *, simulate: bool) -> Callable[[], None]:
+    """Say what there is to see, and let somebody simulated answer if that is wanted; return how to stop."""
+    from ..serve import demo
+    from .output import logger
+
+    if service.version.tally.questions:
+        logger.info("going on from %s (remove it to begin anew)", service.settings.folder)
+    logger.info("%s", demo.ABOUT)
+    logger.info("%s", demo.progress(service, measure))
+    if simulate:
+        return demo.start_annotator(service, measure, logger.info)
+    logger.info("Answer some questions, by the shape, on the page; or start with --simulate")
+    return lambda: None
+
+
 def _learning(
     folder: Path,
     given: tuple[str | None, dict[str, Any], int | None],
     n_features: int | None,
+    default: Any,
 ) -> tuple[Any, int | None]:
     """How to learn: as the log was begun, as far as nothing else is said."""
     from ..serve.log import Log
@@ -204,7 +235,7 @@ def _learning(
         log = Log(folder / "log.sqlite")
         kept = log.setting("service")
         log.close()
-    before = Learning(**kept["learning"]) if kept else Learning()
+    before = Learning(**kept["learning"]) if kept else default
     algorithm, params, block = given
     name = (algorithm or before.algorithm).lower()
     if name not in ALGORITHMS:

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from ..formats import ItemsFile, read_items
 from ..formats.files import open_input, text_lines
 from .admissions import NewItem, add_items
+from .errors import BadRequestError, ConflictError, LogError
 from .events import SparseVector, Vector
 from .schemas import LARGEST_NUMBER, decode_picture
 from .service import Service
@@ -56,7 +57,13 @@ def import_items(
     payloads: list[dict[str, Any]] | None,
     digest: str,
 ) -> int:
-    """Add items by row; the digest says what they are, so that they are added once."""
+    """Add items by row; the digest says what they are, so that they are added once.
+
+    Raises
+    ------
+    LogError
+        There are items of these names already, or of another dimension.
+    """
     largest = abs(rows).max()
     if not largest <= LARGEST_NUMBER:
         raise ValueError(f"items: expected numbers up to {LARGEST_NUMBER:g}, got {largest:g}")
@@ -69,7 +76,13 @@ def import_items(
             for place, name in enumerate(chunk)
         ]
         part = Part(add_items(items), f"import:{digest}:{begin}", digest)
-        (receipt,) = service.submit([part]).result()
+        try:
+            (receipt,) = service.submit([part]).result()
+        except (BadRequestError, ConflictError) as error:
+            raise LogError(
+                f"{service.settings.folder}: the items do not fit those that are there ({error}); "
+                "choose another folder (--data)"
+            ) from error
         added += 0 if receipt.is_repeated else receipt.events
         service.wait_for(receipt, timeout=600)
     return added

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +58,30 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     Server(config).run()
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise where nothing can listen, before anything is opened or made.
+
+    Examples
+    --------
+    >>> import socket
+    >>> with socket.create_server(("127.0.0.1", 0)) as other:
+    ...     check_port("127.0.0.1", other.getsockname()[1])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    OSError: port: cannot listen at 127.0.0.1 port ... (Address already in use); ...
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            trial.bind(address)
+    except OSError as error:
+        raise OSError(
+            f"port: cannot listen at {host} port {port} ({error.strerror}); --port takes another, 0 any "
+            "that is free"
+        ) from error
 
 
 def check_host(host: str, keys: KeyRing) -> None:

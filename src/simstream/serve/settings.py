@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,10 @@ class Asking:
         Share of questions drawn at random instead: they measure how good the model is.
     pool : int
         Triplets looked at for one question.
+    near : int
+        One candidate is the nearest, by what was learnt so far, of so many drawn at random, the other one is
+        drawn at random: with candidates that are both unlike the anchor, there is often nothing to answer.
+        1 draws both at random, as for the random questions always.
     seed : int, optional
         Of the coins. What is learnt never depends on it: the log keeps what was asked.
     """
@@ -82,6 +86,7 @@ class Asking:
     delta: float = 1.0
     random_share: float = 0.15
     pool: int = 64
+    near: int = 1
     seed: int | None = None
 
 
@@ -123,6 +128,8 @@ class Settings:
         Length of sparse vectors; None for dense ones, whose length the first item decides.
     snapshot_every : int
         Events between two snapshots; fewer where folding them again would take long.
+    measure : function, optional
+        What a demo tells of a `Model` beside its status, as JSON values.
     """
 
     folder: Path
@@ -131,6 +138,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     n_features: int | None = None
     snapshot_every: int = 2000
+    measure: Callable[[Any], dict[str, Any]] | None = None
 
     @property
     def log_path(self) -> Path:

@@ -11,7 +11,7 @@ from .service import Service
 def status_of(service: Service) -> dict[str, Any]:
     """Items, events, losses and accuracy as JSON values."""
     version, tally = service.version, service.version.tally
-    matrix = version.model.common
+    matrix, measure = version.model.common, service.settings.measure
     curve = [
         {"triplets": (place + 1) * tally.stride, "loss": loss}
         for place, loss in enumerate(tally.losses)
@@ -38,4 +38,5 @@ def status_of(service: Service) -> dict[str, Any]:
         "learner": version.statistics,
         "sparsity": None if matrix is None else sparsity(matrix),
         "throughput": service.throughput(),
+        "demo": None if measure is None else measure(version.model),
     }

@@ -15,31 +15,34 @@ export function showAccuracy(place, accuracy, { recent = false } = {}) {
     element(
       "div",
       { className: "accuracies" },
-      ...row("learnt", "Learnt", learnt),
-      ...row("baseline", "Baseline", baseline),
+      ...shareRow("learnt", "Learnt", learnt),
+      ...shareRow("baseline", "Baseline", baseline),
     ),
     element("p", { className: "hint" }, about),
   );
 }
 
-function row(kind, name, share) {
+/**
+ * Name, bar, number and interval of a share. Without `low` and `high` it is a plain count, nothing that
+ * guessing would get half of.
+ */
+export function shareRow(kind, name, share) {
   const known = share.accuracy !== null;
   const value = known ? percent(share.accuracy) : "–";
-  const range = known ? `${Math.round(100 * share.low)}–${percent(share.high)}` : "";
+  const isEstimate = share.low !== undefined;
+  const range = known && isEstimate ? `${Math.round(100 * share.low)}–${percent(share.high)}` : "";
   return [
     element("span", { className: "name" }, name),
-    bar(kind, share, known),
+    bar(kind, { low: 0, high: share.accuracy, ...share }, isEstimate),
     element("span", { className: `value ${kind}` }, value),
     element("span", { className: "range hint" }, range),
   ];
 }
 
-function bar(kind, share, known) {
-  const parts = [
-    svg("rect", { class: "track", x: 0, y: 5, width: 100, height: 6 }),
-    svg("line", { class: "guess", x1: 50, x2: 50, y1: 1, y2: 15 }),
-  ];
-  if (known) {
+function bar(kind, share, isEstimate) {
+  const parts = [svg("rect", { class: "track", x: 0, y: 5, width: 100, height: 6 })];
+  if (isEstimate) parts.push(svg("line", { class: "guess", x1: 50, x2: 50, y1: 1, y2: 15 }));
+  if (share.accuracy !== null) {
     const width = 100 * (share.high - share.low);
     parts.push(
       svg("rect", { class: `interval ${kind}`, x: 100 * share.low, y: 4, width, height: 8 }),

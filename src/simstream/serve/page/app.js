@@ -1,6 +1,7 @@
 // The page: which view is seen is in the address, so that "back" works and views can be linked to.
 
 import { insist } from "./api.js";
+import { introduceDemo } from "./demo.js";
 import { byId } from "./dom.js";
 import { showExplore, startExplore } from "./explore.js";
 import { showLabel, startLabel } from "./label.js";
@@ -36,7 +37,9 @@ function readId(text) {
 }
 
 // Tasks first: the first question is already somebody's.
-showTasks(await insist("GET", "/v1/status"));
+const status = await insist("GET", "/v1/status");
+showTasks(status);
+introduceDemo(status.demo);
 startLabel();
 startExplore();
 startStatus();

@@ -110,8 +110,8 @@ function drawNeighbours(ranks, contentById) {
   const wentTo = moves(before, after, SHOWN);
   const draw = (move, note) =>
     neighbour(contentById.get(move.id) ?? { id: move.id }, move, note);
-  byId("learnt").replaceChildren(...cameFrom.map((move) => draw(move, learntNote(move))));
-  byId("baseline").replaceChildren(...wentTo.map((move) => draw(move, baselineNote(move))));
+  replaceEntries(byId("learnt"), cameFrom.map((move) => draw(move, learntNote(move))));
+  replaceEntries(byId("baseline"), wentTo.map((move) => draw(move, baselineNote(move))));
   byId("neighbours").hidden = false;
   const fresh = cameFrom.filter((move) => move.kind === "new").length;
   const moved = cameFrom.filter((move) => move.kind !== "same").length;
@@ -120,6 +120,14 @@ function drawNeighbours(ranks, contentById) {
     : "Nothing moved among the nearest.";
   const live = byId("explore-live");
   if (live.textContent !== summary) live.textContent = summary;
+}
+
+/** Other entries; whoever is on an item stays on it, if it is still there. */
+function replaceEntries(list, entries) {
+  const focused = list.contains(document.activeElement) ? document.activeElement.closest("li").dataset.id : null;
+  list.replaceChildren(...entries);
+  if (focused === null) return;
+  entries.find((entry) => entry.dataset.id === focused)?.querySelector("button").focus({ preventScroll: true });
 }
 
 const place = (rank) => (rank === null ? `beyond ${KNOWN}` : String(rank));

@@ -2,6 +2,7 @@
 
 import { showAccuracy } from "./accuracy.js";
 import { ApiError, insist } from "./api.js";
+import { showPrecision } from "./demo.js";
 import { byId, number, percent, showItem } from "./dom.js";
 import { clearMessage, tell } from "./notice.js";
 import { poller } from "./polling.js";
@@ -42,7 +43,7 @@ export function startLabel() {
 }
 
 // Other people may answer, too.
-const keepCounting = poller(refreshCounts, 10);
+const keepCounting = poller(refreshCounts, 3);
 
 /** Called when the view appears or goes. */
 export function showLabel(isVisible) {
@@ -169,6 +170,7 @@ async function refreshCounts() {
   if (changes !== before) return;
   counts = status;
   drawCounts();
+  showPrecision(byId("label-precision"), status.demo);
 }
 
 function drawCounts() {

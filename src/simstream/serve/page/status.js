@@ -3,6 +3,7 @@
 import { showAccuracy } from "./accuracy.js";
 import { insist } from "./api.js";
 import { drawCurve } from "./curve.js";
+import { showPrecision } from "./demo.js";
 import { byId, element, number } from "./dom.js";
 import { poller } from "./polling.js";
 import { showTasks } from "./task.js";
@@ -55,6 +56,7 @@ function draw() {
   if (status.diverged && warning.textContent !== told) warning.textContent = told;
   drawCurve(byId("curve"), status.losses);
   showAccuracy(byId("status-accuracy"), status.accuracy);
+  showPrecision(byId("status-precision"), status.demo);
   byId("refreshed").textContent = `As of ${new Date().toLocaleTimeString()}; refreshed every 2 s while this page is seen.`;
 }
 
