@@ -9,13 +9,14 @@ from click.testing import CliRunner
 from live import Client, ServerProcess, add_items, judge, learner_of, oasis_of, running, vectors
 
 import simstream
+from simstream.asking import Asking
 from simstream.cli import main
 from simstream.formats import write_items
 from simstream.metrics import ranking_report
 from simstream.serve.demo import Annotator, add_digits, answer_one, digits
 from simstream.serve.importing import import_file
 from simstream.serve.schemas import decode_picture
-from simstream.serve.settings import Asking, Learning, Settings
+from simstream.serve.settings import Learning, Settings
 
 
 def run(*arguments, code=0):

@@ -99,7 +99,8 @@ def serve(
         raise click.UsageError("--simulate: expected --demo with it")
     if demo and items is not None:
         raise click.UsageError("--demo: expected no ITEMS with it")
-    from ..serve.settings import Asking, Limits
+    from ..asking import Asking
+    from ..serve.settings import Limits
 
     _run(
         items,
