@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .plan import Cell, Claim, Exhibit, Explanation, Measure, Paper, Study, published
-from .records import Record, RecordStore, over_seeds
+from .records import Record, RecordStore, mean_curve, over_seeds
 
 #: How far from the print a quality number may be, in units of one.
 CLOSE = 0.01
@@ -313,9 +315,37 @@ def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     return Finding(claim.text, verdict, f"published {theirs:g}; " + "; ".join(lines))
 
 
+def _reaches(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
+    """Where the mean curve of one method first has what that of another has in the end.
+
+    It holds where that is before the end.
+    """
+    check = claim.check
+    study = paper.studies[check["study"]]
+    found = records_of(paper, study, store)
+    lines, n_before = [], 0
+    for dataset in check.get("datasets", study.datasets):
+        ours, theirs = (
+            mean_curve(found.get((dataset, check[role]), []), check["curve"])
+            for role in ("winner", "loser")
+        )
+        if ours is None or theirs is None:
+            continue
+        goal, end = theirs[1][-1], theirs[0][-1]
+        there = np.flatnonzero(ours[1] >= goal)
+        place = ours[0][there[0]] if len(there) else None
+        n_before += place is not None and bool(place < end)
+        when = "not reached" if place is None else f"at {place:,g} of {end:,g}"
+        lines.append(f"{paper.datasets[dataset].label}: {goal:.3f} {when}")
+    if not lines:
+        return Finding(claim.text, "open", "not run")
+    verdict = "holds" if n_before == len(lines) else "partly" if n_before else "does not hold"
+    return Finding(claim.text, verdict, "; ".join(lines))
+
+
 def _text(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     """A finding written by hand, where no rule decides it."""
     return Finding(claim.text, claim.check["verdict"], claim.check["finding"])
 
 
-_CHECKS: dict[str, Any] = {"beats": _beats, "ratio": _ratio, "text": _text}
+_CHECKS: dict[str, Any] = {"beats": _beats, "ratio": _ratio, "reaches": _reaches, "text": _text}
