@@ -174,13 +174,13 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
                 for name, x, y, spread in _series(table.of(dataset, method), how):
                     label = method if name is None else f"{method}, {name}"
                     style = style_of(label, table.methods)
-                    many = len(x) > 25
+                    is_flat = len(x) > 1 and not np.ptp(y)  # has no places to mark
                     axes.plot(
                         x,
                         y,
                         style.line,
                         color=style.colour,
-                        marker=None if many else style.marker,
+                        marker=None if is_flat or len(x) > 25 else style.marker,
                         markersize=4,
                         linewidth=1.6,
                         label=label,
@@ -199,11 +199,13 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
 
 
 def _name_few_places(axes: Any, how: dict[str, Any]) -> None:
-    """On a logarithmic axis, name the places that have points, where these are few."""
+    """On a logarithmic axis, name the places that have points, where these are few; else plain numbers."""
     places = sorted({float(x) for line in axes.lines for x in line.get_xdata() if x > 0})
     if how.get("log_x") and 1 < len(places) <= _FEW_PLACES:
         axes.set_xticks(places, [f"{x:g}" for x in places])
         axes.minorticks_off()
+    elif how.get("log_x") and places and places[0] >= 1:
+        axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def _draw_references(

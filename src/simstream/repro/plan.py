@@ -207,7 +207,7 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something a paper says; `check` names how it is looked at, see `verdicts`."""
+    """Something a paper says; `check` names how it is looked at, see `claims`."""
 
     text: str
     check: dict[str, Any]

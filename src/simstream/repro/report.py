@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats import atomic_write
+from .claims import check_claims
 from .figures import draw, rank_figure
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
 from .ranks import adjusted_p_value, rank_methods
@@ -17,7 +18,6 @@ from .records import RecordStore
 from .verdicts import (
     COUNTED,
     Comparison,
-    check_claims,
     compare,
     count,
     records_of,
