@@ -16,6 +16,7 @@ LAYERS = [
     {"kernels"},
     {"validation", "formats", "documentation", "interrupts"},
     {
+        "asking",
         "similarity",
         "comparisons",
         "constraints",

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from scipy import sparse
 from sklearn.utils import Bunch
 
-from simstream import datasets
+from simstream import OASIS, datasets
 from simstream.cli import main
 from simstream.datasets import DatasetMissingError, prepare
 from simstream.formats import FormatError
@@ -404,7 +404,9 @@ COUNTS = sparse.random(50, 12, 0.4, format="csr", random_state=0)
 COUNTS.data = np.ceil(COUNTS.data * 5)
 
 
-@pytest.mark.parametrize("how", ["standardised", "[0,1]", "pca:0.9", "pca:3", "top-terms:3"])
+@pytest.mark.parametrize(
+    "how", ["centred", "standardised", "[0,1]", "pca:0.9", "pca:3", "top-terms:3"]
+)
 def test_statistics_come_from_the_training_rows_only(how):
     """Other rows may be anything at all: the training rows are transformed as if they were alone."""
     train = np.arange(0, 40, 2)
@@ -454,7 +456,9 @@ def test_top_terms_keeps_the_order_of_features():
     assert prepare(items, "top-terms:3").items.tolist() == [[9, 4, 4], [0, 0, 0]]
 
 
-@pytest.mark.parametrize("how", ["unit-norm", "[0,1]", "tf-idf", "top-terms:5", "as-is"])
+@pytest.mark.parametrize(
+    "how", ["unit-norm", "[0,1]", "tf-idf", "top-terms:5", "as-is", "constant:-2"]
+)
 def test_sparse_stays_sparse_and_equals_dense(how):
     found = prepare(COUNTS, how, range(30))
     assert found.items.format == "csr"
@@ -470,6 +474,26 @@ def test_pca_explains_the_share_asked_for():
     assert kept[:, :-1].var(0).sum() / ITEMS.var(0).sum() < 0.8
 
 
+def test_a_constant_is_one_more_feature():
+    items = prepare(ITEMS, "constant:0.3").items
+    np.testing.assert_array_equal(items[:, :-1], ITEMS)
+    assert items[:, -1].tolist() == [0.3] * 40
+
+
+def test_the_span_keeps_inner_products_and_what_is_learnt_from_them():
+    wide = prepare(np.random.default_rng(1).normal(size=(7, 30)), "centred+unit-norm").items
+    narrow = prepare(wide, "span").items
+    assert narrow.shape == (7, 7)
+    np.testing.assert_allclose(narrow @ narrow.T, wide @ wide.T, atol=1e-12)
+    np.testing.assert_array_equal(prepare(ITEMS, "span").items, ITEMS)  # narrow already
+    triplets = np.random.default_rng(2).permuted(np.tile(np.arange(7), (50, 1)), axis=1)[:, :3]
+    margins = [
+        OASIS(preprocessor=rows).fit(triplets).triplet_margin(triplets) for rows in (wide, narrow)
+    ]
+    np.testing.assert_allclose(*margins, atol=1e-9)
+    assert np.abs(margins[0]).max() > 0.1
+
+
 def test_steps_are_done_in_order_and_recorded():
     both = prepare(COUNTS, " top-terms:4 + unit-norm ", range(30))
     assert both.name == "top-terms:4+unit-norm"
@@ -481,7 +505,7 @@ def test_steps_are_done_in_order_and_recorded():
 
 def test_the_items_given_are_not_changed():
     dense, counts = ITEMS.copy(), COUNTS.copy()
-    for how in ("unit-norm", "standardised", "[0,1]", "pca:2"):
+    for how in ("unit-norm", "centred", "standardised", "[0,1]", "pca:2", "constant:1", "span"):
         prepare(dense, how)
     for how in ("unit-norm", "[0,1]", "tf-idf", "top-terms:3"):
         prepare(counts, how)
@@ -494,6 +518,10 @@ def test_the_items_given_are_not_changed():
     [
         (COUNTS, "standardised", "standardised would fill a sparse matrix of 50 x 12"),
         (COUNTS, "pca:2", "pca:2 would fill"),
+        (COUNTS, "centred", "centred would fill"),
+        (COUNTS, "span", "span would fill"),
+        (ITEMS, "constant:x", "a number V, got 'constant:x'"),
+        (ITEMS, "constant:inf", "a number V"),
         (-COUNTS, "[0,1]", "least value is not 0 would fill"),
         (ITEMS, "tf-idf", "expected counts, none below 0"),
         (ITEMS, "top-terms:2", "expected counts, none below 0"),

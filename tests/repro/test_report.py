@@ -5,10 +5,11 @@ from html.parser import HTMLParser
 import pytest
 
 from simstream.repro import report as reporting
+from simstream.repro.claims import check_claims
 from simstream.repro.plan import parse_paper
 from simstream.repro.records import RecordStore
 from simstream.repro.report import paper_page
-from simstream.repro.verdicts import check_claims, compare, count, judge, share_good
+from simstream.repro.verdicts import compare, count, judge, share_good
 
 PAPER = """
 id = "x"
@@ -73,6 +74,15 @@ measure = "mAP"
 numerator = "SDCA"
 denominator = "OASIS"
 published = 2.0
+[[claims]]
+text = "SDCA is ahead in every seed"
+check = { kind = "beats", study = "x-main", measure = "mAP", winner = "SDCA", paired = true }
+[[claims]]
+text = "SDCA needs fewer steps"
+check = { kind = "reaches", study = "x-main", curve = "mAP", winner = "SDCA", loser = "OASIS" }
+[[claims]]
+text = "OASIS needs fewer steps"
+check = { kind = "reaches", study = "x-main", curve = "mAP", winner = "OASIS", loser = "SDCA" }
 [[explanations]]
 dataset = ["vehicle"]
 method = ["OASIS"]
@@ -155,12 +165,28 @@ def test_over_budget_is_told(paper, tmp_path):
 
 
 def test_claims(paper, store, tmp_path):
-    ahead, twice = check_claims(paper, store)
+    ahead, twice, paired, *_ = check_claims(paper, store)
+    assert "seeds" not in ahead.text
+    assert "vehicle: ahead of OASIS by 0.185, in 2 of 2 seeds" in paired.text
     assert ahead.verdict == "holds"
     assert "vehicle: ahead of OASIS by 0.185" in ahead.text
     assert twice.verdict == "holds"  # 1.45 is within a factor of two of 2
     nothing = check_claims(paper, RecordStore(tmp_path / "empty"))
     assert {finding.verdict for finding in nothing} == {"open"}
+
+
+def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
+    sooner, later = check_claims(paper, store)[3:]
+    assert sooner.verdict == "does not hold"  # not before the end
+    assert "vehicle: 0.410 at 2 of 2" in sooner.text
+    assert later.verdict == "does not hold"
+    assert "vehicle: 0.595 not reached" in later.text
+    for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",), methods=("SDCA",)):
+        curve = {"x": [1, 2], "y": [0.4 + 0.02 * cell.seed, 0.6]}
+        store.append(cell, {"status": "done", "measures": {}, "curves": {"mAP": curve}})
+    sooner = check_claims(paper, store)[3]
+    assert sooner.verdict == "partly"
+    assert "vehicle: 0.410 at 1 of 2; vowel (for vowel): 0.410 at 2 of 2" in sooner.text
 
 
 class _Checker(HTMLParser):
@@ -207,3 +233,20 @@ def test_different_streams_are_noticed(paper, store):
     cell = next(iter(paper.cells(paper.studies["x-main"])))
     store.append(cell, {"status": "done", "measures": {}, "curves": {}, "stream": "another"})
     assert not paper_page(paper, store)["runs"][0]["same_streams"]
+
+
+def test_of_streams_nobody_recorded_nothing_is_said(paper, store):
+    main, sweep = paper_page(paper, store)["runs"]
+    assert main["same_streams"] is True
+    assert sweep["same_streams"] is None
+
+
+def test_what_is_not_from_a_paper_is_not_called_a_claim(store, tmp_path, monkeypatch):
+    own = parse_paper(PAPER.replace('published = "p3_table2_map.csv"', ""))
+    monkeypatch.setattr(reporting, "load_paper", lambda _: own)
+    for form, other in (("md", "reproduced"), ("html", "Colours")):
+        reporting.write_reports(("x",), store.folder, tmp_path / form, form)
+        text = (tmp_path / form / f"x.{form}").read_text()
+        assert "What was expected" in text
+        assert "What the paper claims" not in text
+        assert other not in text.split("What was expected")[0]

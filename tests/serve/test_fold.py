@@ -235,7 +235,7 @@ def test_tasks_have_their_own_similarity(tmp_path):
 
 def test_random_questions_are_judged_before_they_are_learnt_from(tmp_path):
     """An answer against what the model thinks is wrong for it, even though it learns it at once."""
-    from simstream.serve.settings import Asking
+    from simstream.asking import Asking
 
     rows = vectors(12, d=3)
     with running(tmp_path, asking=Asking(random_share=1.0)) as service:
@@ -267,7 +267,7 @@ def test_random_questions_are_judged_before_they_are_learnt_from(tmp_path):
 
 
 def test_an_undone_answer_is_neither_counted_nor_learnt_and_asked_again(tmp_path):
-    from simstream.serve.settings import Asking
+    from simstream.asking import Asking
 
     with running(tmp_path, asking=Asking(random_share=1.0)) as service:
         add_items(service, vectors(5))

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from live import Client, ServerProcess, add_items, judge, running, vectors
 
 from simstream import Bilinear
+from simstream.asking import Asking
 from simstream.serve.demo import (
     ASKING,
     LEARNING,
@@ -20,7 +21,6 @@ from simstream.serve.errors import LogError
 from simstream.serve.events import QUESTION
 from simstream.serve.questions import choose_question, similarities
 from simstream.serve.schemas import decode_picture
-from simstream.serve.settings import Asking
 from simstream.serve.version import model_of
 
 

@@ -147,10 +147,11 @@ def _run(
     import gc
     from dataclasses import replace
 
+    from ..asking import Asking
     from ..serve.auth import KeyRing
     from ..serve.runner import check_host, check_port, run
     from ..serve.service import Service
-    from ..serve.settings import Asking, Learning, Settings
+    from ..serve.settings import Learning, Settings
     from .output import logger
 
     host, port = address

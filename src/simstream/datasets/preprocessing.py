@@ -5,6 +5,7 @@ A name is one step or several joined by ``+``, done from left to right:
 =============== =========================================================================================
 "as-is"         nothing
 "unit-norm"     every row divided by its length
+"centred"       every feature less its mean; dense only
 "standardised"  every feature less its mean, divided by its standard deviation; dense only
 "[0,1]"         every feature mapped linearly, its least value to 0 and its greatest to 1; a sparse one only
                 where its least value is 0
@@ -13,6 +14,10 @@ A name is one step or several joined by ``+``, done from left to right:
 "top-terms:N"   the N features of the largest sums: for counts, the most frequent terms
 "pca:S"         principal components: as many as explain the share S of the variance (S below 1), or S of
                 them; dense only
+"constant:V"    one more feature that is V for every item: s(q, x) = q'Mx can learn what speaks for x whatever
+                q is, which it cannot from centred items
+"span"          coordinates in the span of all rows: no more features than rows, the same inner products, so
+                the same results of whatever does not look at single features; dense only
 =============== =========================================================================================
 """
 
@@ -52,8 +57,8 @@ def prepare(items: Any, how: str = "as-is", fit_rows: Any = None) -> Prepared:
     items : array-like or sparse matrix of shape (n_items, n_features)
         All rows, those to learn from and those to measure on.
     how : str, default="as-is"
-        "as-is", "unit-norm", "standardised", "[0,1]", "log", "tf-idf", "top-terms:N", "pca:S", or several
-        joined by "+", done from left to right.
+        "as-is", "unit-norm", "centred", "standardised", "[0,1]", "log", "tf-idf", "top-terms:N", "pca:S",
+        "constant:V", "span", or several joined by "+", done from left to right.
     fit_rows : array of int, bool mask, range or slice, default=None
         Rows that means, ranges, frequencies and directions are taken from: the training part. By
         default all rows.
@@ -109,7 +114,7 @@ def _parse(how: str) -> list[tuple[str, Step]]:
         elif colon and kind in _WITH_NUMBER:
             steps.append((name, _WITH_NUMBER[kind](name, argument)))
         else:
-            known = ", ".join([*_PLAIN, "top-terms:N", "pca:S"])
+            known = ", ".join([*_PLAIN, "top-terms:N", "pca:S", "constant:V"])
             raise ValueError(
                 f"unknown preprocessing; expected one of {known}, or several joined by '+', "
                 f"got {name!r}"
@@ -140,6 +145,19 @@ def _unit_norm(items: Any, fit: Any) -> Any:
     from sklearn.preprocessing import normalize
 
     return normalize(items)
+
+
+def _centred(items: Any, fit: Any) -> Any:
+    _refuse_sparse(items, "centred")
+    return items - fit.mean(axis=0)
+
+
+def _span(items: Any, fit: Any) -> Any:
+    _refuse_sparse(items, "span")
+    if items.shape[1] <= items.shape[0]:
+        return items
+    # X' = QR with orthonormal columns of Q: the rows of R' have the inner products of those of X.
+    return np.asarray(np.linalg.qr(items.T, mode="r")).T
 
 
 def _standardised(items: Any, fit: Any) -> Any:
@@ -188,6 +206,23 @@ def _top_terms(name: str, argument: str) -> Step:
     return step
 
 
+def _constant(name: str, argument: str) -> Step:
+    try:
+        value = float(argument)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value):
+        raise ValueError(f"preprocessing: expected constant:V with a number V, got {name!r}")
+
+    def step(items: Any, fit: Any) -> Any:
+        column = np.full((items.shape[0], 1), value, dtype=items.dtype)
+        if sparse.issparse(items):
+            return sparse.hstack([items, column], format="csr")
+        return np.hstack([items, column])
+
+    return step
+
+
 def _pca(name: str, argument: str) -> Step:
     try:
         size: float = int(argument) if argument.isdecimal() else float(argument)
@@ -217,9 +252,15 @@ def _pca(name: str, argument: str) -> Step:
 _PLAIN: dict[str, Step] = {
     "as-is": _as_is,
     "unit-norm": _unit_norm,
+    "centred": _centred,
     "standardised": _standardised,
     "[0,1]": _zero_to_one,
     "log": _log,
     "tf-idf": _tf_idf,
+    "span": _span,
 }
-_WITH_NUMBER: dict[str, Callable[[str, str], Step]] = {"top-terms": _top_terms, "pca": _pca}
+_WITH_NUMBER: dict[str, Callable[[str, str], Step]] = {
+    "top-terms": _top_terms,
+    "pca": _pca,
+    "constant": _constant,
+}

@@ -31,6 +31,7 @@ from .verdicts import records_of
 _FAMILIES = {
     "Euclidean": "#999999",
     "Dot": "#555555",
+    "Cosine": "#555555",
     "OASIS": "#0072B2",
     "OSTRSL": "#0072B2",
     "OGD": "#56B4E9",
@@ -64,6 +65,8 @@ _FAMILIES = {
     "MCML": "#8C564B",
     "RCA": "#7B3F9E",
 }
+#: Of methods that belong to no family, in the order in which they are listed.
+_OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*<>"
 #: Places on a logarithmic axis that can all be named.
@@ -81,6 +84,8 @@ class Style(NamedTuple):
 def style_of(method: str, present: Sequence[str] = ()) -> Style:
     """Colour by family, line and marker by the place among the methods of its family that are present.
 
+    A method without a family has a colour and marker by its place among those.
+
     Examples
     --------
     >>> style_of("SORS-I").colour == style_of("SORS-II").colour != style_of("AdaSORS-I").colour
@@ -88,13 +93,20 @@ def style_of(method: str, present: Sequence[str] = ()) -> Style:
     >>> both = ("SORS-I", "SORS-II")
     >>> style_of("SORS-I", both).line == style_of("SORS-II", both).line
     False
+    >>> others = ("this", "that")
+    >>> style_of("this", others).colour == style_of("that", others).colour
+    False
     """
     family = _family(method)
     members = sorted({name for name in (*present, method) if _family(name) == family})
     place = members.index(method)
-    names = list(_FAMILIES)
-    marker = _MARKERS[(names.index(family) if family in names else 0) % len(_MARKERS)]
-    return Style(_FAMILIES.get(family, "#000000"), _LINES[place % len(_LINES)], marker)
+    line = _LINES[place % len(_LINES)]
+    if family in _FAMILIES:
+        number = list(_FAMILIES).index(family)
+        return Style(_FAMILIES[family], line, _MARKERS[number % len(_MARKERS)])
+    strangers = [name for name in (*present, method) if _family(name) not in _FAMILIES]
+    number = strangers.index(method)
+    return Style(_OTHERS[number % len(_OTHERS)], line, _MARKERS[number % len(_MARKERS)])
 
 
 def _family(method: str) -> str:
@@ -162,13 +174,13 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
                 for name, x, y, spread in _series(table.of(dataset, method), how):
                     label = method if name is None else f"{method}, {name}"
                     style = style_of(label, table.methods)
-                    many = len(x) > 25
+                    is_flat = len(x) > 1 and not np.ptp(y)  # has no places to mark
                     axes.plot(
                         x,
                         y,
                         style.line,
                         color=style.colour,
-                        marker=None if many else style.marker,
+                        marker=None if is_flat or len(x) > 25 else style.marker,
                         markersize=4,
                         linewidth=1.6,
                         label=label,
@@ -187,11 +199,13 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
 
 
 def _name_few_places(axes: Any, how: dict[str, Any]) -> None:
-    """On a logarithmic axis, name the places that have points, where these are few."""
+    """On a logarithmic axis, name the places that have points, where these are few; else plain numbers."""
     places = sorted({float(x) for line in axes.lines for x in line.get_xdata() if x > 0})
     if how.get("log_x") and 1 < len(places) <= _FEW_PLACES:
         axes.set_xticks(places, [f"{x:g}" for x in places])
         axes.minorticks_off()
+    elif how.get("log_x") and places and places[0] >= 1:
+        axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def _draw_references(

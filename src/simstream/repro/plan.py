@@ -114,6 +114,8 @@ class Method:
     chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Other preprocessing than the study's.
     preprocessing: str | None = None
+    #: Settings besides the study's or in their place.
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something a paper says; `check` names how it is looked at, see `verdicts`."""
+    """Something a paper says; `check` names how it is looked at, see `claims`."""
 
     text: str
     check: dict[str, Any]
@@ -285,7 +287,8 @@ class Paper:
             parameters, grid = dict(method.parameters), dict(method.grid)
             if chosen is not None and tuning == "paper":
                 parameters, grid = parameters | chosen, {}
-            settings = study.settings | study.per_dataset.get(dataset, {}).get("settings", {})
+            of_dataset = study.per_dataset.get(dataset, {}).get("settings", {})
+            settings = study.settings | of_dataset | method.settings
             preprocessing = (
                 method.preprocessing or self.datasets[dataset].preprocessing or study.preprocessing
             )

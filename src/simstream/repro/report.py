@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats import atomic_write
+from .claims import check_claims
 from .figures import draw, rank_figure
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
 from .ranks import adjusted_p_value, rank_methods
@@ -18,7 +19,6 @@ from .records import RecordStore
 from .verdicts import (
     COUNTED,
     Comparison,
-    check_claims,
     compare,
     count,
     records_of,
@@ -148,6 +148,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "unexplained": [_name(one) for one in worse if not one.explanation],
         "runs": _runs(paper, store),
         "counted": COUNTED,
+        "is_compared": any(exhibit.published for exhibit in paper.exhibits.values()),
     }
 
 
@@ -320,14 +321,14 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
     return runs
 
 
-def _same_streams(records: list[dict[str, Any]]) -> bool:
-    """Whether all methods of a run saw the same tuples."""
+def _same_streams(records: list[dict[str, Any]]) -> bool | None:
+    """Whether all methods of a run saw the same tuples; None if no record says what was seen."""
     streams: dict[tuple[Any, ...], set[str]] = {}
     for record in records:
         if record.get("stream"):
             key = (record["dataset"], record["seed"], json.dumps(record["variant"]))
             streams.setdefault(key, set()).add(record["stream"])
-    return all(len(found) == 1 for found in streams.values())
+    return all(len(found) == 1 for found in streams.values()) if streams else None
 
 
 def _sum(counters: Any) -> Counter[str]:

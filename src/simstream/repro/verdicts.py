@@ -1,4 +1,4 @@
-"""Ours beside theirs: a verdict for every published number, and for what papers claim.
+"""Ours beside theirs: a verdict for every published number.
 
 A quality number is *reproduced* if it is within two published standard deviations of the print, or within
 0.01 (one point where the paper prints percent); otherwise it is *better* or *worse*. Only numbers on exactly
@@ -7,17 +7,12 @@ the paper's data count; stand-ins, parts of the data and bundled sets are shown,
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from .plan import Cell, Claim, Exhibit, Explanation, Measure, Paper, Study, published
+from .plan import Cell, Exhibit, Explanation, Measure, Paper, Study, published
 from .records import Record, RecordStore, over_seeds
-
-#: Where a claim has more comparisons than this, only those that speak against it are listed.
-_AT_MOST_TOLD = 4
 
 #: How far from the print a quality number may be, in units of one.
 CLOSE = 0.01
@@ -223,115 +218,3 @@ def share_good(counts: Counter[str]) -> float | None:
     """
     counted = sum(counts[word] for word in COUNTED)
     return None if counted == 0 else (counts["reproduced"] + counts["better"]) / counted
-
-
-# -- claims -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What became of a claim."""
-
-    claim: str
-    #: "holds", "partly", "does not hold" or "open".
-    verdict: str
-    text: str
-
-
-def check_claims(paper: Paper, store: RecordStore) -> list[Finding]:
-    """Look at every claim of a paper in the records."""
-    return [_CHECKS[claim.check["kind"]](paper, claim, store) for claim in paper.claims]
-
-
-def _means(
-    paper: Paper,
-    study: Study,
-    measure: str,
-    store: RecordStore,
-    where: dict[str, Any] | None = None,
-) -> dict[tuple[str, str], float]:
-    """Mean over seeds and swept values by (data set, method), of records with a measure in some range."""
-    found = {}
-    for key, records in records_of(paper, study, store).items():
-        if where is not None:
-            low, high = where.get("above", -math.inf), where.get("below", math.inf)
-            of = where["measure"]
-            records = [
-                one for one in records if low < one.get("measures", {}).get(of, math.nan) < high
-            ]
-        value = over_seeds(records, measure)
-        if value is not None:
-            found[key] = value[0]
-    return found
-
-
-def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
-    """Whether a method is ahead of the best of others, or each of several of one other, by data set.
-
-    ``where`` = {measure, above, below}: only records in that range; ``by``: the least gain, as a share of the
-    loser's value (negative: may be that much behind); ``against``: the study that has the losers' records.
-    """
-    check = claim.check
-    study = paper.studies[check["study"]]
-    means = _means(paper, study, check["measure"], store, check.get("where"))
-    others = means
-    if "against" in check:
-        others = _means(paper, paper.studies[check["against"]], check["measure"], store)
-    sign = 1 if check.get("better", "higher") == "higher" else -1
-    if "pairs" in check:
-        contests = [(winner, [loser]) for winner, loser in check["pairs"]]
-    else:
-        winner = check["winner"]
-        all_others = [name for name in study.methods if name != winner]
-        contests = [(winner, check.get("losers", all_others))]
-    lines, n_ahead, n = [], 0, 0
-    exceptions = []
-    for dataset in check.get("datasets", study.datasets):
-        for winner, losers in contests:
-            found = {name: others[dataset, name] for name in losers if (dataset, name) in others}
-            if (dataset, winner) not in means or not found:
-                continue
-            best = max(found, key=lambda name: sign * found[name])
-            gain = sign * (means[dataset, winner] - found[best])
-            n += 1
-            ahead = gain > check.get("by", 0.0) * abs(found[best])
-            n_ahead += ahead
-            who = f"{winner} " if len(contests) > 1 else ""
-            word = "ahead of" if gain > 0 else "behind"
-            share = f" ({gain / abs(found[best]):+.1%})" if "by" in check and found[best] else ""
-            lines.append(
-                f"{paper.datasets[dataset].label}: {who}{word} {best} by {abs(gain):.3g}{share}"
-            )
-            if not ahead:
-                exceptions.append(lines[-1])
-    if not n:
-        return Finding(claim.text, "open", "not run")
-    verdict = "holds" if n_ahead == n else "partly" if n_ahead else "does not hold"
-    told = lines if n <= _AT_MOST_TOLD else exceptions
-    return Finding(claim.text, verdict, "; ".join([f"in {n_ahead} of {n} comparisons", *told]))
-
-
-def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
-    """The ratio of a measure of two methods beside the published one; it holds within a factor of two."""
-    check = claim.check
-    means = _means(paper, paper.studies[check["study"]], check["measure"], store)
-    theirs = float(check["published"])
-    lines, ratios = [], []
-    for dataset in check.get("datasets", paper.studies[check["study"]].datasets):
-        above, below = (dataset, check["numerator"]), (dataset, check["denominator"])
-        if above in means and below in means and means[below]:
-            ratios.append(means[above] / means[below])
-            lines.append(f"{paper.datasets[dataset].label}: {ratios[-1]:.3g}")
-    if not ratios:
-        return Finding(claim.text, "open", "not run")
-    near = [theirs / 2 <= ratio <= theirs * 2 for ratio in ratios]
-    verdict = "holds" if all(near) else "partly" if any(near) else "does not hold"
-    return Finding(claim.text, verdict, f"published {theirs:g}; " + "; ".join(lines))
-
-
-def _text(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
-    """A finding written by hand, where no rule decides it."""
-    return Finding(claim.text, claim.check["verdict"], claim.check["finding"])
-
-
-_CHECKS: dict[str, Any] = {"beats": _beats, "ratio": _ratio, "text": _text}

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import Bilinear
+from ..asking import Asking
 from ..metrics import precision_at_k
 from . import admissions
 from .errors import ServiceError
 from .importing import import_items
 from .pictures import png
 from .service import Service, digest_of
-from .settings import Asking, Learning
+from .settings import Learning
 from .version import Model
 from .writer import Part
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import catalogue
+from ..asking import Asking
 
 
 @dataclass(frozen=True)
@@ -64,33 +65,6 @@ class Learning:
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How questions are chosen.
-
-    Parameters
-    ----------
-    delta : float
-        A triplet with margin p is asked about with probability delta / (delta + |p|).
-    random_share : float from 0 to 1
-        Share of questions drawn at random instead: they measure how good the model is.
-    pool : int
-        Triplets looked at for one question.
-    near : int
-        One candidate is the nearest, by what was learnt so far, of so many drawn at random, the other one is
-        drawn at random: with candidates that are both unlike the anchor, there is often nothing to answer.
-        1 draws both at random, as for the random questions always.
-    seed : int, optional
-        Of the coins. What is learnt never depends on it: the log keeps what was asked.
-    """
-
-    delta: float = 1.0
-    random_share: float = 0.15
-    pool: int = 64
-    near: int = 1
-    seed: int | None = None
-
-
-@dataclass(frozen=True)
 class Limits:
     """What one request may ask for.
 
@@ -123,7 +97,8 @@ class Settings:
     Parameters
     ----------
     folder : where the log, the snapshots and the keys are
-    learning, asking, limits : see there
+    learning, limits : see there
+    asking : see `simstream.asking`
     n_features : int, optional
         Length of sparse vectors; None for dense ones, whose length the first item decides.
     snapshot_every : int

@@ -1,0 +1,174 @@
+"""What papers claim, looked at in the records."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .plan import Claim, Paper, Study
+from .records import Record, RecordStore, mean_curve, over_seeds
+from .verdicts import records_of
+
+#: Where a claim has more comparisons than this, only those that speak against it are listed.
+_AT_MOST_TOLD = 4
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a claim."""
+
+    claim: str
+    #: "holds", "partly", "does not hold" or "open".
+    verdict: str
+    text: str
+
+
+def check_claims(paper: Paper, store: RecordStore) -> list[Finding]:
+    """Look at every claim of a paper in the records."""
+    return [_CHECKS[claim.check["kind"]](paper, claim, store) for claim in paper.claims]
+
+
+def _means(
+    paper: Paper,
+    study: Study,
+    measure: str,
+    store: RecordStore,
+    where: dict[str, Any] | None = None,
+) -> dict[tuple[str, str], float]:
+    """Mean over seeds and swept values by (data set, method), of records with a measure in some range."""
+    found = {}
+    for key, records in records_of(paper, study, store).items():
+        if where is not None:
+            low, high = where.get("above", -math.inf), where.get("below", math.inf)
+            of = where["measure"]
+            records = [
+                one for one in records if low < one.get("measures", {}).get(of, math.nan) < high
+            ]
+        value = over_seeds(records, measure)
+        if value is not None:
+            found[key] = value[0]
+    return found
+
+
+def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
+    """Whether a method is ahead of the best of others, or each of several of one other, by data set.
+
+    ``where`` = {measure, above, below}: only records in that range; ``by``: the least gain, as a share of the
+    loser's value (negative: may be that much behind); ``against``: the study that has the losers' records;
+    ``paired``: also says in how many seeds, which share their data, it is ahead.
+    """
+    check = claim.check
+    study = paper.studies[check["study"]]
+    means = _means(paper, study, check["measure"], store, check.get("where"))
+    others = means
+    if "against" in check:
+        others = _means(paper, paper.studies[check["against"]], check["measure"], store)
+    records = records_of(paper, study, store) if check.get("paired") else {}
+    sign = 1 if check.get("better", "higher") == "higher" else -1
+    if "pairs" in check:
+        contests = [(winner, [loser]) for winner, loser in check["pairs"]]
+    else:
+        winner = check["winner"]
+        all_others = [name for name in study.methods if name != winner]
+        contests = [(winner, check.get("losers", all_others))]
+    lines, exceptions, n_ahead, n = [], [], 0, 0
+    for dataset in check.get("datasets", study.datasets):
+        for winner, losers in contests:
+            found = {name: others[dataset, name] for name in losers if (dataset, name) in others}
+            if (dataset, winner) not in means or not found:
+                continue
+            best = max(found, key=lambda name: sign * found[name])
+            gain = sign * (means[dataset, winner] - found[best])
+            n += 1
+            ahead = gain > check.get("by", 0.0) * abs(found[best])
+            n_ahead += ahead
+            who = f"{winner} " if len(contests) > 1 else ""
+            word = "ahead of" if gain > 0 else "behind"
+            share = f" ({gain / abs(found[best]):+.1%})" if "by" in check and found[best] else ""
+            if check.get("paired"):
+                both = (records.get((dataset, name), []) for name in (winner, best))
+                seeds = _seeds_ahead(*both, measure=check["measure"], sign=sign)
+                share += f", in {seeds[0]} of {seeds[1]} seeds"
+            lines.append(
+                f"{paper.datasets[dataset].label}: {who}{word} {best} by {abs(gain):.3g}{share}"
+            )
+            if not ahead:
+                exceptions.append(lines[-1])
+    if not n:
+        return Finding(claim.text, "open", "not run")
+    verdict = "holds" if n_ahead == n else "partly" if n_ahead else "does not hold"
+    told = lines if n <= _AT_MOST_TOLD else exceptions
+    return Finding(claim.text, verdict, "; ".join([f"in {n_ahead} of {n} comparisons", *told]))
+
+
+def _seeds_ahead(
+    winner: list[Record], loser: list[Record], *, measure: str, sign: int
+) -> tuple[int, int]:
+    """In how many of the seeds that both have one is ahead of the other."""
+    ours, theirs = (
+        {
+            one["seed"]: value
+            for one in records
+            if (value := one["measures"].get(measure)) is not None
+        }
+        for records in (winner, loser)
+    )
+    gains = [sign * (ours[seed] - theirs[seed]) for seed in ours.keys() & theirs.keys()]
+    return sum(gain > 0 for gain in gains), len(gains)
+
+
+def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
+    """The ratio of a measure of two methods beside the published one; it holds within a factor of two."""
+    check = claim.check
+    means = _means(paper, paper.studies[check["study"]], check["measure"], store)
+    theirs = float(check["published"])
+    lines, ratios = [], []
+    for dataset in check.get("datasets", paper.studies[check["study"]].datasets):
+        above, below = (dataset, check["numerator"]), (dataset, check["denominator"])
+        if above in means and below in means and means[below]:
+            ratios.append(means[above] / means[below])
+            lines.append(f"{paper.datasets[dataset].label}: {ratios[-1]:.3g}")
+    if not ratios:
+        return Finding(claim.text, "open", "not run")
+    near = [theirs / 2 <= ratio <= theirs * 2 for ratio in ratios]
+    verdict = "holds" if all(near) else "partly" if any(near) else "does not hold"
+    return Finding(claim.text, verdict, f"published {theirs:g}; " + "; ".join(lines))
+
+
+def _reaches(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
+    """Where the mean curve of one method first has what that of another has in the end.
+
+    It holds where that is before the end.
+    """
+    check = claim.check
+    study = paper.studies[check["study"]]
+    found = records_of(paper, study, store)
+    lines, n_before = [], 0
+    for dataset in check.get("datasets", study.datasets):
+        ours, theirs = (
+            mean_curve(found.get((dataset, check[role]), []), check["curve"])
+            for role in ("winner", "loser")
+        )
+        if ours is None or theirs is None:
+            continue
+        goal, end = theirs[1][-1], theirs[0][-1]
+        there = np.flatnonzero(ours[1] >= goal)
+        place = ours[0][there[0]] if len(there) else None
+        n_before += place is not None and bool(place < end)
+        when = "not reached" if place is None else f"at {place:,g} of {end:,g}"
+        lines.append(f"{paper.datasets[dataset].label}: {goal:.3f} {when}")
+    if not lines:
+        return Finding(claim.text, "open", "not run")
+    verdict = "holds" if n_before == len(lines) else "partly" if n_before else "does not hold"
+    return Finding(claim.text, verdict, "; ".join(lines))
+
+
+def _text(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
+    """A finding written by hand, where no rule decides it."""
+    return Finding(claim.text, claim.check["verdict"], claim.check["finding"])
+
+
+_CHECKS: dict[str, Any] = {"beats": _beats, "ratio": _ratio, "reaches": _reaches, "text": _text}
