@@ -430,6 +430,7 @@ def _finish(figure: Any, all_axes: list[Any]) -> Any:
         ncols=min(len(handles), max(1, int(13 * figure.get_figwidth() / (longest + 7)))),
         frameon=False,
         fontsize=8,
+        handlelength=3,  # long enough to tell dashes from dots
     )
     return figure
 
