@@ -1,15 +1,18 @@
 """Verdicts, claims, figures and pages, from made-up records."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from simstream.repro import report as reporting
 from simstream.repro.claims import check_claims
-from simstream.repro.plan import parse_paper
+from simstream.repro.figures import style_of
+from simstream.repro.plan import load_paper, paper_ids, parse_paper
+from simstream.repro.ranks import rank_methods
 from simstream.repro.records import RecordStore
 from simstream.repro.report import paper_page
-from simstream.repro.verdicts import compare, count, judge, share_good
+from simstream.repro.verdicts import compare, count, judge, n_missing, records_of, share_good
 
 PAPER = """
 id = "x"
@@ -152,6 +155,80 @@ def test_records_of_another_plan_are_not_shown(paper, store):
     )
     comparisons = compare(changed, changed.exhibits["x-table"], store)
     assert {one.verdict for one in comparisons if one.method == "SDCA"} >= {"not run"}
+
+
+def test_numbers_that_the_protocol_was_chosen_by_are_shown_and_not_counted(paper, store):
+    table = replace(paper.exhibits["x-table"], not_counted=(("", "SDCA", ""),))
+    comparisons = compare(paper, table, store)
+    found = {one.method: one for one in comparisons if one.dataset == "vehicle"}
+    assert found["SDCA"].verdict == "not counted"
+    assert found["SDCA"].ours is not None
+    assert share_good(count(comparisons)) == 0.0
+
+
+def test_what_is_missing_is_counted_where_the_data_is_here(paper, tmp_path):
+    found = RecordStore(tmp_path)
+    cells = [one for one in paper.cells(paper.studies["x-main"]) if one.seed == 0]
+    for cell in cells:
+        if (cell.dataset, cell.method) == ("vehicle", "OASIS"):
+            found.append(cell, {"status": "failed", "error": "x", "measures": {}})
+    counts = count(compare(paper, paper.exhibits["x-table"], found))
+    assert counts["failed"] == counts["not run"] == 1  # vehicle
+    assert counts["stand-in"] == 2  # vowel, though not run
+    assert n_missing(counts) == 2
+
+
+def test_parameters_chosen_in_two_ways_are_not_mixed(tmp_path):
+    text = PAPER.replace(
+        '[methods.OASIS]\nlearner = "OASIS"',
+        '[methods.OASIS]\nlearner = "OASIS"\ngrid = { C = [1.0] }\nchosen = { vehicle = { C = 0.1 } }',
+    )
+    paper = parse_paper(text)
+    study, found = paper.studies["x-main"], RecordStore(tmp_path)
+    for tuning, value in (("paper", 0.8), ("cv", 0.4)):
+        for cell in paper.cells(study, tuning=tuning):
+            if not (tuning == "cv" and cell.method == "SDCA"):
+                found.append(cell, {"status": "done", "measures": {"mAP": value}})
+    records = records_of(paper, study, found)["vehicle", "OASIS"]
+    assert [one["measures"]["mAP"] for one in records] == [0.8, 0.8]
+
+
+def test_more_seeds_than_planned_are_shown(paper, tmp_path):
+    found = RecordStore(tmp_path)
+    study = paper.studies["x-main"]
+    for cell in paper.cells(study, seeds=4):
+        found.append(cell, {"status": "done", "measures": {"mAP": 0.5}})
+    assert len(records_of(paper, study, found)["vehicle", "SDCA"]) == 4
+
+
+def test_a_method_over_budget_ranks_last():
+    values = {"A": 0.9, "B": 0.1, "C": None}
+    records = [
+        {
+            "dataset": name,
+            "method": method,
+            "seed": 0,
+            "status": "over budget" if value is None else "done",
+            "measures": {} if value is None else {"mAP": value},
+        }
+        for name in ("d", "e")
+        for method, value in values.items()
+    ]
+    result, used = rank_methods(records, ["A", "B", "C"], "mAP", lower_is_better=False)
+    assert result.average_ranks.tolist() == [1, 2, 3]
+    assert used == ["d", "e"]
+
+
+@pytest.mark.parametrize("paper_id", paper_ids())
+def test_methods_of_a_figure_can_be_told_apart(paper_id):
+    paper = load_paper(paper_id)
+    for exhibit in paper.exhibits.values():
+        study = paper.study_of(exhibit.id)
+        if exhibit.kind != "figure" or study is None:
+            continue
+        methods = exhibit.methods or study.methods
+        looks = [style_of(name, methods)[:2] for name in methods]
+        assert len(set(looks)) == len(looks), exhibit.id
 
 
 def test_over_budget_is_told(paper, tmp_path):

@@ -85,7 +85,7 @@ def test_over_budget_is_recorded_and_other_seeds_are_not_tried(tmp_path):
     assert len(seen) == 1
     assert [store.find(one)["status"] for one in cells] == ["over budget"] * 3
     assert "0.001 seconds" in store.find(cells[0])["error"]
-    again, _ = run(cells, tmp_path)
+    again, _ = run(cells, tmp_path, budget=Budget(0.001, 8))
     assert again == []
 
 
@@ -205,3 +205,22 @@ sweep = { "parameter.C" = [0.1, 0.2], "setting.n_triplets" = [5], preprocessing 
     assert {one.preprocessing for one in cells} == {"as-is", "unit-norm"}
     assert cells[0].variant == {"C": 0.1, "n_triplets": 5, "preprocessing": "as-is"}
     assert len({one.fingerprint for one in cells}) == 4
+
+
+def test_parameters_that_were_over_budget_end_their_cells_and_not_the_run(tmp_path):
+    first, second = (cell(seed=seed, grid={"C": [0.1, 1.0]}) for seed in (0, 1))
+    store = RecordStore(tmp_path)
+    over = {"status": "over budget", "error": "more than 1 seconds", "measures": {}}
+    store.append(first.tuning(), over)
+    store.append(first, over)
+    later = [first, second]
+    _, store = run(later, tmp_path)  # went on for ever
+    assert [store.find(one)["status"] for one in later] == ["over budget"] * 2
+
+
+def test_a_larger_budget_is_tried_again(tmp_path):
+    run([cell()], tmp_path, budget=Budget(0.001, 8))
+    seen, _ = run([cell()], tmp_path, budget=Budget(0.0005, 8))
+    assert not seen
+    _, store = run([cell()], tmp_path)
+    assert store.find(cell())["status"] == "done"

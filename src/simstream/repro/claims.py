@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .plan import Claim, Paper, Study
+from .ranks import rank_methods
 from .records import Record, RecordStore, mean_curve, over_seeds
 from .verdicts import records_of
 
@@ -71,9 +72,9 @@ def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     if "pairs" in check:
         contests = [(winner, [loser]) for winner, loser in check["pairs"]]
     else:
-        winner = check["winner"]
-        all_others = [name for name in study.methods if name != winner]
-        contests = [(winner, check.get("losers", all_others))]
+        winners = check["winners"] if "winners" in check else [check["winner"]]
+        others_of = [name for name in study.methods if name not in winners]
+        contests = [(winner, check.get("losers", others_of)) for winner in winners]
     lines, exceptions, n_ahead, n = [], [], 0, 0
     for dataset in check.get("datasets", study.datasets):
         for winner, losers in contests:
@@ -120,8 +121,25 @@ def _seeds_ahead(
     return sum(gain > 0 for gain in gains), len(gains)
 
 
+def _rank(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
+    """Whether a method has the best average rank over data sets, beside the published rank."""
+    check = claim.check
+    study = paper.studies[check["study"]]
+    methods = check["methods"]
+    records = [one for found in records_of(paper, study, store).values() for one in found]
+    lower = check.get("better", "higher") == "lower"
+    ranked = rank_methods(records, methods, check["measure"], lower_is_better=lower)
+    if ranked is None:
+        return Finding(claim.text, "open", "not run on enough data sets")
+    ranks = dict(zip(methods, ranked[0].average_ranks, strict=True))
+    best = min(ranks, key=lambda name: ranks[name])
+    verdict = "holds" if best == check["winner"] else "does not hold"
+    text = f"{check['winner']} {ranks[check['winner']]:.2f}, best {best} {ranks[best]:.2f}"
+    return Finding(claim.text, verdict, f"{text}, over {len(ranked[1])} data sets")
+
+
 def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
-    """The ratio of a measure of two methods beside the published one; it holds within a factor of two."""
+    """The ratio of a measure of two methods beside the published one; it holds within ``factor`` (2)."""
     check = claim.check
     means = _means(paper, paper.studies[check["study"]], check["measure"], store)
     theirs = float(check["published"])
@@ -133,7 +151,8 @@ def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
             lines.append(f"{paper.datasets[dataset].label}: {ratios[-1]:.3g}")
     if not ratios:
         return Finding(claim.text, "open", "not run")
-    near = [theirs / 2 <= ratio <= theirs * 2 for ratio in ratios]
+    factor = check.get("factor", 2.0)
+    near = [theirs / factor <= ratio <= theirs * factor for ratio in ratios]
     verdict = "holds" if all(near) else "partly" if any(near) else "does not hold"
     return Finding(claim.text, verdict, f"published {theirs:g}; " + "; ".join(lines))
 
@@ -171,4 +190,10 @@ def _text(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     return Finding(claim.text, claim.check["verdict"], claim.check["finding"])
 
 
-_CHECKS: dict[str, Any] = {"beats": _beats, "ratio": _ratio, "reaches": _reaches, "text": _text}
+_CHECKS: dict[str, Any] = {
+    "beats": _beats,
+    "rank": _rank,
+    "ratio": _ratio,
+    "reaches": _reaches,
+    "text": _text,
+}

@@ -72,7 +72,9 @@ class Cell:
 
     @property
     def fingerprint(self) -> str:
-        """What its record is found by: changes if anything does that determines the result.
+        """What its record is found by: changes if anything in the plan does that determines the result.
+
+        Not if the code or the data do: records keep versions and the stream's digest for that.
 
         Examples
         --------
@@ -168,6 +170,10 @@ class Study:
     skip: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
+    def seeds_of(self, dataset: str) -> int:
+        """Number of seeds of a data set in the plan."""
+        return int(self.per_dataset.get(dataset, {}).get("seeds", self.seeds))
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -202,6 +208,9 @@ class Exhibit:
     methods: tuple[str, ...] = ()
     #: Method -> what the published numbers call it, where that is another name.
     printed_as: dict[str, str] = field(default_factory=dict)
+    #: (data set, method, measure), "" for any: shown and not counted, because the way it is run was chosen
+    #: by these very numbers, or the print cannot be what it says.
+    not_counted: tuple[tuple[str, str, str], ...] = ()
     note: str = ""
 
 
@@ -268,10 +277,7 @@ class Paper:
         """
         keys = list(study.sweep)
         variants = list(itertools.product(*(study.sweep[key] for key in keys)))
-        numbers = {
-            name: seeds or study.per_dataset.get(name, {}).get("seeds", study.seeds)
-            for name in study.datasets
-        }
+        numbers = {name: seeds or study.seeds_of(name) for name in study.datasets}
         names = itertools.product(
             range(max(numbers.values(), default=0)), study.datasets, study.methods, variants
         )

@@ -14,7 +14,9 @@ from .records import Record, over_seeds
 def rank_methods(
     records: Iterable[Record], methods: Sequence[str], measure: str, *, lower_is_better: bool
 ) -> tuple[FriedmanResult, list[str]] | None:
-    """Rank methods by the mean of a measure, on the data sets that have it for all of them.
+    """Rank methods by the mean of a measure, on the data sets where all of them were tried.
+
+    A method that was over its budget comes last there.
 
     Returns the result and the names of these data sets; None with fewer than two of either.
 
@@ -37,13 +39,23 @@ def rank_methods(
             groups.setdefault(one["dataset"], {}).setdefault(one["method"], []).append(one)
     rows, used = [], []
     for name, found in groups.items():
-        values = [over_seeds(found.get(method, []), measure) for method in methods]
-        if all(value is not None for value in values):
-            rows.append([value[0] for value in values if value is not None])
+        values = [_value(found.get(method, []), measure, lower_is_better) for method in methods]
+        if not np.isnan(values).any():
+            rows.append(values)
             used.append(name)
     if len(rows) < 2 or len(methods) < 2:
         return None
     return friedman(np.array(rows), lower_is_better=lower_is_better, names=methods), used
+
+
+def _value(records: list[Record], measure: str, lower_is_better: bool) -> float:
+    """The mean; the worst there is for a method over its budget, NaN for one that was not tried."""
+    found = over_seeds(records, measure)
+    if found is not None:
+        return found[0]
+    if any(record.get("status") == "over budget" for record in records):
+        return np.inf if lower_is_better else -np.inf
+    return np.nan
 
 
 def adjusted_p_value(result: FriedmanResult, pair: str) -> float | None:

@@ -21,6 +21,7 @@ from .verdicts import (
     Comparison,
     compare,
     count,
+    n_missing,
     records_of,
     share_good,
 )
@@ -60,7 +61,12 @@ def write_reports(
         pages.append(page)
         written.append(_write(output / f"{paper.id}.{form}", _render(f"paper.{form}.j2", page)))
     counts = _sum(page["counts"] for page in pages)
-    index = {"pages": pages, "counts": counts, "share": share_good(counts)}
+    index = {
+        "pages": pages,
+        "counts": counts,
+        "share": share_good(counts),
+        "missing": n_missing(counts),
+    }
     written.append(_write(output / f"index.{form}", _render(f"index.{form}.j2", index)))
     written.append(
         _write(output / "summary.json", json.dumps(_summary(pages, index), indent=1) + "\n")
@@ -142,6 +148,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "paper": paper,
         "counts": counts,
         "share": share_good(counts),
+        "missing": n_missing(counts),
         "exhibits": exhibits,
         "claims": check_claims(paper, store),
         "explained": _grouped(one for one in worse if one.explanation),
@@ -230,9 +237,11 @@ def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
         ours = f"{mean:.1e}" if small else f"{mean:.{digits}f}"
         if n > 1 and one.measure.kind == "quality":
             ours += f" ± {std:.{digits}f}"
+        if n < one.planned:
+            ours += f" [{n}]"
     elif one.verdict == "over budget":
         ours = f"over {one.limit}"
-    elif one.verdict == "not run":
+    elif one.verdict in ("failed", "not run"):
         ours = one.verdict
     theirs = one.theirs + (f" ± {one.their_std:g}" if one.their_std else "")
     return {

@@ -11,7 +11,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -120,12 +120,22 @@ class _Queue:
                 wanted.setdefault(choosing.cell.fingerprint, choosing)
             wanted.setdefault(job.cell.fingerprint, job)
         self.n_cells = len(wanted)
-        self.waiting = [job for job in wanted.values() if not self._is_final(job.cell)]
+        self.waiting = [job for job in wanted.values() if not self._is_final(job)]
         self.n_done = self.n_cells - len(self.waiting)
+        for job in list(self.waiting):  # their parameters were over budget in an earlier run
+            choosing = replace(job, cell=job.cell.tuning())
+            if job.cell.grid and not job.cell.is_tuning and self._is_final(choosing):
+                record = self._store.find(choosing.cell)
+                if record is not None and record["status"] != "done":
+                    self._give_up(job, choosing.cell, record)
 
-    def _is_final(self, cell: Cell) -> bool:
-        found = self._store.find(cell)
-        return found is not None and found["status"] in FINAL
+    def _is_final(self, job: Job) -> bool:
+        """Whether there is nothing to try: it is done, or was over a budget that was no smaller."""
+        found = self._store.find(job.cell)
+        if found is None or found["status"] not in FINAL:
+            return False
+        tried = found.get("budget")
+        return found["status"] == "done" or tried is None or not _is_larger(job.budget, tried)
 
     def next(self) -> Job | None:
         for place, job in enumerate(self.waiting):
@@ -153,10 +163,18 @@ class _Queue:
         else:
             return
         for other in same:
-            reason = {"status": record["status"], "error": record.get("error", ""), "measures": {}}
-            self._store.append(other.cell, reason | {"note": f"as {job.cell.name}"})
-            self.waiting.remove(other)
-            self.n_done += 1
+            self._give_up(other, job.cell, record)
+
+    def _give_up(self, job: Job, like: Cell, record: Record) -> None:
+        """Record that a job will end as another one did, without trying."""
+        kept = {name: record[name] for name in ("status", "error", "budget") if name in record}
+        self._store.append(job.cell, kept | {"measures": {}, "note": f"as {like.name}"})
+        self.waiting.remove(job)
+        self.n_done += 1
+
+
+def _is_larger(budget: Budget, tried: dict[str, float]) -> bool:
+    return budget.seconds > tried["seconds"] or budget.gigabytes > tried["gigabytes"]
 
 
 def _same_but_for_seed(one: Cell, other: Cell) -> bool:
@@ -207,6 +225,7 @@ class _Running:
             return {
                 "status": "over budget",
                 "error": f"more than {self.over}",
+                "budget": asdict(self.job.budget),
                 "measures": {},
             } | common
         try:

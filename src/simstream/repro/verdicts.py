@@ -8,26 +8,18 @@ the paper's data count; stand-ins, parts of the data and bundled sets are shown,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .plan import Cell, Exhibit, Explanation, Measure, Paper, Study, published
+from .plan import Exhibit, Explanation, Measure, Paper, Study, published
 from .records import Record, RecordStore, over_seeds
 
 #: How far from the print a quality number may be, in units of one.
 CLOSE = 0.01
 
 COUNTED = ("reproduced", "better", "worse")
-VERDICTS = (
-    *COUNTED,
-    "over budget",
-    "not run",
-    "stand-in",
-    "partial",
-    "data absent",
-    "not printed",
-    "not compared",
-)
+#: Why a number that could be compared is not there.
+MISSING = ("over budget", "failed", "not run")
 
 
 @dataclass(frozen=True)
@@ -46,6 +38,10 @@ class Comparison:
     explanation: str = ""
     #: What a cell without a number used too much of, such as "60 seconds".
     limit: str = ""
+    #: What the data is to the paper's: "exact", "partial", "stand-in" ..
+    standing: str = "exact"
+    #: Number of seeds in the plan.
+    planned: int = 0
 
     @property
     def published(self) -> float | None:
@@ -89,7 +85,20 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparis
                     continue
                 verdict = _verdict(paper, dataset, measure, ours, theirs, std, records)
                 limit = _limit(records) if verdict == "over budget" else ""
-                one = Comparison(dataset, method, measure, ours, theirs, std, verdict, limit=limit)
+                if verdict in COUNTED and _is_excepted(exhibit, dataset, method, measure):
+                    verdict = "not counted"
+                one = Comparison(
+                    dataset,
+                    method,
+                    measure,
+                    ours,
+                    theirs,
+                    std,
+                    verdict,
+                    limit=limit,
+                    standing=paper.datasets[dataset].standing if dataset in paper.datasets else "",
+                    planned=study.seeds_of(dataset) if study is not None else 0,
+                )
                 result.append(_explained(one, exhibit, paper.explanations))
     return result
 
@@ -103,18 +112,36 @@ def records_of(
     paper: Paper, study: Study, store: RecordStore
 ) -> dict[tuple[str, str], list[Record]]:
     """Records of the cells of a study by (data set, method), swept values together."""
-    known = {cell.fingerprint for cell in _all_cells(paper, study)}
     found: dict[tuple[str, str], list[Record]] = {}
-    for record in store.of_study(study.id):
+    # Parameters as the paper names them; where nothing was run so, those chosen from grids: never both.
+    for tuning in ("paper", "cv"):
+        ours = _records_tuned(paper, study, store, tuning)
+        found = ours | found
+    return found
+
+
+def _records_tuned(
+    paper: Paper, study: Study, store: RecordStore, tuning: str
+) -> dict[tuple[str, str], list[Record]]:
+    records = list(store.of_study(study.id))
+    most = (
+        max((record["seed"] for record in records), default=0) + 1
+    )  # more may be run than planned
+    known = {cell.fingerprint for cell in paper.cells(study, tuning=tuning)}
+    known |= {cell.fingerprint for cell in paper.cells(study, seeds=most, tuning=tuning)}
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
         if record["fingerprint"] in known:
             found.setdefault((record["dataset"], record["method"]), []).append(record)
     return found
 
 
-def _all_cells(paper: Paper, study: Study) -> Iterator[Cell]:
-    """Cells of the plan, with either way of choosing parameters."""
-    yield from paper.cells(study)
-    yield from paper.cells(study, tuning="cv")
+def _is_excepted(exhibit: Exhibit, dataset: str, method: str, measure: Measure) -> bool:
+    names = (dataset, method, measure.name)
+    return any(
+        all(want in ("", name) for want, name in zip(one, names, strict=True))
+        for one in exhibit.not_counted
+    )
 
 
 def _scaled(
@@ -143,8 +170,8 @@ def _verdict(
     if given is None or not given.data:
         return "data absent"
     if ours is None:
-        over = any(record["status"] == "over budget" for record in records)
-        return "over budget" if over else "not run"
+        ends = {record["status"] for record in records}
+        return next((word for word in MISSING if word in ends), "not run")
     value = _number(theirs)
     if value is None:
         return "not printed"
@@ -204,8 +231,17 @@ def _explained(one: Comparison, exhibit: Exhibit, known: Iterable[Explanation]) 
 
 
 def count(comparisons: Iterable[Comparison]) -> Counter[str]:
-    """How many of each verdict, of quality numbers only."""
-    return Counter(one.verdict for one in comparisons if one.measure.kind == "quality")
+    """How many of each verdict, of quality numbers; what is missing counts where the data is the paper's."""
+    return Counter(
+        one.standing if one.verdict in MISSING and one.standing != "exact" else one.verdict
+        for one in comparisons
+        if one.measure.kind == "quality" and _number(one.theirs) is not None
+    )
+
+
+def n_missing(counts: Counter[str]) -> int:
+    """How many numbers could be compared and are not there."""
+    return sum(counts[word] for word in MISSING)
 
 
 def share_good(counts: Counter[str]) -> float | None:

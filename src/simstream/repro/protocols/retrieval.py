@@ -119,8 +119,8 @@ def run(cell: Cell) -> dict[str, Any]:
 
 
 def tune(cell: Cell) -> dict[str, Any]:
-    """Choose parameters on the training part of the first seed."""
-    whole, _ = parts(cell, 0)
+    """Choose parameters on the training part of the first seed (of its own, if every run does)."""
+    whole, _ = parts(cell, cell.data_seed)
     rng = np.random.default_rng(10_000)
     rows, held_out = split_per_class(whole.labels, rng, share=_TUNING_SHARE)
     train, test = whole.rows(rows), whole.rows(held_out)

@@ -59,9 +59,9 @@ def rank_features(cell: Cell, train: Part, triplets: np.ndarray, n_wanted: int) 
         return Ranking(order, None, None, 0.0)
     learner = getattr(simstream, cell.learner)
     if not inspect.isclass(learner):
-        start = time.perf_counter()
+        start = time.process_time()
         order = learner(train.items, train.labels, n_wanted, **cell.parameters)
-        return Ranking(order, None, None, time.perf_counter() - start)
+        return Ranking(order, None, None, time.process_time() - start)
     items = train.items
     if cell.settings.get("unit_rows"):
         items = datasets.prepare(items, "unit-norm").items
