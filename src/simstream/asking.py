@@ -34,7 +34,7 @@ class Asking:
     64
     """
 
-    delta: float = 1.0
+    delta: float = 0.1
     random_share: float = 0.15
     pool: int = 64
     near: int = 1

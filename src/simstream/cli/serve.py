@@ -32,7 +32,7 @@ from .options import FILE, debug_option, params_option, quiet_option, service_fo
     "--delta",
     type=click.FloatRange(min=0, min_open=True),
     help="Questions: a triplet with margin p is asked about with probability delta/(delta+|p|) "
-    "(default: 1; 0.1 in the demo).",
+    "(default: 0.1).",
 )
 @click.option(
     "--near",
