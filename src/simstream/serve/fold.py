@@ -31,6 +31,8 @@ class _Triplet(NamedTuple):
     positive: int
     negative: int
     task: Any
+    #: Position of the event that says so.
+    said_at: int
 
 
 class Fold:
@@ -93,7 +95,7 @@ class Fold:
             tally.feedback += 1
             for anchor, positive, negative in body["triplets"]:
                 start = event.vector if anchor == 0 and event.vector is not None else anchor
-                self._pending.append(_Triplet(start, positive, negative, task))
+                self._pending.append(_Triplet(start, positive, negative, task, event.position))
         elif event.kind == QUESTION:
             tally.questions += 1
             tally.considered += body["considered"]
@@ -104,7 +106,9 @@ class Fold:
             tally.answers += 1
             anchor, *candidates = body["items"]
             winner = body["winner"]
-            triplet = _Triplet(anchor, candidates[winner], candidates[1 - winner], task)
+            triplet = _Triplet(
+                anchor, candidates[winner], candidates[1 - winner], task, event.position
+            )
             if body["random"]:
                 self._score(triplet)
             self._pending.append(triplet)
@@ -175,11 +179,14 @@ class Fold:
         learner.preprocessor = None
 
     def _new_learner(self, first: _Triplet) -> Any:
-        """A learner whose storage is laid out by items that the log names, never by how it is read."""
+        """A learner whose storage is laid out by the items before the first triplet.
+
+        Never by those up to where the log was read: that depends on when it was read.
+        """
         learner = self._learning.new_learner()
         rows = self._rows([first])
         if sp.issparse(rows):
-            events = self._log.read(0, self.position, kinds=("item",), limit=_SAMPLE)
+            events = self._log.read(0, first.said_at, kinds=("item",), limit=_SAMPLE)
             vectors = [decode_vector(event.vector) for event in events if event.vector]
             rows = self.items.rows_of(vectors)
         learner.preprocessor = rows
