@@ -316,6 +316,23 @@ def test_a_learner_that_diverges_is_not_served(tmp_path):
         assert not service.version.has_diverged
 
 
+def test_triplets_that_are_left_out_draw_no_losses(tmp_path):
+    """Learning that stops where the curve has a point: it gets no more of them."""
+    rows = 1e3 * vectors(6)
+    rows[5] = 0  # as an anchor it changes nothing
+    with running(tmp_path, learning=Learning("ogd", {"eta": 1e35})) as service:
+        add_items(service, rows)
+        for n in range(6):
+            judge(service, "i5", f"i{n % 4}", f"i{n % 4 + 1}")
+        for n in range(20):
+            judge(service, f"i{n % 3}", f"i{n % 3 + 1}", f"i{n % 3 + 2}")
+        assert service.engine.wait_for(service.writer.last, 60)
+        tally = service.version.tally
+        assert (tally.triplets, tally.diverged, tally.stride) == (8, 18, 8)
+        assert len(tally.losses) == 1
+        assert tally.losses[0] > 0
+
+
 def test_sparse_items(tmp_path):
     import scipy.sparse as sp
 
