@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from itertools import islice
 from typing import Any
 
 from .. import ModelFileError
@@ -160,20 +159,11 @@ class Engine:
                 kept = self.snapshots.load(start)
                 if kept is not None:
                     fold = self._new_fold(kept.learner, kept.tally, kept.position)
-                    return self._advanced(fold, position)
-        return self._advanced(self._new_fold(), position)
+                    return fold.read_on(self._controls, position)
+        return self._new_fold().read_on(self._controls, position)
 
     def _new_fold(self, *start: Any) -> Fold:
         return Fold(self._settings.learning, self.items, self._log, *start)
-
-    def _advanced(self, fold: Fold, position: int) -> Fold:
-        ranges = excluded_ranges(self._controls, position)
-        events = self._log.read(fold.position, position, kinds=LEARNER_KINDS)
-        counting = (event for event in events if not is_excluded(ranges, event.position))
-        while batch := list(islice(counting, _BATCH)):
-            fold.advance(batch, batch[-1].position)
-        fold.advance([], position)
-        return fold
 
     def _run(self) -> None:
         try:
@@ -219,7 +209,7 @@ class Engine:
         if controls:
             self._controls += controls
             if can_start_from(self._controls, self._fold.position, last):
-                self._advanced(self._fold, last)
+                self._fold.read_on(self._controls, last)
             else:
                 self._fold = self.state_at(last)
             self._set_pin()

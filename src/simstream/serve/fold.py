@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from .. import DivergedError
-from .events import ANSWER, FEEDBACK, QUESTION, Event, decode_vector
+from .events import ANSWER, FEEDBACK, LEARNER_KINDS, QUESTION, Event, decode_vector
+from .exclusions import excluded_ranges, is_excluded
 from .items import ItemStore
 from .log import Log
 from .settings import Learning
@@ -22,6 +24,9 @@ from .tally import Tally
 
 #: Items whose features are counted before the first sparse triplet is learnt from.
 _SAMPLE = 10_000
+
+#: Events of the log that are folded at a time.
+_BATCH = 512
 
 
 class _Triplet(NamedTuple):
@@ -87,6 +92,22 @@ class Fold:
             self._learn()
         self.position = until
         self.seconds += time.thread_time() - started
+
+    def read_on(self, controls: Iterable[Event], until: int) -> Fold:
+        """Take what counts of the log, from here up to a position, some of it at a time; return itself.
+
+        Parameters
+        ----------
+        controls : retractions and rollbacks so far, in order
+        until : position
+        """
+        ranges = excluded_ranges(controls, until)
+        events = self._log.read(self.position, until, kinds=LEARNER_KINDS)
+        counting = (event for event in events if not is_excluded(ranges, event.position))
+        while batch := list(islice(counting, _BATCH)):
+            self.advance(batch, batch[-1].position)
+        self.advance([], until)
+        return self
 
     def _take(self, event: Event) -> None:
         body, tally = event.body, self.tally
