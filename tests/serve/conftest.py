@@ -1,8 +1,11 @@
-"""A browser and the demo for the tests of the page."""
+"""A service over HTTP; a browser and the demo for the tests of the page."""
 
 import pytest
 from browser import chromium
-from live import ServerProcess
+from live import Client, ServerProcess, add_items, served, vectors
+
+from simstream.serve.service import Service
+from simstream.serve.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +20,18 @@ def demo(tmp_path_factory, window):
     server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "--random-share", "0.5")
     yield server.port
     server.terminate()
+
+
+@pytest.fixture
+def call(tmp_path):
+    """A client of a service with items i0 to i9."""
+    service = Service(Settings(tmp_path))
+    add_items(service, vectors(10))
+    with served(service) as port:
+        client = Client(port)
+        client.service, client.port = service, port
+        yield client
+        client.close()
 
 
 @pytest.fixture(autouse=True)

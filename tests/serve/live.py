@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,6 +78,14 @@ def assert_same_matrix(learner, expected):
     assert got.dtype == want.dtype
     assert np.array_equal(got, want)
     assert learner.n_rounds_ == expected.n_rounds_
+
+
+def wait_until(is_so, seconds=60):
+    """Wait for something that happens elsewhere."""
+    end = time.perf_counter() + seconds
+    while not is_so():
+        assert time.perf_counter() < end, "it did not happen"
+        time.sleep(0.01)
 
 
 class Client:

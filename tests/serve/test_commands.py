@@ -12,7 +12,9 @@ from live import Client, ServerProcess, add_items, judge, learner_of, oasis_of, 
 import simstream
 from simstream.cli import main
 from simstream.formats import write_items
+from simstream.serve.errors import LogError
 from simstream.serve.importing import import_file
+from simstream.serve.replaying import adopt_learning
 from simstream.serve.settings import Learning, Settings
 
 
@@ -137,6 +139,23 @@ def test_replay_compares_and_changes_the_learner(tmp_path):
     assert half["models"]["kept: sors lam=0.001"]["triplets"] == 20
     assert "unknown algorithm" in run("replay", "--data", folder, "-a", "nothing", code=2)
     run("replay", "--data", tmp_path / "absent", code=2)
+
+
+def test_the_learner_is_not_changed_while_the_service_runs(tmp_path):
+    folder, output = tmp_path / "data", tmp_path / "sors.safetensors"
+    arguments = ("replay", "--data", folder, "-a", "sors", "-o", output, "--adopt")
+    with running(folder) as service:
+        add_items(service, vectors(10))
+        judge(service, "i0", "i1", "i2")
+        assert "another service uses this folder" in run(*arguments, code=1)
+        with pytest.raises(LogError, match="another service uses this folder"):
+            adopt_learning(folder, lambda kept: Learning("sors"))
+        assert not output.exists()
+        assert service.log.setting("service")["learning"]["algorithm"] == "oasis"
+        run("replay", "--data", folder)  # only reads
+    run(*arguments)
+    with running(folder, learning=Learning("sors")):
+        pass
 
 
 def test_a_lying_snapshot_is_found_by_replay(tmp_path):

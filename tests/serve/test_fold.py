@@ -19,9 +19,10 @@ from simstream import OMTRSL
 from simstream.serve import admissions
 from simstream.serve.admissions import Judgement, NewItem
 from simstream.serve.errors import ConflictError, NotFoundError
-from simstream.serve.events import Event
+from simstream.serve.events import LEARNER_KINDS, Event, SparseVector
 from simstream.serve.exclusions import can_start_from, excluded_ranges, is_excluded
-from simstream.serve.replaying import compare, same_bits
+from simstream.serve.fold import Fold
+from simstream.serve.replaying import compare, fold_whole, same_bits
 from simstream.serve.settings import Learning, Settings
 
 
@@ -315,11 +316,27 @@ def test_a_learner_that_diverges_is_not_served(tmp_path):
         assert not service.version.has_diverged
 
 
+def test_triplets_that_are_left_out_draw_no_losses(tmp_path):
+    """Learning that stops where the curve has a point: it gets no more of them."""
+    rows = 1e3 * vectors(6)
+    rows[5] = 0  # as an anchor it changes nothing
+    with running(tmp_path, learning=Learning("ogd", {"eta": 1e35})) as service:
+        add_items(service, rows)
+        for n in range(6):
+            judge(service, "i5", f"i{n % 4}", f"i{n % 4 + 1}")
+        for n in range(20):
+            judge(service, f"i{n % 3}", f"i{n % 3 + 1}", f"i{n % 3 + 2}")
+        assert service.engine.wait_for(service.writer.last, 60)
+        tally = service.version.tally
+        assert (tally.triplets, tally.diverged, tally.stride) == (8, 18, 8)
+        assert len(tally.losses) == 1
+        assert tally.losses[0] > 0
+
+
 def test_sparse_items(tmp_path):
     import scipy.sparse as sp
 
     from simstream import OASIS
-    from simstream.serve.events import SparseVector
 
     rows = sp.random(12, 30, 0.3, "csr", np.float32, random_state=0)
     with running(tmp_path, n_features=30) as service:
@@ -341,3 +358,39 @@ def test_sparse_items(tmp_path):
         learner = learner_of(service)
     with running(tmp_path, n_features=30) as service:
         assert same_bits(learner, learner_of(service))
+
+
+@pytest.mark.parametrize("block", [1, 7])
+def test_large_sparse_items_are_laid_out_the_same_however_the_log_is_read(tmp_path, block):
+    """Features are numbered anew by how many items have them: of those before the first triplet."""
+    d, n_first, n_more = 30_000, 10, 200
+    rng = np.random.default_rng(0)
+    rows = [
+        SparseVector(
+            np.sort(rng.choice(d // (1 + n % 3), 20, replace=False)).astype(np.int32),
+            rng.normal(size=20).astype(np.float32),
+        )
+        for n in range(n_first + n_more)
+    ]
+    learning = Learning("oasis", {"head_bytes": 2**20}, block)
+    with running(tmp_path, learning=learning, n_features=d) as service:
+        names = [f"i{n}" for n in range(len(rows))]
+        add_items(service, rows[:n_first])
+        judge(service, *names[:3])
+        add_items(service, rows[n_first:], names[n_first:])
+        for _ in range(40):
+            judge(service, *(names[n] for n in rng.permutation(len(rows))[:3]))
+        assert service.engine.wait_for(service.writer.last, 60)
+        log, items, last = service.log, service.engine.items, service.writer.last
+        whole = fold_whole(log, items, learning, last)
+        events = list(log.read(0, last, kinds=LEARNER_KINDS))
+        cuts = [[*range(1, last)], []]
+        cuts += [sorted(rng.choice(last, size=size, replace=False)) for size in (1, 2, 5, 20)]
+        for cut in cuts:
+            fold = Fold(learning, items, log)
+            for until in (*cut, last):
+                some = [e for e in events if fold.position < e.position <= until]
+                fold.advance(some, int(until))
+            assert same_bits(fold.learner, whole.learner), cut
+            assert fold.tally == whole.tally
+        assert same_bits(learner_of(service), whole.learner)

@@ -22,22 +22,11 @@ from simstream.serve.settings import Learning, Limits, Settings
 PICTURE = "data:image/png;base64," + base64.b64encode(png(np.eye(3))).decode()
 
 
-@pytest.fixture
-def call(tmp_path):
-    """A client of a service with items i0 to i9."""
-    service = Service(Settings(tmp_path))
-    add_items(service, vectors(10))
-    with served(service) as port:
-        client = Client(port)
-        client.service = service
-        yield client
-        client.close()
-
-
 def test_items_come_and_go(call):
     new = {"id": "a/b ü", "vector": [1, 0, 0, 0, 0, 0.5], "text": "<b>&", "image": PICTURE}
     status, told = call("POST", "/v1/items", {"items": [new]})
-    assert (status, told) == (201, {"position": 11, "events": 1, "repeated": False})
+    expected = {"position": 11, "events": 1, "repeated": False, "visible": True}
+    assert (status, told) == (201, expected)
     path = "/v1/items/a%2Fb%20%C3%BC"
     status, item = call("GET", path)
     assert status == 200

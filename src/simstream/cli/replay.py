@@ -48,6 +48,7 @@ def replay(
     simstream replay -a sors -p lam=1e-5          what if?
     simstream replay -a sors -p lam=1e-5 --adopt  and from now on
     """
+    from ..serve.folder_lock import FolderLock
     from ..serve.replaying import adopt_learning, compare
     from ..serve.settings import Learning
     from .output import configure_logging, echo_json, echo_table
@@ -64,6 +65,8 @@ def replay(
             kept.block if block is None else block,
         )
 
+    if adopt:
+        FolderLock(folder).release()  # raises if a service runs, before all the work
     try:
         report, learner = compare(folder, chosen, until)
     except KeyError as error:

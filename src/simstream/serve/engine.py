@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from itertools import islice
+from concurrent.futures import Future
 from typing import Any
 
 from .. import ModelFileError
@@ -52,7 +52,7 @@ class Engine:
         self._known = log.last
         self._is_closing = False
         self._failure: BaseException | None = None
-        self._awaited: list[int] = []
+        self._awaited: dict[Future[bool], int] = {}
         self._last_snapshot = 0
         self._snapshot_pace = Pace(time.perf_counter)
         self._publishing_pace = Pace(time.thread_time)
@@ -92,17 +92,39 @@ class Engine:
         """Events that are durable and not yet published."""
         return max(0, self._known - self.version.position)
 
+    def published(self, position: int) -> Future[bool]:
+        """Done when a position is published (True) or never will be (False). Cancel it to wait no more."""
+        seen: Future[bool] = Future()
+        with self._condition:
+            self._awaited[seen] = position
+            self._condition.notify_all()  # the engine may rest less
+        seen.add_done_callback(self._forget)
+        self._tell_waiting()
+        return seen
+
+    def _forget(self, seen: Future[bool]) -> None:
+        with self._condition:
+            self._awaited.pop(seen, None)
+
+    def _tell_waiting(self) -> None:
+        """Tell those who wait for what is published by now, or all of them once the engine stopped."""
+        with self._condition:
+            here, has_failed = self.version.position, self._failure is not None
+            done = [one for one in self._awaited.items() if one[1] <= here or has_failed]
+            for seen, _ in done:
+                del self._awaited[seen]
+            self._condition.notify_all()
+        for seen, position in done:
+            if seen.set_running_or_notify_cancel():
+                seen.set_result(position <= here)
+
     def wait_for(self, position: int, timeout: float) -> bool:
         """Wait until a position is published; False if it takes too long."""
-        with self._condition:
-            self._awaited.append(position)
-            self._condition.notify_all()  # the engine may rest less
-            try:
-                return self._condition.wait_for(
-                    lambda: self.version.position >= position or self._failure is not None, timeout
-                ) and (self._failure is None)
-            finally:
-                self._awaited.remove(position)
+        seen = self.published(position)
+        try:
+            return seen.result(timeout)
+        except TimeoutError:
+            return not seen.cancel() and seen.result()
 
     def notify(self, last: int) -> None:
         """The log has events up to this position."""
@@ -137,20 +159,11 @@ class Engine:
                 kept = self.snapshots.load(start)
                 if kept is not None:
                     fold = self._new_fold(kept.learner, kept.tally, kept.position)
-                    return self._advanced(fold, position)
-        return self._advanced(self._new_fold(), position)
+                    return fold.read_on(self._controls, position)
+        return self._new_fold().read_on(self._controls, position)
 
     def _new_fold(self, *start: Any) -> Fold:
         return Fold(self._settings.learning, self.items, self._log, *start)
-
-    def _advanced(self, fold: Fold, position: int) -> Fold:
-        ranges = excluded_ranges(self._controls, position)
-        events = self._log.read(fold.position, position, kinds=LEARNER_KINDS)
-        counting = (event for event in events if not is_excluded(ranges, event.position))
-        while batch := list(islice(counting, _BATCH)):
-            fold.advance(batch, batch[-1].position)
-        fold.advance([], position)
-        return fold
 
     def _run(self) -> None:
         try:
@@ -165,8 +178,7 @@ class Engine:
         except BaseException as error:  # readers go on with what is published; writers are told
             logger.exception("the engine stopped")
             self._failure = error
-            with self._condition:
-                self._condition.notify_all()
+            self._tell_waiting()
 
     def _wait_for_work(self) -> bool:
         """Wait until there is something to fold or to publish; False when there will be no more."""
@@ -197,7 +209,7 @@ class Engine:
         if controls:
             self._controls += controls
             if can_start_from(self._controls, self._fold.position, last):
-                self._advanced(self._fold, last)
+                self._fold.read_on(self._controls, last)
             else:
                 self._fold = self.state_at(last)
             self._set_pin()
@@ -211,7 +223,9 @@ class Engine:
         """Seconds until the next version may be published."""
         if self._is_closing:
             return 0.0
-        is_awaited = any(position <= self._fold.position for position in self._awaited)
+        with self._condition:
+            here = self._fold.position
+            is_awaited = any(position <= here for position in self._awaited.values())
         return self._publishing_pace.rest(_REST_WHILE_AWAITED if is_awaited else _REST)
 
     def _publish(self) -> None:
@@ -229,8 +243,7 @@ class Engine:
             fold.tally.copy(),
             statistics_of(fold.learner),
         )
-        with self._condition:
-            self._condition.notify_all()
+        self._tell_waiting()
 
     def _model(self) -> Model | None:
         """What was learnt up to now, read again only if there is more; None if it is of no use."""

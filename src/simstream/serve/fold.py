@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from .. import DivergedError
-from .events import ANSWER, FEEDBACK, QUESTION, Event, decode_vector
+from .events import ANSWER, FEEDBACK, LEARNER_KINDS, QUESTION, Event, decode_vector
+from .exclusions import excluded_ranges, is_excluded
 from .items import ItemStore
 from .log import Log
 from .settings import Learning
@@ -22,6 +24,9 @@ from .tally import Tally
 
 #: Items whose features are counted before the first sparse triplet is learnt from.
 _SAMPLE = 10_000
+
+#: Events of the log that are folded at a time.
+_BATCH = 512
 
 
 class _Triplet(NamedTuple):
@@ -31,6 +36,8 @@ class _Triplet(NamedTuple):
     positive: int
     negative: int
     task: Any
+    #: Position of the event that says so.
+    said_at: int
 
 
 class Fold:
@@ -86,6 +93,22 @@ class Fold:
         self.position = until
         self.seconds += time.thread_time() - started
 
+    def read_on(self, controls: Iterable[Event], until: int) -> Fold:
+        """Take what counts of the log, from here up to a position, some of it at a time; return itself.
+
+        Parameters
+        ----------
+        controls : retractions and rollbacks so far, in order
+        until : position
+        """
+        ranges = excluded_ranges(controls, until)
+        events = self._log.read(self.position, until, kinds=LEARNER_KINDS)
+        counting = (event for event in events if not is_excluded(ranges, event.position))
+        while batch := list(islice(counting, _BATCH)):
+            self.advance(batch, batch[-1].position)
+        self.advance([], until)
+        return self
+
     def _take(self, event: Event) -> None:
         body, tally = event.body, self.tally
         task = body.get("task")
@@ -93,7 +116,7 @@ class Fold:
             tally.feedback += 1
             for anchor, positive, negative in body["triplets"]:
                 start = event.vector if anchor == 0 and event.vector is not None else anchor
-                self._pending.append(_Triplet(start, positive, negative, task))
+                self._pending.append(_Triplet(start, positive, negative, task, event.position))
         elif event.kind == QUESTION:
             tally.questions += 1
             tally.considered += body["considered"]
@@ -104,7 +127,9 @@ class Fold:
             tally.answers += 1
             anchor, *candidates = body["items"]
             winner = body["winner"]
-            triplet = _Triplet(anchor, candidates[winner], candidates[1 - winner], task)
+            triplet = _Triplet(
+                anchor, candidates[winner], candidates[1 - winner], task, event.position
+            )
             if body["random"]:
                 self._score(triplet)
             self._pending.append(triplet)
@@ -175,11 +200,14 @@ class Fold:
         learner.preprocessor = None
 
     def _new_learner(self, first: _Triplet) -> Any:
-        """A learner whose storage is laid out by items that the log names, never by how it is read."""
+        """A learner whose storage is laid out by the items before the first triplet.
+
+        Never by those up to where the log was read: that depends on when it was read.
+        """
         learner = self._learning.new_learner()
         rows = self._rows([first])
         if sp.issparse(rows):
-            events = self._log.read(0, self.position, kinds=("item",), limit=_SAMPLE)
+            events = self._log.read(0, first.said_at, kinds=("item",), limit=_SAMPLE)
             vectors = [decode_vector(event.vector) for event in events if event.vector]
             rows = self.items.rows_of(vectors)
         learner.preprocessor = rows

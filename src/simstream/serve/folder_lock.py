@@ -22,7 +22,11 @@ class FolderLock:
     >>> folder = Path(tempfile.mkdtemp())
     >>> lock = FolderLock(folder)
     >>> lock.release()
-    >>> FolderLock(folder).release()
+    >>> with FolderLock(folder):
+    ...     FolderLock(folder)
+    Traceback (most recent call last):
+    ...
+    simstream.serve.errors.LogError: ...: another service uses this folder; stop it first
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,8 +37,14 @@ class FolderLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._descriptor)
-            raise LogError(f"{folder}: another service uses this folder") from None
+            raise LogError(f"{folder}: another service uses this folder; stop it first") from None
 
     def release(self) -> None:
         """Let others use the folder."""
         os.close(self._descriptor)
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

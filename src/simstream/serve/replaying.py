@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from .errors import LogError
-from .events import CONTROL_KINDS, LEARNER_KINDS
-from .exclusions import can_start_from, excluded_ranges, is_excluded
+from .events import CONTROL_KINDS
+from .exclusions import can_start_from
 from .fold import Fold
+from .folder_lock import FolderLock
 from .items import ItemStore
 from .log import Log
 from .settings import Learning
 from .snapshots import Snapshots
-
-#: Events folded at a time.
-_BATCH = 4096
 
 Choice = Callable[[Learning], Learning]
 
@@ -54,29 +53,23 @@ def compare(folder: Path, choose: Choice, until: int | None = None) -> tuple[dic
 
 def fold_whole(log: Log, items: ItemStore, learning: Learning, until: int) -> Fold:
     """The state after a position, folded from the first event on without any snapshot."""
-    ranges = excluded_ranges(list(log.read(0, until, kinds=CONTROL_KINDS)), until)
-    fold = Fold(learning, items, log)
-    batch = []
-    for event in log.read(0, until, kinds=LEARNER_KINDS):
-        if not is_excluded(ranges, event.position):
-            batch.append(event)
-        if len(batch) == _BATCH:
-            fold.advance(batch, batch[-1].position)
-            batch = []
-    fold.advance(batch, until)
-    return fold
+    controls = list(log.read(0, until, kinds=CONTROL_KINDS))
+    return Fold(learning, items, log).read_on(controls, until)
 
 
 def adopt_learning(folder: Path, choose: Choice) -> None:
-    """Bind a log to another way of learning. Snapshots of the old way are refused from then on."""
-    log = Log(folder / "log.sqlite")
-    try:
+    """Bind a log to another way of learning. Snapshots of the old way are refused from then on.
+
+    Raises
+    ------
+    LogError
+        If a service uses the folder. Nothing was changed.
+    """
+    with FolderLock(folder), contextlib.closing(Log(folder / "log.sqlite")) as log:
         kept, n_features = _kept(log)
         chosen = choose(kept)
         chosen.new_learner()
         log.set_setting("service", {"learning": chosen.as_json(), "n_features": n_features})
-    finally:
-        log.close()
 
 
 def same_bits(first: Any, second: Any) -> bool:
@@ -106,11 +99,8 @@ def _equals_snapshot(folder: Path, log: Log, learning: Learning, fold: Fold) -> 
         found = snapshots.load(position)
         if found is None:
             continue
-        items = fold.items
-        rest = Fold(learning, items, log, found.learner, found.tally, position)
-        ranges = excluded_ranges(controls, fold.position)
-        events = log.read(position, fold.position, kinds=LEARNER_KINDS)
-        rest.advance((e for e in events if not is_excluded(ranges, e.position)), fold.position)
+        rest = Fold(learning, fold.items, log, found.learner, found.tally, position)
+        rest.read_on(controls, fold.position)
         return rest.tally == fold.tally and same_bits(rest.learner, fold.learner)
     return None
 

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from . import admissions, exports, schemas
 from .errors import BadRequestError
-from .routes_shared import Key, Wait, named, told, with_payload, written
+from .routes_shared import Key, Wait, named, with_payload, written
 from .service import Service, digest_of
 from .writer import Part
 
@@ -20,7 +20,9 @@ def add_feedback_routes(app: FastAPI, service: Service) -> None:
     """Judgements, questions, answers, undo, and what was answered so far."""
     limits = service.settings.limits
 
-    @app.post("/v1/feedback", status_code=201, tags=["feedback"])
+    @app.post(
+        "/v1/feedback", status_code=201, response_model=schemas.FeedbackWritten, tags=["feedback"]
+    )
     async def give_feedback(body: schemas.FeedbackBody, key: Key = None, wait: Wait = False) -> Any:
         """One judgement, or a list of them: all are kept, or none."""
         judgements = body if isinstance(body, list) else [body]
@@ -46,42 +48,50 @@ def add_feedback_routes(app: FastAPI, service: Service) -> None:
 
             digest = digest_of([one.model_dump(mode="json") for one in judgements])
             parts = [Part(admit_all, named(key, "feedback"), digest)]
-        receipts = await written(service, parts, wait)
+        done = await written(service, parts, wait)
+        positions = [receipt.first for receipt in done.receipts]
         if key is not None:
-            (receipt,) = receipts
-            positions = list(range(receipt.first, receipt.first + receipt.events))
-        else:
-            positions = [receipt.first for receipt in receipts]
-        repeated = all(receipt.is_repeated for receipt in receipts)
-        return JSONResponse(
-            {"positions": positions, "repeated": repeated}, 200 if repeated else 201
-        )
+            (receipt,) = done.receipts
+            positions = list(range(receipt.first, receipt.last + 1))
+        answer = {
+            "positions": positions,
+            "repeated": done.is_repeated,
+            "visible": done.is_visible,
+        }
+        return JSONResponse(answer, 200 if done.is_repeated else 201)
 
     @app.get("/v1/query", tags=["questions"])
     async def get_question(task: Annotated[schemas.Name | None, Query()] = None) -> Any:
         """The next question to a person; it is kept that it was asked."""
         admit = await run_in_threadpool(service.question, task)
-        (receipt,) = await written(service, [Part(admit)], False)
-        return await run_in_threadpool(_question, service, receipt.first)
+        done = await written(service, [Part(admit)], False)
+        return await run_in_threadpool(_question, service, done.receipts[0].first)
 
-    @app.post("/v1/answer", status_code=201, tags=["questions"])
+    @app.post(
+        "/v1/answer", status_code=201, response_model=schemas.AnswerWritten, tags=["questions"]
+    )
     async def give_answer(body: schemas.Answer, wait: Wait = True) -> Any:
         """Answer or skip a question. The same answer again changes nothing; another one is refused."""
         admit = admissions.answer(body.question, body.winner)
         part = Part(admit, f"answer:{body.question}", digest_of(body.winner))
-        (receipt,) = await written(service, [part], wait)
-        accuracy = service.version.tally.accuracy()
-        return JSONResponse(
-            told(receipt) | {"accuracy": accuracy}, 200 if receipt.is_repeated else 201
-        )
+        done = await written(service, [part], wait)
+        answer = done.told() | {"accuracy": service.version.tally.accuracy()}
+        return JSONResponse(answer, 200 if done.is_repeated else 201)
 
-    @app.post("/v1/retract", status_code=201, tags=["questions"])
+    @app.post(
+        "/v1/retract",
+        status_code=201,
+        response_model=schemas.RetractWritten,
+        response_model_exclude_unset=True,
+        tags=["questions"],
+    )
     async def take_back(body: schemas.At, wait: Wait = True) -> Any:
         """Take back feedback or an answer: the model becomes what it would have been without."""
-        (receipt,) = await written(service, [Part(admissions.retract(body.position))], wait)
-        answer = told(receipt)
-        if receipt.events == 2:  # the question of the answer is open again
-            answer["question"] = await run_in_threadpool(_question, service, receipt.first + 1)
+        done = await written(service, [Part(admissions.retract(body.position))], wait)
+        answer = done.told()
+        if answer["events"] == 2:  # the question of the answer is open again
+            last = done.receipts[0].last
+            answer["question"] = await run_in_threadpool(_question, service, last)
         return answer
 
     @app.get("/v1/responses", tags=["questions"])

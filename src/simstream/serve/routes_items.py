@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from . import admissions, schemas
 from .errors import BadRequestError, NotFoundError
 from .events import SparseVector
-from .routes_shared import ItemId, Key, Wait, named, told, with_payload, written
+from .routes_shared import ItemId, Key, Wait, named, with_payload, written
 from .service import Service, digest_of
 from .writer import Part
 
@@ -20,7 +20,7 @@ def add_item_routes(app: FastAPI, service: Service) -> None:
     """Items that come and go."""
     limits = service.settings.limits
 
-    @app.post("/v1/items", status_code=201, tags=["items"])
+    @app.post("/v1/items", status_code=201, response_model=schemas.Written, tags=["items"])
     async def add_items(body: schemas.Items, key: Key = None, wait: Wait = True) -> Any:
         """Add items, all of them or none."""
         if len(body.items) > limits.vectors:
@@ -32,8 +32,8 @@ def add_item_routes(app: FastAPI, service: Service) -> None:
             raise BadRequestError("items: expected every id once")
         digest = digest_of(body.model_dump(mode="json")) if key else ""
         admit = admissions.add_items([item.as_item(item.id) for item in body.items])
-        (receipt,) = await written(service, [Part(admit, named(key, "items"), digest)], wait)
-        return JSONResponse(told(receipt), 200 if receipt.is_repeated else 201)
+        done = await written(service, [Part(admit, named(key, "items"), digest)], wait)
+        return JSONResponse(done.told(), 200 if done.is_repeated else 201)
 
     @app.get("/v1/items", tags=["items"])
     def list_items(
@@ -70,22 +70,20 @@ def add_item_routes(app: FastAPI, service: Service) -> None:
             values = vector.tolist()
         return {"id": id, "position": position, "vector": values, **content}
 
-    @app.put("/v1/items/{id:path}", tags=["items"])
+    @app.put("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
     async def put_item(
         id: ItemId, body: schemas.Content, key: Key = None, wait: Wait = True
     ) -> Any:
         """Add or replace an item. What was learnt with the old one stays."""
         digest = digest_of([id, body.model_dump(mode="json")]) if key else ""
         part = Part(admissions.put_item(body.as_item(id)), named(key, "put"), digest)
-        (receipt,) = await written(service, [part], wait)
-        return told(receipt)
+        return (await written(service, [part], wait)).told()
 
-    @app.delete("/v1/items/{id:path}", tags=["items"])
+    @app.delete("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
     async def delete_item(id: ItemId, key: Key = None, wait: Wait = True) -> Any:
         """Take an item away. What was learnt with it stays."""
         part = Part(admissions.delete_item(id), named(key, "delete"), digest_of(id) if key else "")
-        (receipt,) = await written(service, [part], wait)
-        return told(receipt)
+        return (await written(service, [part], wait)).told()
 
 
 def add_search_routes(app: FastAPI, service: Service) -> None:

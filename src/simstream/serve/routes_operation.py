@@ -14,7 +14,7 @@ from .. import Bilinear, __version__
 from . import admissions, schemas
 from .errors import NotFoundError
 from .metrics import RequestMetrics, gauge_lines
-from .routes_shared import Wait, told, written
+from .routes_shared import Wait, written
 from .service import Service
 from .status import status_of
 from .writer import Part
@@ -50,17 +50,15 @@ def add_version_routes(app: FastAPI, service: Service) -> None:
             "snapshots": service.engine.snapshots.positions(),
         }
 
-    @app.post("/v1/pin", tags=["model"])
+    @app.post("/v1/pin", response_model=schemas.Written, tags=["model"])
     async def pin(body: schemas.MaybeAt, wait: Wait = True) -> Any:
         """Serve what was learnt up to a position, whatever is learnt later; null: the newest again."""
-        (receipt,) = await written(service, [Part(admissions.pin(body.position))], wait)
-        return told(receipt)
+        return (await written(service, [Part(admissions.pin(body.position))], wait)).told()
 
-    @app.post("/v1/rollback", tags=["model"])
+    @app.post("/v1/rollback", response_model=schemas.Written, tags=["model"])
     async def roll_back(body: schemas.At, wait: Wait = True) -> Any:
         """Forget what was learnt after a position. The log keeps it."""
-        (receipt,) = await written(service, [Part(admissions.roll_back(body.position))], wait)
-        return told(receipt)
+        return (await written(service, [Part(admissions.roll_back(body.position))], wait)).told()
 
 
 def add_operation_routes(app: FastAPI, service: Service, metrics: RequestMetrics) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Header, Query
 from fastapi import Path as PathField
-from starlette.concurrency import run_in_threadpool
 
 from . import schemas
 from .errors import NotFoundError
@@ -25,26 +24,49 @@ Key = Annotated[
 ItemId = Annotated[schemas.Name, PathField()]
 #: Whether to answer only when readers can see it.
 Wait = Annotated[
-    bool, Query(description="Answer when it can be seen, not only when it is durable.")
+    bool,
+    Query(
+        description="Answer when it can be seen, not only when it is durable; after ten seconds in any "
+        "case, with `visible` false."
+    ),
 ]
 
+#: Seconds that a caller waits at most.
+_LONGEST_WAIT = 10.0
 
-async def written(service: Service, parts: Sequence[Part], wait: bool) -> list[Receipt]:
+
+class Written(NamedTuple):
+    """What came of the parts of a request, and whether readers can see it."""
+
+    receipts: list[Receipt]
+    is_visible: bool
+
+    def told(self) -> dict[str, Any]:
+        """What came of the only part, as JSON values."""
+        (receipt,) = self.receipts
+        return {
+            "position": receipt.first,
+            "events": receipt.events,
+            "repeated": receipt.is_repeated,
+            "visible": self.is_visible,
+        }
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether nothing of it is new."""
+        return all(receipt.is_repeated for receipt in self.receipts)
+
+
+async def written(service: Service, parts: Sequence[Part], wait: bool) -> Written:
     """Hand over parts of a request; return when they are durable, or visible."""
     receipts = await asyncio.wrap_future(service.submit(parts))
+    last = max(receipt.last for receipt in receipts)
     if wait:
-        last = max(receipts, key=lambda receipt: receipt.first + receipt.events)
-        await run_in_threadpool(service.wait_for, last)
-    return receipts
-
-
-def told(receipt: Receipt) -> dict[str, Any]:
-    """What came of a part of a request, as JSON values."""
-    return {
-        "position": receipt.first,
-        "events": receipt.events,
-        "repeated": receipt.is_repeated,
-    }
+        # In the event loop: those who wait must not occupy the threads that searches run in.
+        seen = asyncio.wrap_future(service.engine.published(last))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(seen, _LONGEST_WAIT)
+    return Written(receipts, service.version.position >= last)
 
 
 def named(key: str | None, what: str) -> str | None:

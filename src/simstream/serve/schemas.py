@@ -240,3 +240,39 @@ class MaybeAt(_Strict):
     """A position of the log, or None."""
 
     position: Position | None
+
+
+class _Visible(BaseModel):
+    repeated: Annotated[bool, Field(description="Whether it was done by an earlier request.")]
+    visible: Annotated[
+        bool,
+        Field(
+            description="Whether readers can see it now. It may be false without waiting, and is where "
+            "ten seconds were not enough; it is durable all the same."
+        ),
+    ]
+
+
+class Written(_Visible):
+    """What a request led to: its first position in the log, and how many events."""
+
+    position: int
+    events: int
+
+
+class FeedbackWritten(_Visible):
+    """The positions of judgements in the log."""
+
+    positions: list[int]
+
+
+class AnswerWritten(Written):
+    """With the accuracy that readers see now."""
+
+    accuracy: dict[str, Any]
+
+
+class RetractWritten(Written):
+    """With the question that is asked again, if it was an answer that is taken back."""
+
+    question: dict[str, Any] | None = None

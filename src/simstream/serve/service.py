@@ -111,8 +111,8 @@ class Service:
         return self.writer.submit(parts)
 
     def wait_for(self, receipt: Receipt, timeout: float = 10.0) -> bool:
-        """Wait until what a receipt is about can be seen by readers."""
-        return self.engine.wait_for(receipt.first + receipt.events - 1, timeout)
+        """Wait until what a receipt is about can be seen by readers; False if it takes too long."""
+        return self.engine.wait_for(receipt.last, timeout)
 
     def judgement(self, judgement: Judgement, key: str | None = None, digest: str = "") -> Part:
         """A part of a request that keeps comparisons."""

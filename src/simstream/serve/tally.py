@@ -61,7 +61,7 @@ class Tally:
     def add_triplets(self, count: int, total_loss: float) -> None:
         """Count triplets; the losses of all so far add up to `total_loss`."""
         self.triplets += count
-        if self.triplets % self.stride:
+        if not count or self.triplets % self.stride:  # a point only where something was learnt
             return
         self.losses.append((total_loss - self.loss_before) / self.stride)
         self.loss_before = total_loss

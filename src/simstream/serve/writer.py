@@ -35,6 +35,11 @@ class Receipt(NamedTuple):
     #: Whether it was done by an earlier request with the same key.
     is_repeated: bool
 
+    @property
+    def last(self) -> int:
+        """Position of the last of them."""
+        return self.first + self.events - 1
+
 
 class _Submission(NamedTuple):
     parts: Sequence[Part]
