@@ -198,7 +198,7 @@ def test_active_is_what_the_service_does_unless_told_otherwise():
         name: asdict(Asking()) | {k: v for k, v in cell.settings.items() if k in asdict(Asking())}
         for name, cell in cells.items()
     }
-    assert rule["Active, delta 1"] == asdict(Asking())
+    assert rule["Active, delta 0.1"] == asdict(Asking())
     assert rule["Active, delta 0.01"] == asdict(Asking(delta=0.01))
     assert rule["Random"] == asdict(Asking(random_share=1.0))
 

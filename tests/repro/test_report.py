@@ -288,7 +288,7 @@ def test_pages(paper, store, tmp_path, monkeypatch):
     monkeypatch.setattr(reporting, "load_paper", lambda _: paper)
     monkeypatch.setattr(reporting, "paper_ids", lambda: ["x"])
     for form in ("html", "md"):
-        written = reporting.write_reports(("x",), tmp_path, tmp_path / form, form)
+        written = reporting.write_reports(("x",), RecordStore(tmp_path), tmp_path / form, form)
         assert {path.name for path in written} >= {f"x.{form}", f"index.{form}", "summary.json"}
     page = (tmp_path / "html" / "x.html").read_text()
     checker = _Checker()
@@ -322,7 +322,7 @@ def test_what_is_not_from_a_paper_is_not_called_a_claim(store, tmp_path, monkeyp
     own = parse_paper(PAPER.replace('published = "p3_table2_map.csv"', ""))
     monkeypatch.setattr(reporting, "load_paper", lambda _: own)
     for form, other in (("md", "reproduced"), ("html", "Colours")):
-        reporting.write_reports(("x",), store.folder, tmp_path / form, form)
+        reporting.write_reports(("x",), store, tmp_path / form, form)
         text = (tmp_path / form / f"x.{form}").read_text()
         assert "What was expected" in text
         assert "What the paper claims" not in text

@@ -224,3 +224,14 @@ def test_a_larger_budget_is_tried_again(tmp_path):
     assert not seen
     _, store = run([cell()], tmp_path)
     assert store.find(cell())["status"] == "done"
+
+
+@pytest.mark.parametrize("line", ["null", '{"no": "fingerprint"}', "{cut", "\ufffd"])
+def test_lines_that_are_no_records_are_named_and_left_out(tmp_path, line):
+    run([cell()], tmp_path)
+    path = tmp_path / "test.jsonl"
+    path.write_text(line + "\n" + path.read_text())
+    store = RecordStore(tmp_path)
+    assert store.find(cell())["status"] == "done"
+    assert len(store.damaged) == 1
+    assert "test.jsonl, line 1" in store.damaged[0]

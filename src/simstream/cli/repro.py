@@ -52,13 +52,14 @@ def repro() -> None:
 @debug_option
 def list_exhibits(data_dir: Path | None, results: Path, as_json: bool) -> None:
     """List every table and figure, the data it needs, whether that is here, and what has been run."""
-    from ..repro.overview import overview
+    from ..repro.overview import overview, paper_titles
     from .output import echo_json, echo_table
 
     rows = overview(data_dir, results)
     if as_json:
         echo_json(rows)
         return
+    echo_table(["paper", "title"], list(paper_titles().items()), left=(1,))
     echo_table(
         ["id", "what", "data", "cells done"],
         [
@@ -109,13 +110,17 @@ def _data_text(row: dict[str, Any]) -> str:
     type=click.FloatRange(min=0, min_open=True),
     help="CPU seconds a cell may take, if less than its study allows.",
 )
-@click.option("--quick", is_flag=True, help="A small version on bundled data: minutes, not hours.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="A small version on bundled data: it shows that all works, in minutes; pages leave it out.",
+)
 @_data_option
 @_results_option
 @quiet_option
 @debug_option
 def run(ids: tuple[str, ...], quiet: bool, **options: Any) -> None:
-    """Run tables, figures, studies or papers (IDS of "repro list"; none means all).
+    """Run tables, figures or papers (IDS of "repro list"; none means everything).
 
     Every finished cell (data set, method, seed) is written at once: an interrupted run goes on where
     it stopped when the same command is given again. A cell beyond its budget is recorded as such.
@@ -148,9 +153,18 @@ def report(
     papers: tuple[str, ...], form: str, output: Path | None, results: Path, quiet: bool
 ) -> None:
     """Write one page per paper from the records: tables with verdicts, figures, claims."""
+    from ..repro.records import RecordStore
     from ..repro.report import write_reports
     from .output import configure_logging, logger
 
     configure_logging(quiet)
-    for path in write_reports(papers, results, output or results, form):
+    if not any(results.glob("*.jsonl")):
+        raise click.BadParameter(
+            f"expected a folder with records of simstream repro run, got {str(results)!r}",
+            param_hint="--results",
+        )
+    store = RecordStore(results)
+    for path in write_reports(papers, store, output or results, form):
         logger.info("written: %s", path)
+    for line in store.damaged:
+        logger.warning("%s", line)

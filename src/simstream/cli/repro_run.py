@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..repro.plan import Cell, Paper, Study, select
+from ..repro.plan import Cell, select
 from ..repro.quick import quick_version
 from ..repro.records import RecordStore
 from ..repro.runner import Job, Progress, jobs_of, run_jobs
@@ -44,7 +44,10 @@ def run_experiments(
         ]
         if not chosen:
             raise click.UsageError("--quick: expected a study with a quick version, got none")
-    _check_names(chosen, datasets, methods)
+    known_datasets = {name for _, study in chosen for name in study.datasets}
+    known_methods = {name for _, study in chosen for name in study.methods}
+    datasets = _known_names("--datasets", datasets, known_datasets)
+    methods = _known_names("--methods", methods, known_methods)
     work: list[Job] = []
     for paper, study in chosen:
         cells = list(
@@ -53,7 +56,8 @@ def run_experiments(
         work += jobs_of(_present(cells, data_dir), study, budget)
     if not work:
         raise click.UsageError(
-            "expected a data set that is here; simstream datasets says how to get them"
+            "expected a data set that is here, in the folder of --data-dir or of the variable "
+            "SIMSTREAM_DATA; simstream datasets says how to get them"
         )
     store = RecordStore(results)
     with _told(quiet, store) as report:
@@ -67,19 +71,23 @@ def run_experiments(
     _say_how_it_went(work, store)
 
 
-def _check_names(
-    chosen: list[tuple[Paper, Study]], datasets: tuple[str, ...], methods: tuple[str, ...]
-) -> None:
-    """A name that no chosen study has is a mistake, not an empty run."""
-    for option, given, known in (
-        ("--datasets", datasets, {name for _, study in chosen for name in study.datasets}),
-        ("--methods", methods, {name for _, study in chosen for name in study.methods}),
-    ):
-        for name in given:
-            if name not in known:
-                raise click.BadParameter(
-                    f"expected some of {', '.join(sorted(known))}, got {name!r}", param_hint=option
-                )
+def _known_names(option: str, given: tuple[str, ...], known: set[str]) -> tuple[str, ...]:
+    """Names that some chosen study has; one that none has is a mistake, not an empty run.
+
+    A name may itself hold a comma: parts that make a name together are taken as that name.
+    """
+    names: list[str] = []
+    rest = list(given)
+    while rest:
+        sizes = (n for n in range(len(rest), 0, -1) if ", ".join(rest[:n]) in known)
+        size = next(sizes, 0)
+        if not size:
+            raise click.BadParameter(
+                f"expected some of {'; '.join(sorted(known))}, got {rest[0]!r}", param_hint=option
+            )
+        names.append(", ".join(rest[:size]))
+        rest = rest[size:]
+    return tuple(names)
 
 
 def _present(cells: list[Cell], data_dir: Path | None) -> list[Cell]:
@@ -162,6 +170,8 @@ def _say_how_it_went(work: list[Job], store: RecordStore) -> None:
     counts = {
         word: words.count(word) for word in ("done", "over budget", "failed") if word in words
     }
+    for line in store.damaged:
+        logger.warning("%s", line)
     logger.info("%s", ", ".join(f"{word}: {as_count(n)}" for word, n in counts.items()))
     failures = {r["error"] for r in found if r is not None and r["status"] == "failed"}
     for error in sorted(failures):

@@ -102,7 +102,27 @@ def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
         return Finding(claim.text, "open", "not run")
     verdict = "holds" if n_ahead == n else "partly" if n_ahead else "does not hold"
     told = lines if n <= _AT_MOST_TOLD else exceptions
+    if n_missing := _n_missing(paper, study, contests, check, {*means, *others}):
+        verdict += " so far"
+        told = [*told, f"{n_missing} numbers that it is about are not there"]
     return Finding(claim.text, verdict, "; ".join([f"in {n_ahead} of {n} comparisons", *told]))
+
+
+def _n_missing(
+    paper: Paper,
+    study: Study,
+    contests: list[tuple[str, list[str]]],
+    check: dict[str, Any],
+    found: set[tuple[str, str]],
+) -> int:
+    """How many numbers a claim is about that the plan has and nobody has run."""
+    wanted = {name for winner, losers in contests for name in (winner, *losers)}
+    return sum(
+        (dataset, name) not in found and (dataset, name) not in study.skip
+        for dataset in check.get("datasets", study.datasets)
+        if paper.datasets[dataset].data
+        for name in wanted
+    )
 
 
 def _seeds_ahead(

@@ -21,6 +21,11 @@ def overview(data_dir: str | Path | None, results: str | Path) -> list[dict[str,
     ]
 
 
+def paper_titles() -> dict[str, str]:
+    """What the papers are called, by their ids."""
+    return {one: load_paper(one).title for one in paper_ids()}
+
+
 def _row(paper: Paper, exhibit: Exhibit, here: set[str], store: RecordStore) -> dict[str, Any]:
     study = paper.study_of(exhibit.id)
     states: dict[str, str] = {}

@@ -37,6 +37,8 @@ class RecordStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        #: What was left out while reading.
+        self.damaged: list[str] = []
         self._cache: dict[str, dict[str, Record]] = {}
 
     def _path(self, study: str) -> Path:
@@ -46,12 +48,13 @@ class RecordStore:
         if study not in self._cache:
             found: dict[str, Record] = {}
             path = self._path(study)
-            for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+            text = path.read_text("utf-8", errors="replace") if path.exists() else ""
+            for number, line in enumerate(text.splitlines(), 1):
                 try:
                     one = json.loads(line)
-                except ValueError:
-                    continue
-                found[one["fingerprint"]] = one
+                    found[one["fingerprint"]] = one
+                except (ValueError, TypeError, KeyError):
+                    self.damaged.append(f"{path}, line {number}: not a record, left out")
             self._cache[study] = found
         return self._cache[study]
 

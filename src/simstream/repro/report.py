@@ -30,14 +30,14 @@ _MARKS = {"reproduced": "=", "better": "+", "worse": "-"}
 
 
 def write_reports(
-    papers: tuple[str, ...], results: str | Path, output: str | Path, form: str = "html"
+    papers: tuple[str, ...], store: RecordStore, output: str | Path, form: str = "html"
 ) -> list[Path]:
-    """Write the pages of these papers (of all for none) from the records in a folder.
+    """Write the pages of these papers (of all for none) from their records.
 
     Parameters
     ----------
     papers : tuple of ids
-    results : folder of records
+    store : RecordStore
     output : folder to write to
     form : "html" or "md"
 
@@ -48,7 +48,6 @@ def write_reports(
     """
     for paper_id in papers:
         load_paper(paper_id)  # says which there are
-    store = RecordStore(results)
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []

@@ -1,0 +1,31 @@
+"""``simstream repro`` on the command line: names, mistakes, folders."""
+
+import pytest
+
+from commands import fail, run, succeed
+
+
+def test_names_that_hold_a_comma(tmp_path):
+    given = ["repro", "run", "p3-table2", "--quick", "--seeds", "1", "--results", tmp_path]
+    succeed(*given, "--methods", "OASIS, averaged,Euclidean")
+    lines = (tmp_path / "p3-standard.jsonl").read_text().splitlines()
+    done = [line for line in lines if '"seed": 0' in line]
+    assert sorted('"method": "OASIS, averaged"' in line for line in done) == [False, True]
+
+
+def test_mistakes_are_told(tmp_path, monkeypatch):
+    monkeypatch.delenv("SIMSTREAM_DATA", raising=False)
+    given = ["repro", "run", "p3-table2", "--results", tmp_path]
+    assert "got 'OASI'" in fail(2, *given, "--methods", "Euclidean,OASI")
+    assert "SIMSTREAM_DATA" in run(*given, "--datasets", "vehicle").stderr
+
+
+def test_a_report_needs_records(tmp_path):
+    nothing = tmp_path / "nothing"
+    assert "expected a folder with records" in fail(2, "repro", "report", "--results", nothing)
+    assert not nothing.exists()
+
+
+@pytest.mark.parametrize("word", ["SORS and AdaSORS", "p3-table2"])
+def test_papers_are_listed_by_name(tmp_path, word):
+    assert word in succeed("repro", "list", "--results", tmp_path).stdout
