@@ -70,6 +70,8 @@ _FAMILIES = {
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*<>"
+#: Characters below the bars of one panel that do not run into one another.
+_FITS_UPRIGHT = 36
 #: Places on a logarithmic axis that can all be named.
 _FEW_PLACES = 8
 
@@ -207,6 +209,8 @@ def _name_few_places(axes: Any, how: dict[str, Any]) -> None:
         axes.minorticks_off()
     elif how.get("log_x") and places and places[0] >= 1:
         axes.xaxis.set_major_formatter("{x:,.0f}")
+    elif not how.get("log_x"):
+        axes.locator_params(axis="x", nbins=6)  # more would run into one another
 
 
 def _draw_references(
@@ -323,11 +327,13 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
                 error_kw={"elinewidth": 0.8},
                 label=method,
             )
+        names = [str(table.labels.get(group, group)) for group in groups]
+        is_tight = most > 3 or sum(map(len, names)) > _FITS_UPRIGHT
         axes.set_xticks(
             range(len(groups)),
-            [table.labels.get(group, group) for group in groups],
-            rotation=30 if most > 3 else 0,
-            ha="right" if most > 3 else "center",
+            names,
+            rotation=30 if is_tight else 0,
+            ha="right" if is_tight else "center",
         )
         axes.set_title(title, fontsize=10)
         _label(axes, how | ({"label_x": ""} if by_dataset else {}))
