@@ -8,7 +8,9 @@ from commands import fail, run, succeed
 def test_names_that_hold_a_comma(tmp_path):
     given = ["repro", "run", "p3-table2", "--quick", "--seeds", "1", "--results", tmp_path]
     succeed(*given, "--methods", "OASIS, averaged,Euclidean")
-    (path,) = tmp_path.glob("*.jsonl")  # not that of the study: quick results do not mix with others
+    (path,) = tmp_path.glob(
+        "*.jsonl"
+    )  # not that of the study: quick results do not mix with others
     lines = path.read_text().splitlines()
     done = [line for line in lines if '"seed": 0' in line]
     assert sorted('"method": "OASIS, averaged"' in line for line in done) == [False, True]
@@ -30,3 +32,15 @@ def test_a_report_needs_records(tmp_path):
 @pytest.mark.parametrize("word", ["SORS and AdaSORS", "p3-table2"])
 def test_papers_are_listed_by_name(tmp_path, word):
     assert word in succeed("repro", "list", "--results", tmp_path).stdout
+
+
+def test_tidying_keeps_finished_cells_of_the_plan(tmp_path):
+    paper = load_paper("p3")
+    cells = list(paper.cells(paper.studies["p3-standard"]))[:3]
+    store = RecordStore(tmp_path)
+    for one, status in zip(cells, ("done", "failed", "over budget"), strict=True):
+        store.append(one, {"status": status, "measures": {}})
+    store.append(replace(cells[0], preprocessing="other"), {"status": "done", "measures": {}})
+    succeed("repro", "tidy", "--results", tmp_path)
+    kept = [one["status"] for one in RecordStore(tmp_path).of_study("p3-standard")]
+    assert kept == ["done", "over budget"]

@@ -168,3 +168,25 @@ def report(
         logger.info("written: %s", path)
     for line in store.damaged:
         logger.warning("%s", line)
+
+
+@repro.command()
+@_results_option
+@quiet_option
+@debug_option
+def tidy(results: Path, quiet: bool) -> None:
+    """Keep only records that pages show: finished cells of the plan, one line each."""
+    from ..repro.plan import load_paper, paper_ids
+    from ..repro.records import RecordStore
+    from ..repro.verdicts import tidy as tidy_study
+    from .output import configure_logging, logger
+
+    configure_logging(quiet)
+    store = RecordStore(results)
+    for paper in map(load_paper, paper_ids()):
+        for study in paper.studies.values():
+            n_before = len(list(store.of_study(study.id)))
+            if n_before:
+                tidy_study(paper, study, store)
+                n_kept = len(list(store.of_study(study.id)))
+                logger.info("%s: %d of %d records kept", study.id, n_kept, n_before)

@@ -83,8 +83,10 @@ class RecordStore:
         self._load(cell.study)[cell.fingerprint] = record
 
     def compact(self, study: str, keep: Iterable[Cell]) -> None:
-        """Rewrite a study's file with the records of these cells only, in their order."""
-        records = [found for cell in keep if (found := self.find(cell)) is not None]
+        """Rewrite a study's file with the finished records of these cells only, in their order."""
+        records = [
+            found for cell in keep if (found := self.find(cell)) and found["status"] in FINAL
+        ]
         path = self._path(study)
         temporary = path.with_suffix(".tmp")
         with temporary.open("w", encoding="utf-8") as file:

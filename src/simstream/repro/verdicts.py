@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .plan import Exhibit, Explanation, Measure, Paper, Study, published
+from .plan import Cell, Exhibit, Explanation, Measure, Paper, Study, published
 from .records import Record, RecordStore, over_seeds
 
 #: How far from the print a quality number may be, in units of one.
@@ -120,17 +120,26 @@ def records_of(
     return found
 
 
+def known_cells(paper: Paper, study: Study, store: RecordStore, tuning: str) -> list[Cell]:
+    """Cells of the plan, and of as many seeds more as were run."""
+    most = max((record["seed"] for record in store.of_study(study.id)), default=0) + 1
+    cells = [*paper.cells(study, tuning=tuning), *paper.cells(study, seeds=most, tuning=tuning)]
+    return list({cell.fingerprint: cell for cell in cells}.values())
+
+
+def tidy(paper: Paper, study: Study, store: RecordStore) -> None:
+    """Keep what pages show and what runs go on from: finished cells of the plan, and their tuning."""
+    cells = [cell for how in ("paper", "cv") for cell in known_cells(paper, study, store, how)]
+    tuned = [cell.tuning() for cell in cells if cell.grid]
+    store.compact(study.id, {one.fingerprint: one for one in (*tuned, *cells)}.values())
+
+
 def _records_tuned(
     paper: Paper, study: Study, store: RecordStore, tuning: str
 ) -> dict[tuple[str, str], list[Record]]:
-    records = list(store.of_study(study.id))
-    most = (
-        max((record["seed"] for record in records), default=0) + 1
-    )  # more may be run than planned
-    known = {cell.fingerprint for cell in paper.cells(study, tuning=tuning)}
-    known |= {cell.fingerprint for cell in paper.cells(study, seeds=most, tuning=tuning)}
+    known = {cell.fingerprint for cell in known_cells(paper, study, store, tuning)}
     found: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
+    for record in store.of_study(study.id):
         if record["fingerprint"] in known:
             found.setdefault((record["dataset"], record["method"]), []).append(record)
     return found
