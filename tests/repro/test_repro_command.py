@@ -1,8 +1,12 @@
 """``simstream repro`` on the command line: names, mistakes, folders."""
 
+from dataclasses import replace
+
 import pytest
 
 from commands import fail, run, succeed
+from simstream.repro.plan import load_paper
+from simstream.repro.records import RecordStore
 
 
 def test_names_that_hold_a_comma(tmp_path):
