@@ -173,12 +173,16 @@ def test_replay_compares_and_changes_the_learner(tmp_path):
         for triplet in triplets:
             judge(service, *(f"i{n}" for n in triplet))
     report = json.loads(run("replay", "--data", folder, "--json"))
-    assert report["identical"] is True
+    assert (report["identical"], report["kept_model_matches_log"]) == (True, True)
+    assert "the rebuilt model is the kept one, bit for bit" in run("replay", "--data", folder)
+    other = json.loads(run("replay", "--data", folder, "-a", "oasis", "-p", "C=5", "--json"))
+    assert (other["identical"], other["kept_model_matches_log"]) == (None, True)
     output = tmp_path / "sors.safetensors"
     text = run(
         *("replay", "--data", folder, "-a", "sors", "-p", "lam=0.001", "-o", output, "--adopt")
     )
-    assert "bit for bit" in text
+    assert "the kept model is what the log says, bit for bit" in text
+    assert "the rebuilt model is" not in text
     expected = simstream.SORS(lam=0.001, dtype="float32", preprocessor=rows).fit(np.array(triplets))
     got = simstream.load(output)
     assert np.array_equal(got.get_bilinear_matrix(), expected.get_bilinear_matrix())
@@ -202,6 +206,8 @@ def test_a_lying_snapshot_is_found_by_replay(tmp_path):
     snapshots.save(12, oasis_of(rows[[[0, 2, 1], [3, 4, 5]]]), service.version.tally)
     report = json.loads(run("replay", "--data", tmp_path, "--json"))
     assert report["identical"] is False
+    assert "DIFFERS from the kept one" in run("replay", "--data", tmp_path)
+    assert "kept model DIFFERS from what" in run("replay", "--data", tmp_path, "-a", "sors")
 
 
 def test_settings_know_their_files(tmp_path):
