@@ -91,10 +91,14 @@ def test_lists_become_comparisons(call):
     thumbs = {"query": rows[0].tolist(), "shown": ["i5", "i6", "i7"], "up": ["i6"], "down": ["i5"]}
     status, told = call("POST", "/v1/feedback?wait=true", [clicks, thumbs])
     assert (status, told["positions"]) == (201, [11, 12])
-    records = [json.loads(line) for line in call.raw("GET", "/v1/responses")[2].splitlines()]
+    _, headers, content = call.raw("GET", "/v1/responses")
+    records = [json.loads(line) for line in content.splitlines()]
+    assert headers["x-left-out"] == "1", "the query of the thumbs is no item"
     found = [(r["head_id"], r["winner_id"], r["loser_id"], r["source"]) for r in records]
     assert found == [("i0", "i2", "i1", "clicks"), ("i0", "i3", "i1", "clicks")]
     assert call.service.version.tally.triplets == 3
+    call("POST", "/v1/retract", {"position": 12})
+    assert call.raw("GET", "/v1/responses?format=csv")[1]["x-left-out"] == "0"
 
 
 def test_questions_are_asked_answered_undone_and_exported(call, tmp_path):
