@@ -210,6 +210,22 @@ def test_a_lying_snapshot_is_found_by_replay(tmp_path):
     assert "kept model DIFFERS from what" in run("replay", "--data", tmp_path, "-a", "sors")
 
 
+@pytest.mark.parametrize("where", ["schema", "events"])
+def test_a_damaged_log_is_told(tmp_path, where):
+    with running(tmp_path) as service:
+        add_items(service, vectors(2000))
+        judge(service, "i0", "i1", "i2")
+    path = tmp_path / "log.sqlite"
+    data = bytearray(path.read_bytes())
+    begin = 100 if where == "schema" else len(data) // 2
+    data[begin : begin + 20_000] = b"\xff" * 20_000
+    path.write_bytes(data)
+    for command in ("serve", "replay"):
+        text = run(command, "--data", tmp_path, code=1)
+        assert f"{path}: the log is damaged" in text
+        assert "backup" in text
+
+
 def test_settings_know_their_files(tmp_path):
     settings = Settings(tmp_path)
     assert {settings.log_path.name, settings.keys_path.name} == {"log.sqlite", "keys.json"}

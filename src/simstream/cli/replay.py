@@ -48,6 +48,7 @@ def replay(
     simstream replay -a sors -p lam=1e-5          what if?
     simstream replay -a sors -p lam=1e-5 --adopt  and from now on
     """
+    from ..serve.log import damage_told
     from ..serve.replaying import adopt_learning, compare
     from ..serve.settings import Learning
     from .output import configure_logging, echo_json, echo_table
@@ -70,7 +71,8 @@ def replay(
         return wanted
 
     try:
-        report, learner = compare(folder, chosen, until)
+        with damage_told(folder / "log.sqlite"):
+            report, learner = compare(folder, chosen, until)
     except KeyError as error:
         raise click.BadParameter(f"unknown algorithm {error}", param_hint="--algorithm") from None
     # What was compared is the kept model with the log folded in the kept way, whatever else was rebuilt.

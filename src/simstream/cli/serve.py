@@ -161,6 +161,7 @@ def _run(
 
     from ..asking import Asking
     from ..serve.auth import KeyRing
+    from ..serve.log import damage_told
     from ..serve.runner import check_host, check_port, run
     from ..serve.service import Service
     from ..serve.settings import Learning, Settings
@@ -179,7 +180,7 @@ def _run(
     chosen, n_features = _learning(folder, learning, n_features, default_learning)
     options["asking"] = replace(default_asking, **asking)
     settings = Settings(folder, learning=chosen, n_features=n_features, measure=measure, **options)
-    with contextlib.ExitStack() as stack:
+    with damage_told(settings.log_path), contextlib.ExitStack() as stack:
         # What is made from here until it is ready stays: looking for garbage in it would be in vain, now
         # and later, when a request would have to wait for it.
         gc.disable()
@@ -242,15 +243,17 @@ def _learning(
     default: Any,
 ) -> tuple[Any, int | None]:
     """How to learn: as the log was begun, as far as nothing else is said."""
-    from ..serve.log import Log
+    import contextlib
+
+    from ..serve.log import Log, damage_told
     from ..serve.settings import Learning
     from .algorithms import ALGORITHMS, check_names
 
     kept: dict[str, Any] | None = None
     if (folder / "log.sqlite").exists():
         log = Log(folder / "log.sqlite")
-        kept = log.setting("service")
-        log.close()
+        with damage_told(log.path), contextlib.closing(log):
+            kept = log.setting("service")
     before = Learning(**kept["learning"]) if kept else default
     algorithm, params, block = given
     name = (algorithm or before.algorithm).lower()
