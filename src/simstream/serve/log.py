@@ -258,7 +258,7 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 def _damaged(path: Path, error: sqlite3.DatabaseError) -> LogError:
     return LogError(
         f"{path}: the log is damaged ({error}); put a copy of it from a backup in its place, with the "
-        "service stopped, and remove log.sqlite-wal, log.sqlite-shm and snapshots, which belong to the damaged one"
+        "service stopped, and remove log.sqlite-wal, log.sqlite-shm and snapshots of the damaged one"
     )
 
 
