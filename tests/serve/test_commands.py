@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from live import Client, ServerProcess, add_items, judge, learner_of, oasis_of, running, vectors
+from live import Client, ServerProcess, add_items, do, judge, learner_of, oasis_of, running, vectors
 
 import simstream
 from simstream.cli import main
 from simstream.formats import write_items
+from simstream.serve import admissions
 from simstream.serve.errors import LogError
-from simstream.serve.importing import import_file
+from simstream.serve.importing import import_file, import_items
 from simstream.serve.replaying import adopt_learning
 from simstream.serve.settings import Learning, Settings
 
@@ -41,7 +42,7 @@ def test_items_of_files_are_added_once(tmp_path, suffix):
     options = {"n_features": 6} if suffix == "svm" else {}
     for expected in (30, 0):
         with running(tmp_path / "data", **options) as service:
-            assert import_file(service, path) == expected
+            assert import_file(service, path).added == expected
             name = "x7" if suffix == "jsonl" else "7"
             _, vector, payload = service.item(name)
             given = vector.values if suffix == "svm" else vector
@@ -51,12 +52,62 @@ def test_items_of_files_are_added_once(tmp_path, suffix):
 
 
 def test_items_that_do_not_fit_are_refused_in_words(tmp_path):
-    np.save(tmp_path / "items.npy", vectors(20))
+    rows = vectors(20)
+    np.save(tmp_path / "items.npy", rows)
     np.save(tmp_path / "others.npy", vectors(20, seed=1))
+    np.save(tmp_path / "wide.npy", vectors(20, d=7))
+    np.save(tmp_path / "longer.npy", vectors(25))
+    sparse = sp.csr_matrix(vectors(4))
+    write_items(tmp_path / "sparse.svm", sparse, labels=np.zeros(4, int))
+    lines = [{"id": name, "features": [1, 2, 3, 4, 5, 6]} for name in ("a", "b", "a")]
+    (tmp_path / "twice.jsonl").write_text("\n".join(map(json.dumps, lines)))
     folder = tmp_path / "data"
     with running(folder) as service:
         import_file(service, tmp_path / "items.npy")
-    assert "id '0' already" in run("serve", tmp_path / "others.npy", "--data", folder, code=1)
+    for name, message in {
+        "others.npy": "0 items of new ids and 20 of known ones, 20 of them with another vector",
+        "longer.npy": "5 items of new ids and 20 of known ones; --add",
+        "wide.npy": "expected dense 6-dimensional vectors",
+        "sparse.svm": "expected dense vectors",
+        "twice.jsonl": "got 'a' twice in the file",
+    }.items():
+        assert message in run("serve", tmp_path / name, "--data", folder, code=1)
+    assert "ITEMS" in run("serve", "--add", "--data", folder, code=2)
+    with running(folder) as service:
+        assert service.writer.last == 20
+
+
+def test_items_that_are_there_do_not_hinder_and_others_join_where_that_is_wanted(tmp_path):
+    rows = vectors(25)
+    rows[:20] = vectors(20)
+    np.save(tmp_path / "items.npy", rows[:20])
+    changed = rows.copy()
+    changed[3] += 1
+    np.save(tmp_path / "longer.npy", changed)
+    with running(tmp_path / "data") as service:
+        import_file(service, tmp_path / "items.npy")
+        same = import_items(service, [str(n) for n in range(20)], rows[:20], None, "another file")
+        assert same == (0, 20, 0)
+        came = import_file(service, tmp_path / "longer.npy", may_add=True)
+        assert came == (5, 20, 1)
+        assert np.array_equal(service.item("3")[1], rows[3])
+        assert np.array_equal(service.item("24")[1], rows[24])
+        do(service, admissions.delete_item("24"))
+        # The same commands again: what was added once is not added again.
+        assert import_file(service, tmp_path / "longer.npy").added == 0
+        assert import_file(service, tmp_path / "items.npy").added == 0
+
+
+def test_sparse_items_are_compared_too(tmp_path):
+    rows = sp.csr_matrix(vectors(5) * (vectors(5) > 0))
+    names = list("abcde")
+    with running(tmp_path / "data", n_features=6) as service:
+        assert import_items(service, names, rows, None, "1").added == 5
+        assert import_items(service, names, rows, None, "2") == (0, 5, 0)
+        other = rows.copy()
+        other.data[0] += 1
+        with pytest.raises(LogError, match="1 of them with another vector"):
+            import_items(service, names, other, None, "3")
 
 
 def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
@@ -123,12 +174,16 @@ def test_replay_compares_and_changes_the_learner(tmp_path):
         for triplet in triplets:
             judge(service, *(f"i{n}" for n in triplet))
     report = json.loads(run("replay", "--data", folder, "--json"))
-    assert report["identical"] is True
+    assert (report["identical"], report["kept_model_matches_log"]) == (True, True)
+    assert "the rebuilt model is the kept one, bit for bit" in run("replay", "--data", folder)
+    other = json.loads(run("replay", "--data", folder, "-a", "oasis", "-p", "C=5", "--json"))
+    assert (other["identical"], other["kept_model_matches_log"]) == (None, True)
     output = tmp_path / "sors.safetensors"
     text = run(
         *("replay", "--data", folder, "-a", "sors", "-p", "lam=0.001", "-o", output, "--adopt")
     )
-    assert "bit for bit" in text
+    assert "the kept model is what the log says, bit for bit" in text
+    assert "the rebuilt model is" not in text
     expected = simstream.SORS(lam=0.001, dtype="float32", preprocessor=rows).fit(np.array(triplets))
     got = simstream.load(output)
     assert np.array_equal(got.get_bilinear_matrix(), expected.get_bilinear_matrix())
@@ -169,6 +224,24 @@ def test_a_lying_snapshot_is_found_by_replay(tmp_path):
     snapshots.save(12, oasis_of(rows[[[0, 2, 1], [3, 4, 5]]]), service.version.tally)
     report = json.loads(run("replay", "--data", tmp_path, "--json"))
     assert report["identical"] is False
+    assert "DIFFERS from the kept one" in run("replay", "--data", tmp_path)
+    assert "kept model DIFFERS from what" in run("replay", "--data", tmp_path, "-a", "sors")
+
+
+@pytest.mark.parametrize("where", ["schema", "events"])
+def test_a_damaged_log_is_told(tmp_path, where):
+    with running(tmp_path) as service:
+        add_items(service, vectors(2000))
+        judge(service, "i0", "i1", "i2")
+    path = tmp_path / "log.sqlite"
+    data = bytearray(path.read_bytes())
+    begin = 100 if where == "schema" else len(data) // 2
+    data[begin : begin + 20_000] = b"\xff" * 20_000
+    path.write_bytes(data)
+    for command in ("serve", "replay"):
+        text = run(command, "--data", tmp_path, code=1)
+        assert f"{path}: the log is damaged" in text
+        assert "backup" in text
 
 
 def test_settings_know_their_files(tmp_path):

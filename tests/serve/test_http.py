@@ -80,10 +80,14 @@ def test_lists_become_comparisons(call):
     thumbs = {"query": rows[0].tolist(), "shown": ["i5", "i6", "i7"], "up": ["i6"], "down": ["i5"]}
     status, told = call("POST", "/v1/feedback?wait=true", [clicks, thumbs])
     assert (status, told["positions"]) == (201, [11, 12])
-    records = [json.loads(line) for line in call.raw("GET", "/v1/responses")[2].splitlines()]
+    _, headers, content = call.raw("GET", "/v1/responses")
+    records = [json.loads(line) for line in content.splitlines()]
+    assert headers["x-left-out"] == "1", "the query of the thumbs is no item"
     found = [(r["head_id"], r["winner_id"], r["loser_id"], r["source"]) for r in records]
     assert found == [("i0", "i2", "i1", "clicks"), ("i0", "i3", "i1", "clicks")]
     assert call.service.version.tally.triplets == 3
+    call("POST", "/v1/retract", {"position": 12})
+    assert call.raw("GET", "/v1/responses?format=csv")[1]["x-left-out"] == "0"
 
 
 def test_questions_are_asked_answered_undone_and_exported(call, tmp_path):
@@ -124,6 +128,59 @@ def test_questions_are_asked_answered_undone_and_exported(call, tmp_path):
         assert read.tolist() == [list(triplet) for triplet in expected]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (
+            "/v1/feedback",
+            {"query": "i0", "shown": ["i1"], "clicked": 5},
+            "clicked: Input should be",
+        ),
+        ("/v1/feedback", [{"anchor": "i0"}], "0: expected anchor, positive and negative; or"),
+        ("/v1/feedback", {"query": "i0", "shown": ["i1"], "clicked": [""]}, "clicked.0: String"),
+        ("/v1/feedback", {"Foo-bar": 1}, "Foo-bar: Extra inputs"),
+        ("/v1/search", {"item": "i0", "vector": [1]}, "body: expected an item or a vector"),
+        (
+            "/v1/search",
+            {"vector": {"indices": [1, 0], "values": [1, 2]}},
+            "vector: indices: expected",
+        ),
+        (
+            "/v1/search",
+            {"vector": {"indices": [1, 1], "values": [1, 2]}},
+            "vector: indices: expected",
+        ),
+        (
+            "/v1/search",
+            {"vector": {"indices": [-1], "values": [1]}},
+            "vector.indices.0: Input should",
+        ),
+        ("/v1/search", {"vector": {"indices": [1], "values": [1, 2]}}, "vector: expected as many"),
+        ("/v1/search", {"vector": [1, "x"]}, "vector.1: Input should be a valid number"),
+        (
+            "/v1/feedback",
+            {"query": {"indices": [1, 0], "values": [1, 2]}, "shown": ["i1"], "clicked": ["i1"]},
+            "query: indices: expected ascending",
+        ),
+    ],
+)
+def test_errors_speak_of_what_was_sent(call, path, body, message):
+    status, told = call("POST", path, body)
+    assert (status, told["error"][: len(message)]) == (422, message)
+    assert "[" not in told["error"]
+
+
+def test_bodies_that_are_not_json_are_told(call):
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for path in ("/v1/feedback", "/v1/search", "/v1/answer"):
+        status, _, content = call.raw("POST", path, '{"item": "i0"}', form)
+        expected = "Content-Type: expected application/json, got application/x-www-form-urlencoded"
+        assert (status, json.loads(content)["error"]) == (422, expected)
+    kind = {"Content-Type": "application/json"}
+    status, _, content = call.raw("POST", "/v1/search", '{"item": ', kind)
+    assert (status, json.loads(content)["error"][:19]) == (422, "body: expected JSON")
+
+
 def test_versions_can_be_pinned_and_rolled_back(call):
     body = {"anchor": "i0", "positive": "i1", "negative": "i2"}
     for _ in range(3):
@@ -138,6 +195,25 @@ def test_versions_can_be_pinned_and_rolled_back(call):
     assert call("POST", "/v1/rollback", {"position": 13})[0] == 200
     assert call("POST", "/v1/search", {"item": "i0"})[1]["results"] == first["results"]
     assert call("POST", "/v1/rollback", {"position": 1000})[0] == 404
+
+
+def test_no_counter_falls_when_something_is_taken_back(call):
+    def metrics():
+        lines = call.raw("GET", "/metrics")[2].decode().splitlines()
+        kinds = dict(line.split()[2:] for line in lines if line.startswith("# TYPE"))
+        return kinds, dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+    call("POST", "/v1/feedback?wait=true", {"anchor": "i0", "positive": "i1", "negative": "i2"})
+    question = call("GET", "/v1/query")[1]["question"]
+    call("POST", "/v1/answer", {"question": question, "winner": 0})
+    kinds, before = metrics()
+    assert before["simstream_triplets"] == "2"
+    call("POST", "/v1/rollback", {"position": 10})
+    _, after = metrics()
+    assert after["simstream_triplets"] == "0"
+    fallen = {name for name in before if float(after[name]) < float(before[name])}
+    assert {"simstream_triplets", "simstream_answers"} <= fallen
+    assert {kinds[name] for name in fallen} == {"gauge"}
 
 
 def test_what_people_and_machines_ask_about_it(call):

@@ -196,3 +196,30 @@ def test_every_view_fits_the_screen(window, demo, tmp_path, scheme, phone):
         "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every((c) => c < 128)"
     )
     assert is_dark == (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", [375, 500, 520, 560, 600, 720, 760])
+def test_names_of_neighbours_keep_their_space(window, demo, width):
+    page = Page(window, demo)
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.open("explore")
+    page.until(lambda: len(page.ids("learnt")) == 12, "neighbours of some item")
+    space, are_inside = page.script(
+        """
+        const item = document.querySelector("#baseline li");
+        item.className = "neighbour gone";
+        item.querySelector(".text").textContent = "a shoe of brown leather, extraordinarily-comfortable";
+        item.querySelector(".mark").textContent = "out, now beyond 100";
+        const box = (part) => part.getBoundingClientRect();
+        const card = box(item.querySelector("button"));
+        const parts = [...item.querySelectorAll(".rank, img, .text, .mark")].map(box);
+        return [
+          box(item.querySelector(".text")).width,
+          parts.every((part) => part.right <= card.right && part.bottom <= card.bottom),
+        ];
+        """
+    )
+    assert space >= 70
+    assert are_inside
+    assert page.has_no_sideways_scrolling()

@@ -49,6 +49,7 @@ def replay(
     simstream replay -a sors -p lam=1e-5 --adopt  and from now on
     """
     from ..serve.folder_lock import FolderLock
+    from ..serve.log import damage_told
     from ..serve.replaying import adopt_learning, compare
     from ..serve.settings import Learning
     from .output import configure_logging, echo_json, echo_table
@@ -57,20 +58,30 @@ def replay(
     if not (folder / "log.sqlite").exists():
         raise click.UsageError(f"--data: expected the folder of a service, got {folder}")
 
+    is_same = True
+
     def chosen(kept: Learning) -> Learning:
+        nonlocal is_same
         same = algorithm is None and not params
-        return Learning(
+        wanted = Learning(
             (algorithm or kept.algorithm).lower(),
             kept.params if same else dict(params),
             kept.block if block is None else block,
         )
+        is_same = wanted == kept
+        return wanted
 
     if adopt:
         FolderLock(folder).release()  # raises if a service runs, before all the work
     try:
-        report, learner = compare(folder, chosen, until)
+        with damage_told(folder / "log.sqlite"):
+            report, learner = compare(folder, chosen, until)
     except KeyError as error:
         raise click.BadParameter(f"unknown algorithm {error}", param_hint="--algorithm") from None
+    # What was compared is the kept model with the log folded in the kept way, whatever else was rebuilt.
+    report["kept_model_matches_log"] = report["identical"]
+    if not is_same:
+        report["identical"] = None
     if output is not None:
         if learner is None:
             raise click.UsageError("--output: there is nothing to learn from in the log")
@@ -86,9 +97,11 @@ def replay(
         for name, values in report["models"].items()
     ]
     echo_table(["model", *columns], rows)
-    if report["identical"] is not None:
+    agrees = report["kept_model_matches_log"]
+    if agrees is not None:
+        what, of = ("rebuilt", "the kept one") if is_same else ("kept", "what the log says")
         click.echo(
-            "the rebuilt model is the kept one, bit for bit"
-            if report["identical"]
-            else "the rebuilt model DIFFERS from the kept one"
+            f"the {what} model is {of}, bit for bit"
+            if agrees
+            else f"the {what} model DIFFERS from {of}"
         )

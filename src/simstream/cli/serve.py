@@ -15,6 +15,12 @@ from .options import FILE, debug_option, params_option, quiet_option, service_fo
 @click.command(short_help="Search over HTTP that learns from feedback.")
 @click.argument("items", type=FILE, required=False)
 @service_folder_option
+@click.option(
+    "--add",
+    "may_add",
+    is_flag=True,
+    help="Add ITEMS of new ids to a folder that has others; known ids are left as they are.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Other machines need keys.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option(
@@ -72,6 +78,7 @@ from .options import FILE, debug_option, params_option, quiet_option, service_fo
 def serve(
     items: Path | None,
     folder: Path,
+    may_add: bool,
     host: str,
     port: int,
     algorithm: str | None,
@@ -89,7 +96,8 @@ def serve(
     """Serve ITEMS over HTTP: search, feedback, questions, and a page to answer them.
 
     What happens is kept in a log before it is acknowledged; the model is a fold over the log. ITEMS (.npy,
-    .npz, .svm, .jsonl, .csv) are added when the service starts for the first time.
+    .npz, .svm, .jsonl, .csv) are added when the service starts for the first time. A folder that has other
+    items is refused, unless --add is given.
 
     \b
     simstream serve items.npz
@@ -102,6 +110,8 @@ def serve(
     _check_installed()
     if simulate and not demo:
         raise click.UsageError("--simulate: expected --demo with it")
+    if may_add and items is None:
+        raise click.UsageError("--add: expected ITEMS with it")
     if demo and items is not None:
         raise click.UsageError("--demo: expected no ITEMS with it")
     from ..serve.settings import Limits
@@ -117,6 +127,7 @@ def serve(
             "limits": Limits(rate=rate),
             "snapshot_every": snapshot_every,
         },
+        may_add=may_add,
         demo=demo,
         simulate=simulate,
     )
@@ -140,6 +151,7 @@ def _run(
     asking: dict[str, Any],
     options: dict[str, Any],
     *,
+    may_add: bool,
     demo: bool,
     simulate: bool,
 ) -> None:
@@ -149,6 +161,7 @@ def _run(
 
     from ..asking import Asking
     from ..serve.auth import KeyRing
+    from ..serve.log import damage_told
     from ..serve.runner import check_host, check_port, run
     from ..serve.service import Service
     from ..serve.settings import Learning, Settings
@@ -167,7 +180,7 @@ def _run(
     chosen, n_features = _learning(folder, learning, n_features, default_learning)
     options["asking"] = replace(default_asking, **asking)
     settings = Settings(folder, learning=chosen, n_features=n_features, measure=measure, **options)
-    with contextlib.ExitStack() as stack:
+    with damage_told(settings.log_path), contextlib.ExitStack() as stack:
         # What is made from here until it is ready stays: looking for garbage in it would be in vain, now
         # and later, when a request would have to wait for it.
         gc.disable()
@@ -177,8 +190,11 @@ def _run(
         if path is not None:
             from ..serve.importing import import_file
 
-            added = import_file(service, path, data)
-            logger.info("%d items added from %s", added, path)
+            came = import_file(service, path, data, may_add=may_add)
+            logger.info("%d items added from %s", came.added, path)
+            if came.present:
+                text = "%d were there and are left as they are (%d have another vector in the file)"
+                logger.info(text, came.present, came.different)
             data = None  # the service has its own
         if demo:
             digits.add_digits(service)
@@ -227,15 +243,17 @@ def _learning(
     default: Any,
 ) -> tuple[Any, int | None]:
     """How to learn: as the log was begun, as far as nothing else is said."""
-    from ..serve.log import Log
+    import contextlib
+
+    from ..serve.log import Log, damage_told
     from ..serve.settings import Learning
     from .algorithms import ALGORITHMS, check_names
 
     kept: dict[str, Any] | None = None
     if (folder / "log.sqlite").exists():
         log = Log(folder / "log.sqlite")
-        kept = log.setting("service")
-        log.close()
+        with damage_told(log.path), contextlib.closing(log):
+            kept = log.setting("service")
     before = Learning(**kept["learning"]) if kept else default
     algorithm, params, block = given
     name = (algorithm or before.algorithm).lower()
@@ -255,4 +273,14 @@ def _learning(
         raise click.BadParameter(str(error), param_hint="--algorithm") from error
     if kept is not None and n_features is None:
         n_features = kept["n_features"]
+    elif kept is not None and n_features != kept["n_features"]:
+        expected = (
+            "dense vectors"
+            if kept["n_features"] is None
+            else f"sparse vectors of {kept['n_features']} features"
+        )
+        raise ValueError(
+            f"ITEMS: expected {expected}, as in {folder}, got sparse vectors of {n_features}; "
+            "choose another folder (--data)"
+        )
     return learning, n_features

@@ -74,6 +74,17 @@ def add_items(items: Sequence[NewItem]) -> Admission:
     return admit
 
 
+def add_missing(items: Sequence[NewItem]) -> Admission:
+    """Add those items whose ids are not there; leave the others as they are."""
+
+    def admit(draft: Draft) -> None:
+        for item in items:
+            if draft.find(item.name) is None:
+                _keep_item(draft, item)
+
+    return admit
+
+
 def put_item(item: NewItem) -> Admission:
     """Add or replace an item."""
     return lambda draft: _keep_item(draft, item)

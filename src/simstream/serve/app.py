@@ -20,6 +20,7 @@ from .docs_page import docs_page
 from .errors import NotFoundError, ServiceError
 from .guard import Guard, error_body
 from .metrics import RequestMetrics
+from .refusals import refusal
 from .routes_feedback import add_feedback_routes
 from .routes_items import add_item_routes, add_search_routes
 from .routes_operation import add_operation_routes, add_version_routes
@@ -93,11 +94,14 @@ def _add_error_handlers(app: FastAPI) -> None:
         return Response(body, status, headers)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         # What was sent is not sent back: it may hold anything.
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "body")
-        return JSONResponse({"error": f"{place or 'body'}: {first['msg']}"[:500]}, 422)
+        if isinstance(error.body, bytes):  # nobody said that it is JSON, so it was not read
+            got = request.headers.get("content-type", "none")
+            text = f"Content-Type: expected application/json, got {got}"
+        else:
+            text = refusal(error.errors())
+        return JSONResponse({"error": text[:500]}, 422)
 
     @app.exception_handler(HTTPException)
     async def other(_: Request, error: HTTPException) -> Response:

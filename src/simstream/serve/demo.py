@@ -129,7 +129,7 @@ def add_digits(service: Service) -> int:
         for text, pixels, ink in zip(served.texts.tolist(), served.pixels, served.inks, strict=True)
     ]
     digest = digest_of([served.texts.tolist(), served.rows.shape])
-    return import_items(service, served.names.tolist(), served.rows, payloads, digest)
+    return import_items(service, served.names.tolist(), served.rows, payloads, digest).added
 
 
 class Measure:

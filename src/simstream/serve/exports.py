@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .events import ANSWER, CONTROL_KINDS, FEEDBACK
+from .events import ANSWER, CONTROL_KINDS, FEEDBACK, Event
 from .exclusions import excluded_ranges, is_excluded
 from .items import ItemStore
 from .log import Log
@@ -32,10 +32,7 @@ COLUMNS = (
 def responses(log: Log, items: ItemStore, until: int) -> Iterator[dict[str, Any]]:
     """One record for each comparison that counts. Comparisons with a vector that is no item are left out."""
     places = item_places(items)
-    ranges = excluded_ranges(list(log.read(0, until, kinds=CONTROL_KINDS)), until)
-    for event in log.read(0, until, kinds=(FEEDBACK, ANSWER)):
-        if is_excluded(ranges, event.position):
-            continue
+    for event in _that_count(log, until, (FEEDBACK, ANSWER)):
         body = event.body
         if event.kind == FEEDBACK:
             triplets, source, is_random = body["triplets"], body["source"], False
@@ -52,6 +49,22 @@ def responses(log: Log, items: ItemStore, until: int) -> Iterator[dict[str, Any]
             names = [items.names[position] for position in triplet]
             values = [*(places[name] for name in names), *names, body["task"], source, is_random]
             yield dict(zip(COLUMNS, [*values, event.position, event.at], strict=True))
+
+
+def count_left_out(log: Log, until: int) -> int:
+    """Comparisons that count but are not among `responses`, because their query was a vector."""
+    return sum(
+        triplet[0] == 0
+        for event in _that_count(log, until, (FEEDBACK,))
+        for triplet in event.body["triplets"]
+    )
+
+
+def _that_count(log: Log, until: int, kinds: Sequence[str]) -> Iterator[Event]:
+    ranges = excluded_ranges(list(log.read(0, until, kinds=CONTROL_KINDS)), until)
+    for event in log.read(0, until, kinds=kinds):
+        if not is_excluded(ranges, event.position):
+            yield event
 
 
 def item_places(items: ItemStore) -> dict[str, int]:

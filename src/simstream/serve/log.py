@@ -78,6 +78,8 @@ class Log:
             self._check_or_create(self.connection)
         except sqlite3.DatabaseError as error:
             self.close()
+            if _is_damage(error):
+                raise _damaged(self.path, error) from error
             raise LogError(f"{path}: expected a log of simstream, got {error}") from None
         except LogError:
             self.close()
@@ -235,6 +237,29 @@ class Log:
                 "INSERT INTO settings VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, json.dumps(value)),
             )
+
+
+@contextlib.contextmanager
+def damage_told(path: Path) -> Iterator[None]:
+    """Say which log is damaged where SQLite notices only while it is read."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if not _is_damage(error):
+            raise
+        raise _damaged(path, error) from error
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    # The lowest byte is the kind of error, the others tell it more exactly.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
+
+
+def _damaged(path: Path, error: sqlite3.DatabaseError) -> LogError:
+    return LogError(
+        f"{path}: the log is damaged ({error}); put a copy of it from a backup in its place, with the "
+        "service stopped, and remove log.sqlite-wal, log.sqlite-shm and snapshots of the damaged one"
+    )
 
 
 class _Connected:

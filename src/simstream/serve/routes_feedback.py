@@ -96,12 +96,18 @@ def add_feedback_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/responses", tags=["questions"])
     def get_responses(format: Literal["jsonl", "csv"] = "jsonl") -> Response:
-        """Every comparison that counts, as JSON lines or CSV."""
-        records = exports.responses(service.log, service.engine.items, service.version.position)
+        """Every comparison between items that counts, as JSON lines or CSV.
+
+        The header X-Left-Out says how many others there are: their query was a vector that is no item.
+        """
+        until = service.version.position
+        headers = {"X-Left-Out": str(exports.count_left_out(service.log, until))}
+        records = exports.responses(service.log, service.engine.items, until)
         if format == "csv":
             rows = exports.as_csv(records, has_tasks=service.has_tasks)
-            return StreamingResponse(rows, media_type="text/csv")
-        return StreamingResponse(exports.as_jsonl(records), media_type="application/jsonl")
+            return StreamingResponse(rows, headers=headers, media_type="text/csv")
+        lines = exports.as_jsonl(records)
+        return StreamingResponse(lines, headers=headers, media_type="application/jsonl")
 
 
 def _question(service: Service, position: int) -> dict[str, Any]:
