@@ -95,7 +95,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     with running(tmp_path) as service:
         add_items(service, vectors(3))
         with pytest.raises(
-            LogError, match="expected dense 6-dimensional .* got dense 72-dimensional"
+            LogError, match=r"expected dense 6-dimensional .* got dense 72-dimensional"
         ):
             add_digits(service)
         assert len(service.engine.items) == 3
