@@ -81,7 +81,7 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparis
                 theirs, std = printed.get((dataset, printed_name, measure.name), ("", None))
                 records = found.get((dataset, method), [])
                 ours = _scaled(over_seeds(records, measure.ours), measure.scale)
-                if ours is None and not theirs:
+                if ours is None and not theirs and not records:
                     continue
                 verdict = _verdict(paper, dataset, measure, ours, theirs, std, records)
                 limit = _limit(records) if verdict == "over budget" else ""
