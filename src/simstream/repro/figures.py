@@ -72,6 +72,8 @@ _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*<>"
 #: Characters below the bars of one panel that do not run into one another.
 _FITS_UPRIGHT = 36
+#: Share of a logarithmic axis that has room for one name.
+_NAMED_APART = 0.08
 #: Places on a logarithmic axis that can all be named.
 _FEW_PLACES = 8
 
@@ -204,10 +206,15 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
 def _name_few_places(axes: Any, how: dict[str, Any]) -> None:
     """On a logarithmic axis, name the places that have points, where these are few; else plain numbers."""
     places = sorted({float(x) for line in axes.lines for x in line.get_xdata() if x > 0})
-    if how.get("log_x") and 1 < len(places) <= _FEW_PLACES:
+    gaps = np.diff(np.log10(places)) if len(places) > 1 else np.zeros(0)
+    if (
+        how.get("log_x")
+        and 1 < len(places) <= _FEW_PLACES
+        and gaps.min() > _NAMED_APART * gaps.sum()
+    ):
         axes.set_xticks(places, [f"{x:g}" for x in places])
         axes.minorticks_off()
-    elif how.get("log_x") and places and places[0] >= 1:
+    elif how.get("log_x") and places and places[0] >= 1:  # powers of ten alone, written out
         axes.xaxis.set_major_formatter("{x:,.0f}")
     elif not how.get("log_x"):
         axes.locator_params(axis="x", nbins=6)  # more would run into one another
