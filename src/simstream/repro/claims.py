@@ -104,7 +104,7 @@ def _beats(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     told = lines if n <= _AT_MOST_TOLD else exceptions
     if n_missing := _n_missing(paper, study, contests, check, {*means, *others}):
         verdict += " so far"
-        told = [*told, f"{n_missing} numbers that it is about are not there"]
+        told = [*told, f"not there: {n_missing} of the numbers that it is about"]
     return Finding(claim.text, verdict, "; ".join([f"in {n_ahead} of {n} comparisons", *told]))
 
 
