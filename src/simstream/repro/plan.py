@@ -32,6 +32,17 @@ TUNING = -1
 EVERY_RUN = "every run"
 
 
+def data_seed(seed: int) -> int:
+    """The seed whose data a cell with this number works on.
+
+    Examples
+    --------
+    >>> data_seed(3), data_seed(TUNING), data_seed(TUNING - 3)
+    (3, 0, 3)
+    """
+    return TUNING - seed if seed <= TUNING else seed
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run, with everything that determines its result."""
@@ -61,7 +72,7 @@ class Cell:
     @property
     def data_seed(self) -> int:
         """The seed whose split and stream it works on."""
-        return TUNING - self.seed if self.is_tuning else self.seed
+        return data_seed(self.seed)
 
     @property
     def name(self) -> str:

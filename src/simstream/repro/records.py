@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import atomic_write
 from .plan import Cell
 
 Record = dict[str, Any]
@@ -87,13 +88,8 @@ class RecordStore:
         records = [
             found for cell in keep if (found := self.find(cell)) and found["status"] in FINAL
         ]
-        path = self._path(study)
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with atomic_write(self._path(study)) as temporary:
+            temporary.write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
         self._cache[study] = {record["fingerprint"]: record for record in records}
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .plan import Cell, Exhibit, Explanation, Measure, Paper, Study, published
+from .plan import Cell, Exhibit, Explanation, Measure, Paper, Study, data_seed, published
 from .records import Record, RecordStore, over_seeds
 
 #: How far from the print a quality number may be, in units of one.
@@ -47,13 +47,6 @@ class Comparison:
     def published(self) -> float | None:
         """The printed value as a number, None if it is none."""
         return _number(self.theirs)
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus theirs."""
-        if self.ours is None or self.published is None:
-            return None
-        return self.ours[0] - self.published
 
     @property
     def speed_up(self) -> float | None:
@@ -112,24 +105,20 @@ def records_of(
     paper: Paper, study: Study, store: RecordStore
 ) -> dict[tuple[str, str], list[Record]]:
     """Records of the cells of a study by (data set, method), swept values together."""
-    found: dict[tuple[str, str], list[Record]] = {}
     # Parameters as the paper names them; where nothing was run so, those chosen from grids: never both.
-    for tuning in ("paper", "cv"):
-        ours = _records_tuned(paper, study, store, tuning)
-        found = ours | found
-    return found
+    chosen, named = (_records_tuned(paper, study, store, tuning) for tuning in ("cv", "paper"))
+    return chosen | named
 
 
-def known_cells(paper: Paper, study: Study, store: RecordStore, tuning: str) -> list[Cell]:
-    """Cells of the plan, and of as many seeds more as were run."""
-    most = max((record["seed"] for record in store.of_study(study.id)), default=0) + 1
-    cells = [*paper.cells(study, tuning=tuning), *paper.cells(study, seeds=most, tuning=tuning)]
-    return list({cell.fingerprint: cell for cell in cells}.values())
+def _recorded_cells(paper: Paper, study: Study, store: RecordStore, tuning: str) -> list[Cell]:
+    """Cells that records can be of: as many seeds as were run, fewer or more than the plan has."""
+    seeds = [data_seed(record["seed"]) for record in store.of_study(study.id)]
+    return list(paper.cells(study, seeds=max(seeds, default=0) + 1, tuning=tuning))
 
 
 def tidy(paper: Paper, study: Study, store: RecordStore) -> None:
     """Keep what pages show and what runs go on from: finished cells of the plan, and their tuning."""
-    cells = [cell for how in ("paper", "cv") for cell in known_cells(paper, study, store, how)]
+    cells = [cell for how in ("paper", "cv") for cell in _recorded_cells(paper, study, store, how)]
     tuned = [cell.tuning() for cell in cells if cell.grid]
     store.compact(study.id, {one.fingerprint: one for one in (*tuned, *cells)}.values())
 
@@ -137,7 +126,7 @@ def tidy(paper: Paper, study: Study, store: RecordStore) -> None:
 def _records_tuned(
     paper: Paper, study: Study, store: RecordStore, tuning: str
 ) -> dict[tuple[str, str], list[Record]]:
-    known = {cell.fingerprint for cell in known_cells(paper, study, store, tuning)}
+    known = {cell.fingerprint for cell in _recorded_cells(paper, study, store, tuning)}
     found: dict[tuple[str, str], list[Record]] = {}
     for record in store.of_study(study.id):
         if record["fingerprint"] in known:

@@ -18,7 +18,8 @@ from simstream import TripletSampler, datasets, metrics
 
 from ..plan import Cell
 
-_WARM_UP = 64
+#: Triplets learnt from before the clock starts, so that compiled code is loaded.
+WARM_UP = 64
 
 
 class Part(NamedTuple):
@@ -107,7 +108,7 @@ def teach(
         learner.fit(items, train.labels)
         return time.process_time() - start
     learner.set_params(preprocessor=train.items)
-    clone(learner).fit(triplets[:_WARM_UP])  # loads compiled code before the clock starts
+    clone(learner).fit(triplets[:WARM_UP])
     if at_stop is None or not hasattr(learner, "partial_fit"):
         start = time.process_time()
         learner.fit(triplets)

@@ -36,11 +36,10 @@ from simstream import OGRSL, OMTRSL, TaskTripletSampler, datasets, metrics
 from simstream.constraints import nearer_first
 
 from ..plan import Cell
-from .common import Part, choose, dataset, digest, make, model_measures, teach
+from .common import WARM_UP, Part, choose, dataset, digest, make, model_measures, teach
 from .eager import eager_tasks, extrapolated_seconds
 
 _TUNING_SEED = 10_000
-_WARM_UP = 64
 
 
 class TaskPart(NamedTuple):
@@ -203,9 +202,7 @@ def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
     given = {"preprocessor": train.items, "random_state": cell.data_seed}
     if "n_tasks" in known:
         given["n_tasks"] = len(np.unique(train.tasks))
-    _answer(
-        make(cell, **given), stream.first(_WARM_UP)
-    )  # loads compiled code before the clock starts
+    _answer(make(cell, **given), stream.first(WARM_UP))
     if known["query"] == "random":
         active = make(cell, **given, query="active")
         _answer(active, stream)
