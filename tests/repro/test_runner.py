@@ -1,14 +1,18 @@
 """Cells run in processes of their own: budgets, choosing parameters, going on after an interruption."""
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from simstream.repro import clock
 from simstream.repro.plan import Cell, load_paper, paper_ids, parse_paper, select
 from simstream.repro.quick import quick_version
 from simstream.repro.records import RecordStore
-from simstream.repro.runner import Budget, Job, run_jobs
+from simstream.repro.runner import Budget, Job, _Running, run_jobs
 
 ENOUGH = Budget(120, 8)
 
@@ -224,6 +228,48 @@ def test_a_larger_budget_is_tried_again(tmp_path):
     assert not seen
     _, store = run([cell()], tmp_path)
     assert store.find(cell())["status"] == "done"
+
+
+def test_compiling_is_no_work():
+    import time
+
+    import numba
+
+    if numba.config.DISABLE_JIT:
+        pytest.skip("nothing is compiled")
+    inner = numba.njit(lambda x: np.sort(x) + x.sum())
+    outer = numba.njit(lambda x: inner(x) @ inner(x))  # compiles two, one within the other
+    before = time.process_time(), clock.working_seconds()
+    outer(np.arange(3.0))
+    cpu, working = time.process_time() - before[0], clock.working_seconds() - before[1]
+    assert cpu > 0.1
+    assert 0 <= working < cpu / 4
+    begin = time.process_time(), clock.working_seconds()
+    sum(i * i for i in range(300_000))
+    cpu, working = time.process_time() - begin[0], clock.working_seconds() - begin[1]
+    assert working == pytest.approx(cpu, rel=0.1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time of others is not told")
+def test_budgets_do_not_count_compiling():
+    """The budget is smaller than what this process has used, which is all compiling, or none of it."""
+    import time
+
+    class Process:
+        pid, stopped = os.getpid(), False
+
+        def kill(self):
+            self.stopped = True
+
+        def join(self):
+            pass
+
+    used = time.process_time()
+    assert used > 0.2
+    for compiling, is_over in ([used, -1.0], False), ([0.0, 0.0], False), ([0.0, -1.0], True):
+        process = Process()
+        running = _Running(Job(cell(), Budget(used / 2, 1e3)), process, None, compiling)
+        assert running.check_budget() == process.stopped == is_over
 
 
 @pytest.mark.parametrize("line", ["null", '{"no": "fingerprint"}', "{cut", "\ufffd"])

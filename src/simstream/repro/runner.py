@@ -16,6 +16,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from . import clock
 from .plan import Cell, Study
 from .records import FINAL, Record, RecordStore
 
@@ -34,7 +35,7 @@ _PATIENCE = 20
 class Budget:
     """What one cell may use."""
 
-    #: Of the processor, where the system tells it; of the clock otherwise.
+    #: Of the processor without compiling, where the system tells it; of the clock otherwise.
     seconds: float
     gigabytes: float
 
@@ -184,8 +185,8 @@ def _same_but_for_seed(one: Cell, other: Cell) -> bool:
 class _Running:
     """A process that works on a cell."""
 
-    def __init__(self, job: Job, process: Any, answer: Connection) -> None:
-        self.job, self.process, self.answer = job, process, answer
+    def __init__(self, job: Job, process: Any, answer: Connection, compiling: Any) -> None:
+        self.job, self.process, self.answer, self.compiling = job, process, answer, compiling
         self.begin = time.monotonic()
         self.over: str | None = None
 
@@ -194,15 +195,20 @@ class _Running:
         context = _context()
         ours, theirs = context.Pipe(duplex=False)
         cell = job.cell if job.chosen is None else job.cell.with_parameters(job.chosen)
-        process = context.Process(target=_work, args=(cell, data_dir, theirs), daemon=True)
+        compiling = clock.shared_numbers(context)
+        process = context.Process(
+            target=_work, args=(cell, data_dir, theirs, compiling), daemon=True
+        )
         process.start()
         theirs.close()
-        return cls(job, process, ours)
+        return cls(job, process, ours, compiling)
 
     def check_budget(self) -> bool:
         """Whether it was stopped for having used too much."""
         by_the_clock = time.monotonic() - self.begin
         seconds = _processor_seconds(self.process.pid)
+        if seconds is not None:
+            seconds = clock.without_compiling(seconds, self.compiling)
         if seconds is None or by_the_clock > _PATIENCE * self.job.budget.seconds:
             seconds = by_the_clock
         gigabytes = _resident_gigabytes(self.process.pid)
@@ -251,8 +257,9 @@ def _finished(running: dict[Connection, _Running]) -> list[Connection]:
     return ended + over
 
 
-def _work(cell: Cell, data_dir: str | None, answer: Connection) -> None:
+def _work(cell: Cell, data_dir: str | None, answer: Connection, compiling: Any) -> None:
     """In the process: run the cell and send its record."""
+    clock.report_to(compiling)
     if data_dir is not None:
         os.environ["SIMSTREAM_DATA"] = data_dir
     try:

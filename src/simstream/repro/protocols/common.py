@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from sklearn.base import clone
 import simstream
 from simstream import TripletSampler, datasets, metrics
 
+from ..clock import working_seconds
 from ..plan import Cell
 
 #: Triplets learnt from before the clock starts, so that compiled code is loaded.
@@ -99,25 +99,25 @@ def teach(
         learner.set_params(preprocessor=train.items)
         pairs = np.stack([triplets[:, :2], triplets[:, ::2]], axis=1).reshape(-1, 2)
         signs = np.tile([1, -1], len(triplets))
-        start = time.process_time()
+        start = working_seconds()
         learner.fit_pairs(pairs, signs)
-        return time.process_time() - start
+        return working_seconds() - start
     if kind == "labels":
         items = train.items.toarray() if sparse.issparse(train.items) else train.items
-        start = time.process_time()
+        start = working_seconds()
         learner.fit(items, train.labels)
-        return time.process_time() - start
+        return working_seconds() - start
     learner.set_params(preprocessor=train.items)
     clone(learner).fit(triplets[:WARM_UP])
     if at_stop is None or not hasattr(learner, "partial_fit"):
-        start = time.process_time()
+        start = working_seconds()
         learner.fit(triplets)
-        return time.process_time() - start
+        return working_seconds() - start
     done = 0
     for stop in sorted({*stops, len(triplets)}):
-        start = time.process_time()
+        start = working_seconds()
         (learner.partial_fit if done else learner.fit)(triplets[done:stop])
-        seconds += time.process_time() - start
+        seconds += working_seconds() - start
         done = stop
         at_stop(stop, learner)
     return seconds

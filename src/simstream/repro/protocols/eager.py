@@ -5,11 +5,12 @@ They show the share of the hardware in a comparison of training times with publi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+from ..clock import working_seconds
 
 #: Changes M for one triplet: anchor, difference of the candidates, and what the learner keeps beside M.
 _Step = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -17,9 +18,9 @@ _Step = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 def extrapolated_seconds(learn: Callable[[int], Any], n_timed: int, n: int) -> float:
     """CPU seconds of n steps of ``learn(number of steps)``, from those of the first `n_timed`."""
-    start = time.process_time()
+    start = working_seconds()
     learn(n_timed)
-    return (time.process_time() - start) * n / n_timed
+    return (working_seconds() - start) * n / n_timed
 
 
 # -- triplets -----------------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ tuning_steps
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,6 +36,7 @@ import numpy as np
 
 from simstream import PairSampler, datasets, metrics
 
+from ..clock import working_seconds
 from ..plan import Cell
 from .common import Part, choose, dataset, digest, make, model_measures
 from .eager import eager_pa, extrapolated_seconds
@@ -160,9 +160,9 @@ def _timed(
     fit(pairs[:_WARM_UP], signs[:_WARM_UP])
     seconds: list[float] = []
     while len(seconds) < _MOST_REPEATS and sum(seconds) < _REPEAT_SECONDS:
-        start = time.process_time()
+        start = working_seconds()
         model = fit(pairs, signs)
-        seconds.append(time.process_time() - start)
+        seconds.append(working_seconds() - start)
     return model, float(np.median(seconds))
 
 

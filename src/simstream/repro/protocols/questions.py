@@ -25,7 +25,6 @@ choosing
 
 from __future__ import annotations
 
-import time
 from dataclasses import fields
 from typing import Any, NamedTuple, Protocol
 
@@ -36,6 +35,7 @@ from simstream import datasets, metrics
 from simstream.asking import Asking, choose_triplet, draw_triplets
 from simstream.constraints import nearer_first
 
+from ..clock import working_seconds
 from ..plan import Cell
 from .common import dataset, digest, make
 
@@ -220,7 +220,7 @@ def run(cell: Cell) -> dict[str, Any]:
     seconds = 0.0
     accuracies, answers_at = [], []
     for stop in stops:
-        start = time.process_time()
+        start = working_seconds()
         while learns and n_asked < stop:
             chosen = choose_triplet(candidates.draw, learner.triplet_margin, asking, rng)
             n_asked += 1
@@ -231,7 +231,7 @@ def run(cell: Cell) -> dict[str, Any]:
             if answer[0]:
                 n_answers += 1
                 learner.partial_fit(nearer_first(triplet, answer))
-        seconds += time.process_time() - start
+        seconds += working_seconds() - start
         accuracies.append(metrics.triplet_accuracy(learner, world.held_out))
         answers_at.append(n_answers)
     measures = {f"accuracy@{stop}": value for stop, value in zip(stops, accuracies, strict=True)}

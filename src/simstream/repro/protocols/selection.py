@@ -17,7 +17,6 @@ Parameters are chosen on 80 % of the training part, by the mean accuracy over `n
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ import numpy as np
 import simstream
 from simstream import datasets, metrics
 
+from ..clock import working_seconds
 from ..plan import Cell
 from .common import (
     Part,
@@ -59,9 +59,9 @@ def rank_features(cell: Cell, train: Part, triplets: np.ndarray, n_wanted: int) 
         return Ranking(order, None, None, 0.0)
     learner = getattr(simstream, cell.learner)
     if not inspect.isclass(learner):
-        start = time.process_time()
+        start = working_seconds()
         order = learner(train.items, train.labels, n_wanted, **cell.parameters)
-        return Ranking(order, None, None, time.process_time() - start)
+        return Ranking(order, None, None, working_seconds() - start)
     items = train.items
     if cell.settings.get("unit_rows"):
         items = datasets.prepare(items, "unit-norm").items
