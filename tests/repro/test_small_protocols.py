@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+from simstream import ITML, LEGO, RDML, TripletSampler
 from simstream.repro.plan import Cell
-from simstream.repro.protocols import online_loss, plain_numpy, query_time
+from simstream.repro.protocols import online_loss, plain_numpy, query_time, retrieval
+from simstream.repro.protocols.common import Part, model_measures, teach
 
 CELL = Cell(
     study="test",
@@ -51,3 +54,46 @@ def test_plain_numpy_times_both():
     found = plain_numpy.run(replace(CELL, settings=CELL.settings | {"eager_steps": 20}))["measures"]
     assert found["seconds"] > 0
     assert found["speed-up"] == pytest.approx(found["eager seconds"] / found["seconds"])
+
+
+@pytest.mark.filterwarnings("ignore:ITML has not converged")
+@pytest.mark.parametrize(
+    "make", [lambda: LEGO(eta=0.5), lambda: RDML(0.5), lambda: ITML(max_iter=1)]
+)
+def test_span_and_features_give_the_same_distances_and_zeros(make):
+    rng = np.random.default_rng(3)
+    labels = np.repeat([0, 1, 2], 10)
+    items = sparse.random(30, 90, density=0.04, random_state=3, format="csr")
+    items.data = rng.uniform(1, 3, items.nnz)
+    train, test = Part(items[::2], labels[::2]), Part(items[1::2], labels[1::2])
+    triplets = TripletSampler(train.labels, 0).draw(12)
+
+    def learn(coordinates):
+        cell = replace(CELL, settings={"coordinates": coordinates})
+        own_train, own_test, span = retrieval._coordinates(cell, train, test)
+        model = make()
+        teach(model, own_train, triplets)
+        measures = retrieval._model_measures(model, span)
+        return own_test, model, measures
+
+    plain_items, plain, plain_measures = learn("features")
+    span_items, spanned, span_measures = learn("span")
+    assert span_items.items.shape == (15, 31)
+    pairs = np.array([(i, j) for i in range(15) for j in range(i)])
+    expected = plain.pair_distance(plain_items.items.toarray()[pairs])
+    np.testing.assert_allclose(
+        spanned.pair_distance(span_items.items[pairs]), expected, rtol=1e-6, atol=1e-8
+    )
+    assert 0.1 < plain_measures["sparsity"] < 0.999
+    assert span_measures["sparsity"] == pytest.approx(plain_measures["sparsity"], abs=1e-9)
+    assert model_measures(plain)["sparsity"] == plain_measures["sparsity"]
+
+
+def test_span_is_not_taken_where_features_are_few():
+    parts = Part(np.eye(3), np.arange(3)), Part(np.eye(3), np.arange(3))
+    cell = replace(CELL, settings={"coordinates": "span"})
+    train, _, span = retrieval._coordinates(cell, *parts)
+    assert span is None
+    assert train is parts[0]
+    with pytest.raises(ValueError, match="coordinates: expected 'features' or 'span', got 'polar'"):
+        retrieval._coordinates(replace(CELL, settings={"coordinates": "polar"}), *parts)

@@ -21,6 +21,8 @@ train_fraction
     Share of the training part (of every class) that is kept.
 dtype
     Precision of the items ("float64").
+coordinates
+    What to learn in: "features", or "span" (of the items, see `span`, where they are fewer than features).
 pool
     What a test item ranks: "others" (the other test items) or "all" (itself among them).
 max_test
@@ -35,6 +37,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from simstream import datasets
 
@@ -51,6 +54,7 @@ from .common import (
     triplet_stream,
 )
 from .common import choose as choose_parameters
+from .span import Span
 
 _TUNING_SHARE = 0.8
 
@@ -85,13 +89,13 @@ def parts(cell: Cell, seed: int) -> tuple[Part, Part]:
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train on the training part of this seed, measure on its test part."""
-    train, test = parts(cell, cell.seed)
+    train, test, span = _coordinates(cell, *parts(cell, cell.seed))
     settings = cell.settings
     triplets = triplet_stream(train.labels, settings["n_triplets"], cell.seed)
     curves: dict[str, dict[str, list[float]]] = {}
 
     def at_stop(n: int, model: Any) -> None:
-        found = model_measures(model) | retrieval_measures(model, test, None, ())
+        found = _model_measures(model, span) | retrieval_measures(model, test, None, ())
         for name, value in found.items():
             curve = curves.setdefault(name, {"x": [], "y": []})
             curve["x"].append(n)
@@ -108,7 +112,7 @@ def run(cell: Cell) -> dict[str, Any]:
         with_itself=settings.get("pool", "others") == "all",
     )
     return {
-        "measures": measures | model_measures(model) | {"seconds": seconds},
+        "measures": measures | _model_measures(model, span) | {"seconds": seconds},
         "curves": curves,
         "parameters": cell.parameters,
         "seconds": seconds,
@@ -118,12 +122,32 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
+def _coordinates(cell: Cell, train: Part, test: Part) -> tuple[Part, Part, Span | None]:
+    """Both parts in the coordinates to learn in, and the span if it is that of the items."""
+    wanted = cell.settings.get("coordinates", "features")
+    if wanted not in ("features", "span"):
+        raise ValueError(f"coordinates: expected 'features' or 'span', got {wanted!r}")
+    n_items, n_features = len(train.labels) + len(test.labels), train.items.shape[1]
+    if wanted == "features" or n_items >= n_features:
+        return train, test, None
+    span = Span(sparse.vstack([train.items, test.items], format="csr"))
+    train, test = (Part(span.coordinates(one.items), one.labels) for one in (train, test))
+    return train, test, span
+
+
+def _model_measures(model: Any, span: Span | None) -> dict[str, float]:
+    found = model_measures(model)
+    if span is not None:
+        found["sparsity"] = span.zero_share(model.get_mahalanobis_matrix())
+    return found
+
+
 def tune(cell: Cell) -> dict[str, Any]:
     """Choose parameters on the training part of the first seed (of its own, if every run does)."""
     whole, _ = parts(cell, cell.data_seed)
     rng = np.random.default_rng(10_000)
     rows, held_out = split_per_class(whole.labels, rng, share=_TUNING_SHARE)
-    train, test = whole.rows(rows), whole.rows(held_out)
+    train, test, _ = _coordinates(cell, whole.rows(rows), whole.rows(held_out))
     n = cell.settings.get("tuning_triplets", cell.settings["n_triplets"])
     triplets = triplet_stream(train.labels, n, 10_000)
 
