@@ -139,19 +139,23 @@ class SparseStore:
 
         rebase(rule, self.arrays, shift)
 
-    def entries(self, rule: Any, shift: float) -> Entries:
-        """Copy of the live raw entries; the columns of a row are in no particular order."""
+    def entries(self, rule: Any, shift: float, order: np.ndarray | None = None) -> Entries:
+        """Copy of the live raw entries, row after row in this order; columns of a row are in none."""
         from .kernels.head_tail import copy_entries
 
         width = self.arrays.head.shape[2]
         counts = np.zeros(self.shape[0], np.int64)
         indices, numbers = np.empty(0, np.int32), np.empty((0, width), self.dtype)
         copy_entries(rule, self.arrays, shift, counts, indices, numbers)
-        indptr = np.concatenate([[0], np.cumsum(-counts)])
+        if order is None:
+            order = np.arange(len(counts))
+        indptr = np.concatenate([[0], np.cumsum(-counts[order])])
         total = int(indptr[-1])
         if total:
             indices, numbers = np.empty(total, np.int32), np.empty((total, width), self.dtype)
-            copy_entries(rule, self.arrays, shift, indptr[1:].copy(), indices, numbers)
+            end = np.empty_like(counts)
+            end[order] = indptr[1:]
+            copy_entries(rule, self.arrays, shift, end, indices, numbers)
         return Entries(self.shape, indptr, indices, numbers)
 
 

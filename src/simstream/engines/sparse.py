@@ -11,6 +11,8 @@ from ..comparisons import Comparisons
 from ..stores import Entries, SparseStore
 from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats, new_scratch
 
+_AT_A_TIME = 1 << 20
+
 
 class SparseEngine(Engine):
     """Only the entries that were touched, for sparse items; always one tuple at a time.
@@ -116,17 +118,23 @@ class SparseEngine(Engine):
         """The current matrix, or the average, as CSR in the original numbering of features."""
         from ..kernels.steps import SHIFT
 
-        entries = self.store.entries(self.rule, self.clock[SHIFT])
+        # A large matrix is a large part of the memory: nothing here copies it without need.
+        entries = self.store.entries(self.rule, self.clock[SHIFT], self.row_rank)
+        shape, indptr, indices, _ = entries
+        if self.column_rank is not None:
+            _rename(indices, np.argsort(self.column_rank).astype(np.int32))
+        value = self._values(entries)
+        del entries
+        return in_order(sp.csr_matrix((value, indices, indptr), shape=shape))
+
+    def _values(self, entries: Entries) -> np.ndarray:
         numbers = entries.numbers
         on_diagonal = None
         if self.rule.off_diagonal:
-            rows = np.repeat(np.arange(self.shape[0]), np.diff(entries.indptr))
-            on_diagonal = rows == entries.indices
-        u, aux, acc = numbers[:, 0].copy(), numbers[:, min(1, numbers.shape[1] - 1)], numbers[:, -1]
-        value = self._decode(u, aux, acc, on_diagonal)
-        matrix = sp.csr_matrix((value, entries.indices, entries.indptr), shape=self.shape)
-        ranks = None if self.row_rank is None else (self.row_rank, self.column_rank)
-        return renumbered_back(matrix, ranks)
+            features = np.arange(self.shape[0], dtype=np.int32)
+            on_diagonal = np.repeat(features, np.diff(entries.indptr)) == entries.indices
+        u, aux, acc = numbers[:, 0], numbers[:, min(1, numbers.shape[1] - 1)], numbers[:, -1]
+        return np.ascontiguousarray(self._decode(u, aux, acc, on_diagonal))
 
     def state(self) -> dict[str, np.ndarray]:
         from ..kernels.steps import SHIFT
@@ -226,12 +234,24 @@ def renumber(matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarra
     return sp.csr_matrix((moved.data, columns, moved.indptr), moved.shape)
 
 
+def _rename(indices: np.ndarray, names: np.ndarray) -> None:
+    """Replace every index by its name, in place."""
+    for start in range(0, len(indices), _AT_A_TIME):
+        some = slice(start, start + _AT_A_TIME)
+        indices[some] = names[indices[some]]
+
+
 def renumbered_back(
     matrix: sp.csr_matrix, ranks: tuple[np.ndarray, np.ndarray] | None
 ) -> sp.csr_matrix:
     """A matrix whose features have these numbers (None: their own) with their own ones, in order."""
     if ranks is not None:
         matrix = renumber(matrix, *(np.argsort(rank) for rank in ranks))
+    return in_order(matrix)
+
+
+def in_order(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """The matrix itself, without stored zeros, the columns of every row sorted."""
     matrix.eliminate_zeros()
     matrix.sort_indices()
     return matrix

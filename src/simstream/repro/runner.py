@@ -241,6 +241,8 @@ class _Running:
             code = self.process.exitcode
             record = {"status": "failed", "error": f"the process ended with {code}", "measures": {}}
         self.process.join()
+        if record["status"] == "over budget":
+            record["budget"] = asdict(self.job.budget)
         return record | common
 
 
@@ -270,6 +272,12 @@ def _work(cell: Cell, data_dir: str | None, answer: Connection, compiling: Any) 
         record = {"status": "done", **result, "peak_mb": _peak_megabytes()}
         if caught:
             record["warnings"] = sorted({str(one.message) for one in caught})
+    except MemoryError as error:
+        record = {
+            "status": "over budget",
+            "error": f"more memory than there is: {error}",
+            "measures": {},
+        }
     except Exception as error:
         record = {
             "status": "failed",

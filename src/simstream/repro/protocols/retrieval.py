@@ -5,6 +5,8 @@ item ranks the other test items. Settings:
 
 train_share, or counts
     Share of every class that trains (0.7), or [training, test] items of each class.
+division
+    "random" (of every class, as these say), or "given": as the data set comes.
 n_triplets
     Length of the stream.
 k
@@ -71,6 +73,8 @@ def parts(cell: Cell, seed: int) -> tuple[Part, Part]:
     if settings.get("test_group"):
         is_test = np.asarray(data.groups)[rows] == settings["test_group"]
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+    elif settings.get("division", "random") == "given":
+        train, test = (np.asarray(data.splits[name]) for name in ("train", "test"))
     else:
         train, test = split_per_class(
             labels, rng, share=settings.get("train_share", 0.7), counts=settings.get("counts")
@@ -91,11 +95,13 @@ def run(cell: Cell) -> dict[str, Any]:
     """Train on the training part of this seed, measure on its test part."""
     train, test, span = _coordinates(cell, *parts(cell, cell.seed))
     settings = cell.settings
+    with_itself = settings.get("pool", "others") == "all"
     triplets = triplet_stream(train.labels, settings["n_triplets"], cell.seed)
     curves: dict[str, dict[str, list[float]]] = {}
 
     def at_stop(n: int, model: Any) -> None:
-        found = _model_measures(model, span) | retrieval_measures(model, test, None, ())
+        found = _model_measures(model, span)
+        found |= retrieval_measures(model, test, None, (), with_itself=with_itself)
         for name, value in found.items():
             curve = curves.setdefault(name, {"x": [], "y": []})
             curve["x"].append(n)
@@ -109,7 +115,7 @@ def run(cell: Cell) -> dict[str, Any]:
         test,
         train if settings.get("knn") else None,
         settings.get("k", ()),
-        with_itself=settings.get("pool", "others") == "all",
+        with_itself=with_itself,
     )
     return {
         "measures": measures | _model_measures(model, span) | {"seconds": seconds},
