@@ -9,6 +9,7 @@ from scipy import sparse
 from simstream import ITML, LEGO, RDML, TripletSampler
 from simstream.repro.plan import Cell
 from simstream.repro.protocols import online_loss, plain_numpy, query_time, retrieval
+from simstream.repro.protocols import span as span_module
 from simstream.repro.protocols.common import Part, model_measures, teach
 
 CELL = Cell(
@@ -60,7 +61,8 @@ def test_plain_numpy_times_both():
 @pytest.mark.parametrize(
     "make", [lambda: LEGO(eta=0.5), lambda: RDML(0.5), lambda: ITML(max_iter=1)]
 )
-def test_span_and_features_give_the_same_distances_and_zeros(make):
+def test_span_and_features_give_the_same_distances_and_zeros(make, monkeypatch):
+    monkeypatch.setattr(span_module, "_ROWS_AT_A_TIME", 40)
     rng = np.random.default_rng(3)
     labels = np.repeat([0, 1, 2], 10)
     items = sparse.random(30, 90, density=0.04, random_state=3, format="csr")

@@ -55,7 +55,8 @@ class Span:
         largest, magnitudes = 0.0, []
         for start in range(0, d, _ROWS_AT_A_TIME):
             rows = self._basis[start : start + _ROWS_AT_A_TIME] @ inside @ self._basis.T
-            np.einsum("ii->i", rows[:, start:])[:] += outside
+            own = np.arange(len(rows))
+            rows[own, start + own] += outside
             largest = max(largest, float(np.abs(rows).max()))
             magnitudes.append(np.abs(rows).astype(np.float32))
         n_zeros = sum(int((rows <= _ROUNDING * largest).sum()) for rows in magnitudes)
