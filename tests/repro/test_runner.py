@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -231,8 +234,6 @@ def test_a_larger_budget_is_tried_again(tmp_path):
 
 
 def test_compiling_is_no_work():
-    import time
-
     import numba
 
     if numba.config.DISABLE_JIT:
@@ -253,7 +254,6 @@ def test_compiling_is_no_work():
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time of others is not told")
 def test_budgets_do_not_count_compiling():
     """The budget is smaller than what this process has used, which is all compiling, or none of it."""
-    import time
 
     class Process:
         pid, stopped = os.getpid(), False
@@ -270,6 +270,39 @@ def test_budgets_do_not_count_compiling():
         process = Process()
         running = _Running(Job(cell(), Budget(used / 2, 1e3)), process, None, compiling)
         assert running.check_budget() == process.stopped == is_over
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes of others are not seen")
+def test_a_killed_run_takes_its_cell_along(tmp_path):
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import test_runner
+from simstream.repro import runner
+start = runner._Running.start.__func__
+def told(cls, job, data_dir):
+    made = start(cls, job, data_dir)
+    print(made.process.pid, flush=True)
+    return made
+runner._Running.start = classmethod(told)
+if __name__ == "__main__":
+    minutes = dict(dataset="digits", data="digits", learner="LEGO", parameters={{}})
+    minutes["settings"] = dict(n_triplets=10_000_000, k=[1])
+    test_runner.run([test_runner.cell(**minutes)], {str(tmp_path)!r})
+"""
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    with subprocess.Popen(
+        [sys.executable, str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        pid = int(process.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        process.kill()
+    for _ in range(300):
+        if not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(0.1)
+    pytest.fail("the cell is still running")
 
 
 @pytest.mark.parametrize("line", ["null", '{"no": "fingerprint"}', "{cut", "\ufffd"])

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import platform
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -185,8 +186,11 @@ def _same_but_for_seed(one: Cell, other: Cell) -> bool:
 class _Running:
     """A process that works on a cell."""
 
-    def __init__(self, job: Job, process: Any, answer: Connection, compiling: Any) -> None:
+    def __init__(
+        self, job: Job, process: Any, answer: Connection, compiling: Any, alive: Any = None
+    ) -> None:
         self.job, self.process, self.answer, self.compiling = job, process, answer, compiling
+        self._alive = alive  # closed by the system when this process ends, however it does
         self.begin = time.monotonic()
         self.over: str | None = None
 
@@ -196,12 +200,14 @@ class _Running:
         ours, theirs = context.Pipe(duplex=False)
         cell = job.cell if job.chosen is None else job.cell.with_parameters(job.chosen)
         compiling = clock.shared_numbers(context)
+        watched, alive = context.Pipe(duplex=False)
         process = context.Process(
-            target=_work, args=(cell, data_dir, theirs, compiling), daemon=True
+            target=_work, args=(cell, data_dir, theirs, compiling, watched), daemon=True
         )
         process.start()
         theirs.close()
-        return cls(job, process, ours, compiling)
+        watched.close()
+        return cls(job, process, ours, compiling, alive)
 
     def check_budget(self) -> bool:
         """Whether it was stopped for having used too much."""
@@ -259,8 +265,11 @@ def _finished(running: dict[Connection, _Running]) -> list[Connection]:
     return ended + over
 
 
-def _work(cell: Cell, data_dir: str | None, answer: Connection, compiling: Any) -> None:
+def _work(
+    cell: Cell, data_dir: str | None, answer: Connection, compiling: Any, watched: Connection
+) -> None:
     """In the process: run the cell and send its record."""
+    threading.Thread(target=_end_with, args=(watched,), daemon=True).start()
     clock.report_to(compiling)
     if data_dir is not None:
         os.environ["SIMSTREAM_DATA"] = data_dir
@@ -287,6 +296,12 @@ def _work(cell: Cell, data_dir: str | None, answer: Connection, compiling: Any) 
         }
     with contextlib.suppress(BrokenPipeError):
         answer.send(record)
+
+
+def _end_with(watched: Connection) -> None:
+    """End this process when the one that waits for its record is gone (killed, it cannot say so)."""
+    wait([watched])
+    os._exit(1)
 
 
 def _context() -> Any:
