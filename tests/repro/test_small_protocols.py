@@ -71,7 +71,7 @@ def test_span_and_features_give_the_same_distances_and_zeros(make, monkeypatch):
     triplets = TripletSampler(train.labels, 0).draw(12)
 
     def learn(coordinates):
-        cell = replace(CELL, settings={"coordinates": coordinates})
+        cell = replace(CELL, learner="LEGO", settings={"coordinates": coordinates})
         own_train, own_test, span = retrieval._coordinates(cell, train, test)
         model = make()
         teach(model, own_train, triplets)
@@ -91,11 +91,16 @@ def test_span_and_features_give_the_same_distances_and_zeros(make, monkeypatch):
     assert model_measures(plain)["sparsity"] == plain_measures["sparsity"]
 
 
-def test_span_is_not_taken_where_features_are_few():
+def test_span_is_taken_for_distances_where_features_are_many():
     parts = Part(np.eye(3), np.arange(3)), Part(np.eye(3), np.arange(3))
-    cell = replace(CELL, settings={"coordinates": "span"})
+    cell = replace(CELL, learner="LEGO", settings={"coordinates": "span"})
     train, _, span = retrieval._coordinates(cell, *parts)
     assert span is None
     assert train is parts[0]
+    wide = tuple(Part(np.eye(3, 9), np.arange(3)) for _ in range(2))
+    assert retrieval._coordinates(cell, *wide)[2] is not None
+    assert (
+        retrieval._coordinates(replace(cell, learner="OASIS"), *wide)[2] is None
+    )  # counts on features
     with pytest.raises(ValueError, match="coordinates: expected 'features' or 'span', got 'polar'"):
         retrieval._coordinates(replace(CELL, settings={"coordinates": "polar"}), *parts)

@@ -24,7 +24,8 @@ train_fraction
 dtype
     Precision of the items ("float64").
 coordinates
-    What to learn in: "features", or "span" (of the items, see `span`, where they are fewer than features).
+    What to learn in: "features", or "span" (see `span`; for learners of distances, where there are fewer
+    items than features).
 pool
     What a test item ranks: "others" (the other test items) or "all" (itself among them).
 max_test
@@ -39,9 +40,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
+import simstream
 from simstream import datasets
+from simstream.mahalanobis import MahalanobisEstimator
 
 from ..plan import Cell
 from .common import (
@@ -134,9 +136,10 @@ def _coordinates(cell: Cell, train: Part, test: Part) -> tuple[Part, Part, Span 
     if wanted not in ("features", "span"):
         raise ValueError(f"coordinates: expected 'features' or 'span', got {wanted!r}")
     n_items, n_features = len(train.labels) + len(test.labels), train.items.shape[1]
-    if wanted == "features" or n_items >= n_features:
+    is_distance = issubclass(getattr(simstream, cell.learner), MahalanobisEstimator)
+    if wanted == "features" or n_items >= n_features or not is_distance:
         return train, test, None
-    span = Span(sparse.vstack([train.items, test.items], format="csr"))
+    span = Span(train.items, test.items)
     train, test = (Part(span.coordinates(one.items), one.labels) for one in (train, test))
     return train, test, span
 

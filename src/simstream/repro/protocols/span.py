@@ -1,6 +1,6 @@
 """Coordinates in the span of the items: for full matrices where there are more features than items.
 
-LEGO, RDML and ITML start from a multiple of the identity and move along differences of items. So all they
+Learners of distances start from a multiple of the identity and move along differences of items. So all they
 learn lies in the span of the items, and an orthonormal basis of it keeps every distance. What is left to do
 in the features themselves is to count the zeros of M.
 """
@@ -24,7 +24,7 @@ class Span:
 
     Parameters
     ----------
-    items : array or CSR matrix of shape (n_items, n_features)
+    *items : arrays or CSR matrices of shape (n_items, n_features)
 
     Examples
     --------
@@ -39,8 +39,9 @@ class Span:
     0.75
     """
 
-    def __init__(self, items: Any) -> None:
-        self._basis, _ = np.linalg.qr(_dense(items).T.astype(np.float64))
+    def __init__(self, *items: Any) -> None:
+        stacked = np.vstack([_dense(some) for some in items])
+        self._basis, _ = np.linalg.qr(stacked.T.astype(np.float64))
 
     def coordinates(self, items: Any) -> np.ndarray:
         """Items in these coordinates, with a zero for the direction that none has."""
