@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import readme_tour
+from simstream.repro.verdicts import MISSING
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,11 +18,13 @@ def test_tour():
 def headline(summary):
     """What the README says of the published results."""
     counts = summary["counts"]
-    missing = sum(counts.get(word, 0) for word in ("over budget", "failed", "not run"))
+    missing = sum(counts.get(word, 0) for word in MISSING)
     share = round(100 * summary["reproduced or better"])
+    fewer = summary["fewer runs than planned"]
     return (
         f"{counts['reproduced']} are reproduced, {counts['better']} better and {counts['worse']} worse "
-        f"({share} % reproduced or better); {missing} were not run, or not within their budget"
+        f"({share} % reproduced or better; {fewer} from fewer runs than planned); "
+        f"{missing} were not run, or not within their budget"
     )
 
 

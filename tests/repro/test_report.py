@@ -12,7 +12,15 @@ from simstream.repro.plan import load_paper, paper_ids, parse_paper
 from simstream.repro.ranks import rank_methods
 from simstream.repro.records import RecordStore
 from simstream.repro.report import paper_page
-from simstream.repro.verdicts import compare, count, judge, n_missing, records_of, share_good
+from simstream.repro.verdicts import (
+    compare,
+    count,
+    judge,
+    n_missing,
+    n_with_fewer_runs,
+    records_of,
+    share_good,
+)
 
 PAPER = """
 id = "x"
@@ -126,6 +134,7 @@ def store(paper, tmp_path):
         (0.46, 0.50, 0.02, "higher", "reproduced"),
         (0.4599, 0.50, 0.02, "higher", "worse"),
         (0.509, 0.50, 0.001, "higher", "reproduced"),
+        (0.0284, 0.018, 0.001, "lower", "worse"),  # not rounded to 0.028
     ],
 )
 def test_the_rule(ours, theirs, std, better, expected):
@@ -147,6 +156,39 @@ def test_only_numbers_on_the_papers_own_data_count(paper, store):
     worse = next(one for one in comparisons if one.verdict == "worse")
     assert worse.ours == pytest.approx((0.41, 0.01, 2))
     assert worse.explanation == "because <it> is"
+    assert not worse.is_tested
+
+
+def test_an_explanation_is_tested_by_a_study_with_records(store):
+    with_test = parse_paper(PAPER + 'tested_by = ["x-sweep"]\n')
+    table = with_test.exhibits["x-table"]
+    (worse,) = (one for one in compare(with_test, table, store) if one.verdict == "worse")
+    assert worse.is_tested
+    (store.folder / "x-sweep.jsonl").unlink()
+    only_main = RecordStore(store.folder)
+    (worse,) = (one for one in compare(with_test, table, only_main) if one.verdict == "worse")
+    assert not worse.is_tested
+    with pytest.raises(ValueError, match="tested_by: expected studies, got 'x-nothing'"):
+        parse_paper(PAPER + 'tested_by = ["x-nothing"]\n')
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict"),
+    [
+        ({"status": "done", "measures": {"mAP": float("nan")}}, "failed"),
+        ({"status": "over budget", "error": "more than 1 GB", "measures": {}}, "over budget"),
+        ({"status": "out of memory", "error": "", "measures": {}}, "reproduced"),
+    ],
+)
+def test_one_seed_that_fails(paper, store, second, verdict):
+    """Within the budget for some seeds is not within it; memory may be there the next time."""
+    cells = paper.cells(paper.studies["x-main"])
+    cell = next(c for c in cells if (c.dataset, c.method, c.seed) == ("vehicle", "SDCA", 1))
+    store.append(cell, second)
+    found = compare(paper, paper.exhibits["x-table"], store)
+    (one,) = (one for one in found if (one.dataset, one.method) == ("vehicle", "SDCA"))
+    assert one.verdict == verdict
+    assert n_with_fewer_runs(found) == (verdict == "reproduced")
 
 
 def test_records_of_another_plan_are_not_shown(paper, store):

@@ -2,20 +2,24 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 
-from simstream.repro import clock
+from simstream.repro import clock, runner
 from simstream.repro.plan import Cell, load_paper, paper_ids, parse_paper, select
+from simstream.repro.protocols import retrieval
 from simstream.repro.quick import quick_version
 from simstream.repro.records import RecordStore
-from simstream.repro.runner import Budget, Job, _Running, run_jobs
+from simstream.repro.runner import Budget, Job, _Running, _work, run_jobs
 
 ENOUGH = Budget(120, 8)
 
@@ -234,8 +238,6 @@ def test_a_larger_budget_is_tried_again(tmp_path):
 
 
 def test_compiling_is_no_work():
-    import numba
-
     if numba.config.DISABLE_JIT:
         pytest.skip("nothing is compiled")
     inner = numba.njit(lambda x: np.sort(x) + x.sum())
@@ -249,6 +251,42 @@ def test_compiling_is_no_work():
     sum(i * i for i in range(300_000))
     cpu, working = time.process_time() - begin[0], clock.working_seconds() - begin[1]
     assert working == pytest.approx(cpu, rel=0.1)
+
+
+def test_memory_that_is_not_there_is_no_verdict_and_is_tried_again(tmp_path, monkeypatch):
+    def greedy(cell):
+        return np.empty(2**55)
+
+    answers = []
+    monkeypatch.setattr(retrieval, "run", greedy)
+    monkeypatch.setattr(runner, "_end_with", lambda watched: None)
+    monkeypatch.setattr(runner.clock, "report_to", lambda shared: None)
+    _work(cell(), None, SimpleNamespace(send=answers.append), None, None)
+    assert answers[0]["status"] == "out of memory"
+    assert "allocate" in answers[0]["error"]
+    store = RecordStore(tmp_path)
+    store.append(cell(), answers[0])
+    seen, store = run([cell()], tmp_path)
+    assert len(seen) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time of others is not told")
+def test_a_small_budget_is_enough_although_kernels_have_to_be_compiled(tmp_path):
+    """In a process that finds nothing compiled; compiling takes several times this budget."""
+    if numba.config.DISABLE_JIT:
+        pytest.skip("nothing is compiled")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    script = "from simstream.cli import main; main()"
+    command = "repro run p3-standard --quick --methods OASIS --seeds 1 --budget 2.5 -q --results"
+    subprocess.run(
+        [sys.executable, "-c", script, *shlex.split(command), str(tmp_path)],
+        env=environment,
+        check=True,
+    )
+    (path,) = tmp_path.glob("*.jsonl")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert records
+    assert {one["status"] for one in records} == {"done"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time of others is not told")

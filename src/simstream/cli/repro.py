@@ -108,7 +108,7 @@ def _data_text(row: dict[str, Any]) -> str:
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
-    help="CPU seconds a cell may take, if less than its study allows.",
+    help="CPU seconds a cell may take (default: what its study allows).",
 )
 @click.option(
     "--quick",

@@ -120,12 +120,12 @@ class SparseEngine(Engine):
 
         # A large matrix is a large part of the memory: nothing here copies it without need.
         entries = self.store.entries(self.rule, self.clock[SHIFT], self.row_rank)
-        shape, indptr, indices, _ = entries
+        indptr, indices = entries.indptr, entries.indices
         if self.column_rank is not None:
             _rename(indices, np.argsort(self.column_rank).astype(np.int32))
         value = self._values(entries)
-        del entries
-        return in_order(sp.csr_matrix((value, indices, indptr), shape=shape))
+        del entries  # with its numbers
+        return in_order(sp.csr_matrix((value, indices, indptr), shape=self.shape))
 
     def _values(self, entries: Entries) -> np.ndarray:
         numbers = entries.numbers

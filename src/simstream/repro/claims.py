@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,6 +155,7 @@ def _rank(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     ranks = dict(zip(methods, ranked[0].average_ranks, strict=True))
     best = min(ranks, key=lambda name: ranks[name])
     verdict = "holds" if best == check["winner"] else "does not hold"
+    verdict += _so_far(paper, study.datasets, len(ranked[1]))
     text = f"{check['winner']} {ranks[check['winner']]:.2f}, best {best} {ranks[best]:.2f}"
     return Finding(claim.text, verdict, f"{text}, over {len(ranked[1])} data sets")
 
@@ -174,6 +176,8 @@ def _ratio(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     factor = check.get("factor", 2.0)
     near = [theirs / factor <= ratio <= theirs * factor for ratio in ratios]
     verdict = "holds" if all(near) else "partly" if any(near) else "does not hold"
+    datasets = check.get("datasets", paper.studies[check["study"]].datasets)
+    verdict += _so_far(paper, datasets, len(ratios))
     return Finding(claim.text, verdict, f"published {theirs:g}; " + "; ".join(lines))
 
 
@@ -202,7 +206,13 @@ def _reaches(paper: Paper, claim: Claim, store: RecordStore) -> Finding:
     if not lines:
         return Finding(claim.text, "open", "not run")
     verdict = "holds" if n_before == len(lines) else "partly" if n_before else "does not hold"
+    verdict += _so_far(paper, check.get("datasets", study.datasets), len(lines))
     return Finding(claim.text, verdict, "; ".join(lines))
+
+
+def _so_far(paper: Paper, datasets: Iterable[str], n_found: int) -> str:
+    """What a verdict adds where not all data sets that are here were run."""
+    return " so far" if n_found < sum(bool(paper.datasets[name].data) for name in datasets) else ""
 
 
 def _text(paper: Paper, claim: Claim, store: RecordStore) -> Finding:

@@ -243,6 +243,8 @@ class Explanation:
     method: tuple[str, ...] = ()
     measure: tuple[str, ...] = ()
     verdict: tuple[str, ...] = ("worse",)
+    #: Studies that put it to the test; without their records it is a guess.
+    tested_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -418,6 +420,10 @@ def _check(paper: Paper) -> None:
                     f"{study.id}: per_dataset: expected a data set of the paper with seeds and settings, "
                     f"got {name!r} with {', '.join(own)}"
                 )
+    for explanation in paper.explanations:
+        for name in explanation.tested_by:
+            if name not in paper.studies:
+                raise ValueError(f"explanation: tested_by: expected studies, got {name!r}")
     for exhibit in paper.exhibits.values():
         if exhibit.study and exhibit.study not in paper.studies:
             raise ValueError(f"{exhibit.id}: expected a study, got {exhibit.study!r}")

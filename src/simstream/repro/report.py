@@ -22,6 +22,7 @@ from .verdicts import (
     compare,
     count,
     n_missing,
+    n_with_fewer_runs,
     records_of,
     share_good,
 )
@@ -65,6 +66,7 @@ def write_reports(
         "counts": counts,
         "share": share_good(counts),
         "missing": n_missing(counts),
+        "fewer_runs": sum(page["fewer_runs"] for page in pages),
     }
     written.append(_write(output / f"index.{form}", _render(f"index.{form}.j2", index)))
     written.append(
@@ -151,7 +153,8 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "exhibits": exhibits,
         "claims": check_claims(paper, store),
         "explained": _grouped(one for one in worse if one.explanation),
-        "unexplained": [_name(one) for one in worse if not one.explanation],
+        "untested": [_name(one) for one in worse if not one.is_tested],
+        "fewer_runs": n_with_fewer_runs(everything),
         "runs": _runs(paper, store),
         "counted": COUNTED,
         "is_compared": any(exhibit.published for exhibit in paper.exhibits.values()),
@@ -267,6 +270,7 @@ def _ranks(paper: Paper, exhibit: Exhibit, study: Study, store: RecordStore) -> 
     if ranked is None:
         return {"text": "Not run on enough data sets yet."}
     result, used = ranked
+    left_out = sorted({one["dataset"] for one in records} - set(used))
     printed = published(exhibit.published) if exhibit.published else {}
     theirs = {
         method: value for (_, method, name), (value, _) in printed.items() if name == measure.name
@@ -283,7 +287,12 @@ def _ranks(paper: Paper, exhibit: Exhibit, study: Study, store: RecordStore) -> 
         return {"text": text, "pairs": pairs}
     order = sorted(zip(methods, result.average_ranks, strict=True), key=lambda one: one[1])
     return {
-        "text": f"{text} Data sets: {', '.join(used)}.",
+        "text": f"{text} Data sets: {', '.join(used)}."
+        + (
+            f" Left out, as a method has no number there: {', '.join(left_out)}."
+            if left_out
+            else ""
+        ),
         "ranks": [
             {"name": name, "ours": f"{rank:.2f}", "theirs": theirs.get(name, "")}
             for name, rank in order
@@ -314,7 +323,11 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
     for study in paper.studies.values():
         records = [record for found in records_of(paper, study, store).values() for record in found]
         states = Counter(record["status"] for record in records)
-        versions = {json.dumps(r["versions"], sort_keys=True) for r in records if "versions" in r}
+        versions = {
+            json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
+            for one in records
+            if "versions" in one
+        }
         runs.append(
             {
                 "study": study,
@@ -351,6 +364,7 @@ def _summary(pages: list[dict[str, Any]], index: dict[str, Any]) -> dict[str, An
     return {
         "counts": dict(index["counts"]),
         "reproduced or better": index["share"],
+        "fewer runs than planned": index["fewer_runs"],
         "papers": {
             page["paper"].id: {
                 "counts": dict(page["counts"]),

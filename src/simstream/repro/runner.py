@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import multiprocessing
 import os
 import platform
@@ -13,8 +14,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from . import clock
@@ -62,8 +66,8 @@ class Progress:
 
 
 def jobs_of(cells: Sequence[Cell], study: Study, budget_seconds: float | None = None) -> list[Job]:
-    """Cells of a study with its budget, or with fewer seconds."""
-    seconds = min(study.budget_seconds, budget_seconds or study.budget_seconds)
+    """Cells of a study with its budget, or with other seconds."""
+    seconds = budget_seconds or study.budget_seconds
     return [Job(cell, Budget(seconds, study.budget_gb)) for cell in cells]
 
 
@@ -242,13 +246,11 @@ class _Running:
             } | common
         try:
             record = self.answer.recv()
-        except EOFError:
+        except (EOFError, OSError):  # it was killed, perhaps while it answered
             self.process.join()
             code = self.process.exitcode
             record = {"status": "failed", "error": f"the process ended with {code}", "measures": {}}
         self.process.join()
-        if record["status"] == "over budget":
-            record["budget"] = asdict(self.job.budget)
         return record | common
 
 
@@ -282,11 +284,7 @@ def _work(
         if caught:
             record["warnings"] = sorted({str(one.message) for one in caught})
     except MemoryError as error:
-        record = {
-            "status": "over budget",
-            "error": f"more memory than there is: {error}",
-            "measures": {},
-        }
+        record = {"status": "out of memory", "error": str(error), "measures": {}}
     except Exception as error:
         record = {
             "status": "failed",
@@ -363,4 +361,14 @@ def versions() -> dict[str, str]:
     from importlib.metadata import version
 
     names = ("simstream", "numpy", "scipy", "scikit-learn", "numba")
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+    found = {"python": platform.python_version()} | {name: version(name) for name in names}
+    return found | {"source": _source_digest()}
+
+
+@cache
+def _source_digest() -> str:
+    """A short name of simstream's source: the version alone says little between two releases."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(str(files("simstream"))).rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -7,11 +7,12 @@ the paper's data count; stand-ins, parts of the data and bundled sets are shown,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .plan import Cell, Exhibit, Explanation, Measure, Paper, Study, data_seed, published
+from .plan import Cell, Exhibit, Measure, Paper, Study, data_seed, published
 from .records import Record, RecordStore, over_seeds
 
 #: How far from the print a quality number may be, in units of one.
@@ -19,7 +20,7 @@ CLOSE = 0.01
 
 COUNTED = ("reproduced", "better", "worse")
 #: Why a number that could be compared is not there.
-MISSING = ("over budget", "failed", "not run")
+MISSING = ("over budget", "out of memory", "failed", "not run")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Comparison:
     their_std: float | None
     verdict: str
     explanation: str = ""
+    #: Whether a study with records put the explanation to the test.
+    is_tested: bool = False
     #: What a cell without a number used too much of, such as "60 seconds".
     limit: str = ""
     #: What the data is to the paper's: "exact", "partial", "stand-in" ..
@@ -92,7 +95,7 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparis
                     standing=paper.datasets[dataset].standing if dataset in paper.datasets else "",
                     planned=study.seeds_of(dataset) if study is not None else 0,
                 )
-                result.append(_explained(one, exhibit, paper.explanations))
+                result.append(_explained(one, exhibit, paper, store))
     return result
 
 
@@ -167,9 +170,12 @@ def _verdict(
     given = paper.datasets.get(dataset)
     if given is None or not given.data:
         return "data absent"
-    if ours is None:
-        ends = {record["status"] for record in records}
+    ends = {record["status"] for record in records}
+    # A method that ends within its budget for some seeds only does not end within it.
+    if ours is None or "over budget" in ends:
         return next((word for word in MISSING if word in ends), "not run")
+    if not math.isfinite(ours[0]):
+        return "failed"
     value = _number(theirs)
     if value is None:
         return "not printed"
@@ -183,7 +189,6 @@ def _verdict(
         std,
         close=CLOSE * measure.scale,
         better=measure.better,
-        digits=measure.digits,
     )
 
 
@@ -194,9 +199,8 @@ def judge(
     *,
     close: float = CLOSE,
     better: str = "higher",
-    digits: int = 12,
 ) -> str:
-    """The verdict on one number; ours is rounded as it is printed first.
+    """The verdict on one number.
 
     Examples
     --------
@@ -205,27 +209,26 @@ def judge(
     >>> judge(0.47, 0.5, 0.02)
     'reproduced'
     """
-    difference = round(ours, digits) - theirs
+    difference = ours - theirs
     if abs(difference) <= max(close, 2 * (std or 0.0)) + 1e-9:
         return "reproduced"
     return "better" if (difference > 0) == (better == "higher") else "worse"
 
 
-def _explained(one: Comparison, exhibit: Exhibit, known: Iterable[Explanation]) -> Comparison:
+def _explained(one: Comparison, exhibit: Exhibit, paper: Paper, store: RecordStore) -> Comparison:
     if one.verdict not in ("worse", "better"):
         return one
-    texts = [
-        explanation.text
-        for explanation in known
+    found = [
+        explanation
+        for explanation in paper.explanations
         if explanation.exhibit in ("", exhibit.id)
         and (not explanation.dataset or one.dataset in explanation.dataset)
         and (not explanation.method or one.method in explanation.method)
         and (not explanation.measure or one.measure.name in explanation.measure)
         and (not explanation.verdict or one.verdict in explanation.verdict)
     ]
-    if not texts:
-        return one
-    return replace(one, explanation=" ".join(texts))
+    is_tested = any(store.of_study(name) for each in found for name in each.tested_by)
+    return replace(one, explanation=" ".join(each.text for each in found), is_tested=is_tested)
 
 
 def count(comparisons: Iterable[Comparison]) -> Counter[str]:
@@ -234,6 +237,15 @@ def count(comparisons: Iterable[Comparison]) -> Counter[str]:
         one.standing if one.verdict in MISSING and one.standing != "exact" else one.verdict
         for one in comparisons
         if one.measure.kind == "quality" and _number(one.theirs) is not None
+    )
+
+
+def n_with_fewer_runs(comparisons: Iterable[Comparison]) -> int:
+    """How many of the counted numbers are means of fewer runs than the plan has."""
+    return sum(
+        one.verdict in COUNTED and one.ours is not None and one.ours[2] < one.planned
+        for one in comparisons
+        if one.measure.kind == "quality"
     )
 
 

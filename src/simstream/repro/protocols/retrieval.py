@@ -24,8 +24,8 @@ train_fraction
 dtype
     Precision of the items ("float64").
 coordinates
-    What to learn in: "features", or "span" (see `span`; for learners of distances, where there are fewer
-    items than features).
+    What to learn in: "features", or "span" (see `span`; for the learners named there, where there are
+    fewer items than features).
 pool
     What a test item ranks: "others" (the other test items) or "all" (itself among them).
 max_test
@@ -41,10 +41,9 @@ from typing import Any
 
 import numpy as np
 
-import simstream
 from simstream import datasets
-from simstream.mahalanobis import MahalanobisEstimator
 
+from ..clock import working_seconds
 from ..plan import Cell
 from .common import (
     Part,
@@ -58,7 +57,7 @@ from .common import (
     triplet_stream,
 )
 from .common import choose as choose_parameters
-from .span import Span
+from .span import KEEP_DISTANCES, Span
 
 _TUNING_SHARE = 0.8
 
@@ -75,7 +74,9 @@ def parts(cell: Cell, seed: int) -> tuple[Part, Part]:
     if settings.get("test_group"):
         is_test = np.asarray(data.groups)[rows] == settings["test_group"]
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    elif settings.get("division", "random") == "given":
+    elif _choice(settings, "division", "random", "given") == "given":
+        if not data.splits or len(rows) < len(data.labels):
+            raise ValueError(f"division: {cell.data} (all of its groups) has none that is given")
         train, test = (np.asarray(data.splits[name]) for name in ("train", "test"))
     else:
         train, test = split_per_class(
@@ -95,9 +96,9 @@ def parts(cell: Cell, seed: int) -> tuple[Part, Part]:
 
 def run(cell: Cell) -> dict[str, Any]:
     """Train on the training part of this seed, measure on its test part."""
-    train, test, span = _coordinates(cell, *parts(cell, cell.seed))
+    train, test = parts(cell, cell.seed)
     settings = cell.settings
-    with_itself = settings.get("pool", "others") == "all"
+    with_itself = _choice(settings, "pool", "others", "all") == "all"
     triplets = triplet_stream(train.labels, settings["n_triplets"], cell.seed)
     curves: dict[str, dict[str, list[float]]] = {}
 
@@ -110,8 +111,11 @@ def run(cell: Cell) -> dict[str, Any]:
             curve["y"].append(value)
 
     model = make(cell)
+    begin = working_seconds()
+    train, test, span = _coordinates(cell, train, test)
+    seconds = working_seconds() - begin if span is not None else 0.0
     stops = settings.get("stops", ())
-    seconds = teach(model, train, triplets, stops=stops, at_stop=at_stop if stops else None)
+    seconds += teach(model, train, triplets, stops=stops, at_stop=at_stop if stops else None)
     measures = retrieval_measures(
         model,
         test,
@@ -132,22 +136,27 @@ def run(cell: Cell) -> dict[str, Any]:
 
 def _coordinates(cell: Cell, train: Part, test: Part) -> tuple[Part, Part, Span | None]:
     """Both parts in the coordinates to learn in, and the span if it is that of the items."""
-    wanted = cell.settings.get("coordinates", "features")
-    if wanted not in ("features", "span"):
-        raise ValueError(f"coordinates: expected 'features' or 'span', got {wanted!r}")
+    wanted = _choice(cell.settings, "coordinates", "features", "span")
     n_items, n_features = len(train.labels) + len(test.labels), train.items.shape[1]
-    is_distance = issubclass(getattr(simstream, cell.learner), MahalanobisEstimator)
-    if wanted == "features" or n_items >= n_features or not is_distance:
+    if wanted == "features" or n_items >= n_features or cell.learner not in KEEP_DISTANCES:
         return train, test, None
     span = Span(train.items, test.items)
     train, test = (Part(span.coordinates(one.items), one.labels) for one in (train, test))
     return train, test, span
 
 
+def _choice(settings: dict[str, Any], name: str, *known: str) -> str:
+    """A setting that is one of these words, the first if it is not given."""
+    found = settings.get(name, known[0])
+    if found not in known:
+        raise ValueError(f"{name}: expected one of {', '.join(known)}, got {found!r}")
+    return str(found)
+
+
 def _model_measures(model: Any, span: Span | None) -> dict[str, float]:
     found = model_measures(model)
     if span is not None:
-        found["sparsity"] = span.zero_share(model.get_mahalanobis_matrix())
+        found |= span.measures(model.get_mahalanobis_matrix(), found.get("rank"))
     return found
 
 

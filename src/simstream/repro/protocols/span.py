@@ -1,8 +1,9 @@
 """Coordinates in the span of the items: for full matrices where there are more features than items.
 
-Learners of distances start from a multiple of the identity and move along differences of items. So all they
-learn lies in the span of the items, and an orthonormal basis of it keeps every distance. What is left to do
-in the features themselves is to count the zeros of M.
+Most learners of distances start from the identity, or from nothing, and move along differences of items. So
+all they learn lies in the span of the items, and an orthonormal basis of it keeps every distance. What is
+left to do in the features themselves is to count the zeros of M. Not so RCA, OnlineITML and MCML, whose
+first matrix or regularisation looks at the number of features.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+
+#: Learners for which coordinates in the span change no distance.
+KEEP_DISTANCES = ("ITML", "LEGO", "LMNN", "PAMetric", "POLA", "RDML")
 
 _ROWS_AT_A_TIME = 1000
 #: What is smaller, beside the largest entry, is a zero that was rounded.
@@ -47,6 +51,14 @@ class Span:
         """Items in these coordinates, with a zero for the direction that none has."""
         inside = np.asarray(items @ self._basis)
         return np.hstack([inside, np.zeros((len(inside), 1))])
+
+    def measures(self, matrix: np.ndarray, rank: float | None) -> dict[str, float]:
+        """Zeros and rank of M over the features, of M and its rank in these coordinates."""
+        found = {"sparsity": self.zero_share(matrix)}
+        if rank is not None:  # the one direction outside stands for all of them
+            d, r = self._basis.shape
+            found["rank"] = rank + (d - r - 1 if matrix[-1, -1] != 0 else 0)
+        return found
 
     def zero_share(self, matrix: np.ndarray) -> float:
         """Share of zeros in M over the features, of M in these coordinates."""
