@@ -45,6 +45,10 @@ def test_tidying_keeps_finished_cells_of_the_plan(tmp_path):
     for one, status in zip(cells, ("done", "failed", "over budget"), strict=True):
         store.append(one, {"status": status, "measures": {}})
     store.append(replace(cells[0], preprocessing="other"), {"status": "done", "measures": {}})
-    succeed("repro", "tidy", "--results", tmp_path)
+    before = (tmp_path / "p3-standard.jsonl").read_bytes()
+    looked = succeed("repro", "tidy", "--results", tmp_path)
+    assert "p3-standard: 2 of 4 records would be kept" in looked.stderr
+    assert (tmp_path / "p3-standard.jsonl").read_bytes() == before
+    succeed("repro", "tidy", "--yes", "--results", tmp_path)
     kept = [one["status"] for one in RecordStore(tmp_path).of_study("p3-standard")]
     assert kept == ["done", "over budget"]

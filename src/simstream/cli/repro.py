@@ -171,11 +171,15 @@ def report(
 
 
 @repro.command()
+@click.option("--yes", is_flag=True, help="Do it; without this, only say what would go.")
 @_results_option
 @quiet_option
 @debug_option
-def tidy(results: Path, quiet: bool) -> None:
-    """Keep only records that pages show: finished cells of the plan, one line each."""
+def tidy(yes: bool, results: Path, quiet: bool) -> None:
+    """Keep only records that pages show: finished cells of the plan, one line each.
+
+    Records of a plan that has changed since cannot be had again without running it: look first.
+    """
     from ..repro.plan import load_paper, paper_ids
     from ..repro.records import RecordStore
     from ..repro.verdicts import tidy as tidy_study
@@ -185,8 +189,11 @@ def tidy(results: Path, quiet: bool) -> None:
     store = RecordStore(results)
     for paper in map(load_paper, paper_ids()):
         for study in paper.studies.values():
-            n_before = len(list(store.of_study(study.id)))
-            if n_before:
-                tidy_study(paper, study, store)
-                n_kept = len(list(store.of_study(study.id)))
-                logger.info("%s: %d of %d records kept", study.id, n_kept, n_before)
+            records = store.of_study(study.id)
+            if not records:
+                continue
+            n_kept = tidy_study(paper, study, store, only_look=not yes)
+            word = "kept" if yes else "would be kept"
+            logger.info("%s: %d of %d records %s", study.id, n_kept, len(records), word)
+    if not yes:
+        logger.info("nothing is changed: --yes does it")

@@ -194,6 +194,7 @@ class Measure:
     ours: str
     label: str
     scale: float = 1.0
+    #: "higher" or "lower"; "neither" where no number is better than another.
     better: str = "higher"
     digits: int = 3
     #: "quality" counts in verdicts; "time" and "information" do not.

@@ -18,9 +18,11 @@ from .ranks import adjusted_p_value, rank_methods
 from .records import RecordStore
 from .verdicts import (
     COUNTED,
+    MISSING,
     Comparison,
     compare,
     count,
+    n_left_out,
     n_missing,
     n_with_fewer_runs,
     records_of,
@@ -45,7 +47,8 @@ def write_reports(
     Returns
     -------
     list of Path
-        What was written: a page per paper, an index, ``summary.json``, and for Markdown the pictures.
+        What was written: a page per paper, an index and ``summary.json`` (not over those of more papers),
+        and for Markdown the pictures.
     """
     for paper_id in papers:
         load_paper(paper_id)  # says which there are
@@ -60,6 +63,9 @@ def write_reports(
             written += _place_picture(exhibit, output, form)
         pages.append(page)
         written.append(_write(output / f"{paper.id}.{form}", _render(f"paper.{form}.j2", page)))
+    index_page = output / f"index.{form}"
+    if papers and index_page.exists():  # it is of all papers: not to be replaced by one of some
+        return written
     counts = _sum(page["counts"] for page in pages)
     index = {
         "pages": pages,
@@ -68,7 +74,7 @@ def write_reports(
         "missing": n_missing(counts),
         "fewer_runs": sum(page["fewer_runs"] for page in pages),
     }
-    written.append(_write(output / f"index.{form}", _render(f"index.{form}.j2", index)))
+    written.append(_write(index_page, _render(f"index.{form}.j2", index)))
     written.append(
         _write(output / "summary.json", json.dumps(_summary(pages, index), indent=1) + "\n")
     )
@@ -155,7 +161,10 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "explained": _grouped(one for one in worse if one.explanation),
         "untested": [_name(one) for one in worse if not one.is_tested],
         "fewer_runs": n_with_fewer_runs(everything),
-        "runs": _runs(paper, store),
+        "runs": (runs := _runs(paper, store)),
+        "versions": [
+            json.loads(x) for x in sorted({json.dumps(v) for r in runs for v in r["versions"]})
+        ],
         "counted": COUNTED,
         "is_compared": any(exhibit.published for exhibit in paper.exhibits.values()),
     }
@@ -212,7 +221,8 @@ def _tables(paper: Paper, exhibit: Exhibit, comparisons: list[Comparison]) -> li
         for dataset in datasets:
             found = [by_place.get((dataset, method)) for method in methods]
             values = [one.ours[0] for one in found if one is not None and one.ours is not None]
-            best = (max if measure.better == "higher" else min)(values, default=None)
+            choose = {"higher": max, "lower": min}.get(measure.better, lambda *_, **__: None)
+            best = choose(values, default=None)
             given = paper.datasets.get(dataset)
             name = dataset if given is None else given.label
             rows.append({"name": name, "cells": [_cell(one, best) for one in found]})
@@ -233,7 +243,9 @@ def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
         return {"ours": "", "theirs": "", "verdict": "", "mark": "", "best": False, "speed_up": ""}
     digits = one.measure.digits
     ours = ""
-    if one.ours is not None:
+    if one.verdict == "over budget":
+        ours = f"over {one.limit}"
+    elif one.ours is not None:
         mean, std, n = one.ours
         small = one.measure.kind == "time" and 0 < abs(mean) < 10.0**-digits
         ours = f"{mean:.1e}" if small else f"{mean:.{digits}f}"
@@ -241,10 +253,10 @@ def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
             ours += f" ± {std:.{digits}f}"
         if n < one.planned:
             ours += f" [{n}]"
-    elif one.verdict == "over budget":
-        ours = f"over {one.limit}"
-    elif one.verdict in ("failed", "not run"):
+    elif one.verdict in MISSING:
         ours = one.verdict
+    elif one.verdict == "does not apply":
+        ours = "n/a"
     theirs = one.theirs + (f" ± {one.their_std:g}" if one.their_std else "")
     return {
         "ours": ours,
@@ -334,6 +346,7 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
                 "states": dict(states),
                 "limits": sorted({r["error"] for r in records if r["status"] == "over budget"}),
                 "n_cells": len(list(paper.cells(study))),
+                "n_left_out": n_left_out(paper, study, store),
                 "hours": sum(record.get("wall_seconds", 0) for record in records) / 3600,
                 "same_streams": _same_streams(records),
                 "versions": [json.loads(one) for one in sorted(versions)],

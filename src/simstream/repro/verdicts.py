@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .plan import Cell, Exhibit, Measure, Paper, Study, data_seed, published
-from .records import Record, RecordStore, over_seeds
+from .records import FINAL, Record, RecordStore, over_seeds
 
 #: How far from the print a quality number may be, in units of one.
 CLOSE = 0.01
@@ -119,11 +119,29 @@ def _recorded_cells(paper: Paper, study: Study, store: RecordStore, tuning: str)
     return list(paper.cells(study, seeds=max(seeds, default=0) + 1, tuning=tuning))
 
 
-def tidy(paper: Paper, study: Study, store: RecordStore) -> None:
-    """Keep what pages show and what runs go on from: finished cells of the plan, and their tuning."""
+def tidy(paper: Paper, study: Study, store: RecordStore, *, only_look: bool = False) -> int:
+    """Keep what pages show and what runs go on from: finished cells of the plan, and their tuning.
+
+    Returns how many records are kept.
+    """
+    cells = _cells_and_tuning(paper, study, store)
+    kept = [one for one in cells if (found := store.find(one)) and found["status"] in FINAL]
+    if not only_look:
+        store.compact(study.id, kept)
+    return len(kept)
+
+
+def _cells_and_tuning(paper: Paper, study: Study, store: RecordStore) -> list[Cell]:
+    """All cells that records can be of, where parameters are chosen first the choosing of them."""
     cells = [cell for how in ("paper", "cv") for cell in _recorded_cells(paper, study, store, how)]
     tuned = [cell.tuning() for cell in cells if cell.grid]
-    store.compact(study.id, {one.fingerprint: one for one in (*tuned, *cells)}.values())
+    return list({one.fingerprint: one for one in (*tuned, *cells)}.values())
+
+
+def n_left_out(paper: Paper, study: Study, store: RecordStore) -> int:
+    """How many records of a study are of no cell of the plan: made before it was changed."""
+    known = {cell.fingerprint for cell in _cells_and_tuning(paper, study, store)}
+    return sum(record["fingerprint"] not in known for record in store.of_study(study.id))
 
 
 def _records_tuned(
@@ -173,7 +191,8 @@ def _verdict(
     ends = {record["status"] for record in records}
     # A method that ends within its budget for some seeds only does not end within it.
     if ours is None or "over budget" in ends:
-        return next((word for word in MISSING if word in ends), "not run")
+        ended = next((word for word in MISSING if word in ends), "not run")
+        return "does not apply" if ended == "not run" and "done" in ends else ended
     if not math.isfinite(ours[0]):
         return "failed"
     value = _number(theirs)
