@@ -52,3 +52,11 @@ def test_tidying_keeps_finished_cells_of_the_plan(tmp_path):
     succeed("repro", "tidy", "--yes", "--results", tmp_path)
     kept = [one["status"] for one in RecordStore(tmp_path).of_study("p3-standard")]
     assert kept == ["done", "over budget"]
+
+
+def test_a_budget_and_a_folder_that_are_none(tmp_path):
+    command = "repro", "run", "p3-standard", "--quick"
+    assert "above 0, got nan" in fail(2, *command, "--budget", "nan", "--results", tmp_path)
+    (tmp_path / "file").touch()
+    refused = fail(2, *command, "--results", tmp_path / "file")
+    assert "expected a folder, got the file" in refused

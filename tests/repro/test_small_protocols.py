@@ -1,5 +1,6 @@
 """Protocols that measure times and losses: one small cell each."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from simstream import TripletSampler, datasets
 from simstream.repro.plan import Cell
 from simstream.repro.protocols import online_loss, plain_numpy, query_time, retrieval
 from simstream.repro.protocols import span as span_module
-from simstream.repro.protocols.common import Part, teach
+from simstream.repro.protocols.common import Part, dataset, teach
 from simstream.repro.protocols.span import KEEP_DISTANCES
 
 CELL = Cell(
@@ -145,3 +146,15 @@ def test_the_pool_may_hold_the_query_and_the_division_may_be_given(monkeypatch):
     precision = np.mean(labels[order[:, 1]] == labels)
     assert found["others"]["measures"]["P@1"] == pytest.approx(precision)
     assert found["all"]["measures"]["mAP"] > found["others"]["measures"]["mAP"]
+
+
+def test_a_file_that_is_not_the_listed_data_set_is_refused(tmp_path, monkeypatch):
+    rows = np.c_[np.arange(8).reshape(4, 2), [0, 0, 1, 1]]
+    np.savetxt(tmp_path / "vowel.csv.gz", rows, "%d", ",")
+    entry = {"rows": 4, "features": 2, "classes": 2}
+    (tmp_path / "index.json").write_text(json.dumps({"vowel.csv.gz": entry}))
+    monkeypatch.setenv("SIMSTREAM_DATA", str(tmp_path))
+    with pytest.raises(
+        ValueError, match="vowel: expected the data set as it is listed, got 4 rows"
+    ):
+        dataset.__wrapped__("vowel")

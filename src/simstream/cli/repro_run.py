@@ -35,6 +35,8 @@ def run_experiments(
     quiet: bool,
 ) -> None:
     """Run what the options name, and tell what came out."""
+    if budget is not None and not budget > 0:  # NaN passes every range
+        raise click.BadParameter(f"expected a number above 0, got {budget}", param_hint="--budget")
     chosen = select(ids)
     if quick:
         chosen = [
@@ -59,8 +61,12 @@ def run_experiments(
             "expected a data set that is here, in the folder of --data-dir or of the variable "
             "SIMSTREAM_DATA; simstream datasets says how to get them"
         )
+    if results.exists() and not results.is_dir():
+        raise click.BadParameter(
+            f"expected a folder, got the file {str(results)!r}", param_hint="--results"
+        )
     store = RecordStore(results)
-    with _told(quiet, store) as report:
+    with _told(quiet, store) as report, _going_on_is_easy():
         run_jobs(
             work,
             store,
@@ -69,6 +75,16 @@ def run_experiments(
             report=report,
         )
     _say_how_it_went(work, store)
+
+
+@contextmanager
+def _going_on_is_easy() -> Iterator[None]:
+    """Say so when somebody interrupts."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        logger.info("finished cells are kept: the same command goes on from here")
+        raise
 
 
 def _known_names(option: str, given: tuple[str, ...], known: set[str]) -> tuple[str, ...]:
@@ -167,9 +183,8 @@ def _outcome(record: dict[str, Any]) -> str:
 def _say_how_it_went(work: list[Job], store: RecordStore) -> None:
     found = [store.find(job.cell) for job in work]
     words = [record["status"] for record in found if record is not None]
-    counts = {
-        word: words.count(word) for word in ("done", "over budget", "failed") if word in words
-    }
+    known = ("done", "over budget", "out of memory", "failed")
+    counts = {word: words.count(word) for word in known if word in words}
     for line in store.damaged:
         logger.warning("%s", line)
     logger.info("%s", ", ".join(f"{word}: {as_count(n)}" for word, n in counts.items()))

@@ -14,6 +14,8 @@ from sklearn.base import clone
 
 import simstream
 from simstream import TripletSampler, datasets, metrics
+from simstream.datasets.facts import facts
+from simstream.datasets.sizes import differences
 
 from ..clock import working_seconds
 from ..plan import Cell
@@ -35,8 +37,13 @@ class Part(NamedTuple):
 
 @cache
 def dataset(name: str) -> Any:
-    """A data set, loaded once in a process."""
-    return datasets.load(name)
+    """A data set, loaded once in a process; it must be the one that plans and verdicts are about."""
+    found = datasets.load(name)
+    if name in datasets.names() and (
+        differing := differences(facts(name), found.items, found.labels)
+    ):
+        raise ValueError(f"{name}: expected the data set as it is listed, got {differing}")
+    return found
 
 
 def split_per_class(
