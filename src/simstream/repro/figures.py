@@ -72,6 +72,9 @@ _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*<>"
 #: Characters below the bars of one panel that do not run into one another.
 _FITS_UPRIGHT = 36
+#: Inches: what a page shows without making it small, and the height of a line of the legend.
+_WIDEST = 11.0
+_LEGEND_ROW = 0.17
 #: Share of a logarithmic axis that has room for one name.
 _NAMED_APART = 0.08
 #: Places on a logarithmic axis that can all be named.
@@ -298,7 +301,8 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
         for title, datasets, methods in panels
     }
     most = max(len(groups) for groups in groups_of.values())
-    figure, all_axes = _grid(len(panels), width=max(4.2, 0.28 * most * len(table.methods)))
+    width = min(_WIDEST, max(4.2, 0.28 * most * len(table.methods)))
+    figure, all_axes = _grid(len(panels), width=width)
     for axes, (title, datasets, methods) in zip(all_axes, panels, strict=True):
         groups = groups_of[title]
         width = 0.85 / len(methods)
@@ -326,7 +330,7 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
                 x,
                 y,
                 width,
-                yerr=spread if any(spread) else None,
+                yerr=spread if any(spread) and not how.get("log_y") else None,
                 color=style.colour,
                 hatch=hatch,
                 edgecolor="white",
@@ -403,7 +407,8 @@ def _panels(
         return [(table.labels[one], (one,), table.methods) for one in table.datasets]
     if kind == "method":
         return [(method, table.datasets, (method,)) for method in table.methods]
-    return [("", table.datasets, table.methods)]
+    title = table.labels[table.datasets[0]] if len(table.datasets) == 1 else ""
+    return [(title, table.datasets, table.methods)]
 
 
 def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
@@ -437,11 +442,16 @@ def _finish(figure: Any, all_axes: list[Any]) -> Any:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     longest = max(map(len, handles), default=0)
+    columns = min(len(handles), max(1, int(13 * figure.get_figwidth() / (longest + 7))))
+    n_rows = -(-len(handles) // columns)
+    figure.set_figheight(
+        figure.get_figheight() + _LEGEND_ROW * (n_rows - 1)
+    )  # not out of the panels
     figure.legend(
         list(handles.values()),
         list(handles),
         loc="outside lower center",
-        ncols=min(len(handles), max(1, int(13 * figure.get_figwidth() / (longest + 7)))),
+        ncols=columns,
         frameon=False,
         fontsize=8,
         handlelength=3,  # long enough to tell dashes from dots
@@ -477,7 +487,7 @@ def rank_figure(result: Any, methods: Sequence[str]) -> Any:
     best = ranks[order[0]]
     axes.axvspan(best, best + gap, color="#56B4E9", alpha=0.18, linewidth=0)
     axes.annotate(
-        f"not clearly behind the first (critical difference {gap:.2f})",
+        f"critical difference {gap:.2f}: not clearly behind the first",
         (best, n - 0.4),
         fontsize=8,
         color="#33668A",
