@@ -238,6 +238,10 @@ def _tables(paper: Paper, exhibit: Exhibit, comparisons: list[Comparison]) -> li
     return tables
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+
+
 def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
     if one is None:
         return {"ours": "", "theirs": "", "verdict": "", "mark": "", "best": False, "speed_up": ""}
@@ -264,7 +268,7 @@ def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
         "verdict": one.verdict,
         "mark": _MARKS.get(one.verdict, ""),
         "best": one.ours is not None and one.ours[0] == best,
-        "speed_up": f"{one.speed_up:,.0f}x" if one.speed_up else "",
+        "speed_up": _times(one.speed_up) if one.speed_up else "",
     }
 
 
