@@ -20,6 +20,7 @@ from simstream.repro.verdicts import (
     n_with_fewer_runs,
     records_of,
     share_good,
+    tuned_instead,
 )
 
 PAPER = """
@@ -231,6 +232,11 @@ def test_parameters_chosen_in_two_ways_are_not_mixed(tmp_path):
         for cell in paper.cells(study, tuning=tuning):
             if not (tuning == "cv" and cell.method == "SDCA"):
                 found.append(cell, {"status": "done", "measures": {"mAP": value}})
+    assert tuned_instead(paper, study, found) == []
+    only_tuned = RecordStore(tmp_path / "tuned")
+    for cell in paper.cells(study, tuning="cv", methods=("OASIS",)):
+        only_tuned.append(cell, {"status": "done", "measures": {"mAP": 0.4}})
+    assert tuned_instead(paper, study, only_tuned) == ["OASIS on vehicle"]
     records = records_of(paper, study, found)["vehicle", "OASIS"]
     assert [one["measures"]["mAP"] for one in records] == [0.8, 0.8]
 

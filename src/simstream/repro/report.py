@@ -27,6 +27,7 @@ from .verdicts import (
     n_with_fewer_runs,
     records_of,
     share_good,
+    tuned_instead,
 )
 
 _MARKS = {"reproduced": "=", "better": "+", "worse": "-"}
@@ -351,6 +352,7 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
                 "limits": sorted({r["error"] for r in records if r["status"] == "over budget"}),
                 "n_cells": len(list(paper.cells(study))),
                 "n_left_out": n_left_out(paper, study, store),
+                "tuned_instead": tuned_instead(paper, study, store),
                 "hours": sum(record.get("wall_seconds", 0) for record in records) / 3600,
                 "same_streams": _same_streams(records),
                 "versions": [json.loads(one) for one in sorted(versions)],

@@ -113,6 +113,14 @@ def records_of(
     return chosen | named
 
 
+def tuned_instead(paper: Paper, study: Study, store: RecordStore) -> list[str]:
+    """Where parameters were chosen from grids and not run as the paper names them: "OASIS on BBC"."""
+    chosen, named = (_records_tuned(paper, study, store, tuning) for tuning in ("cv", "paper"))
+    return [
+        f"{method} on {dataset}" for dataset, method in chosen if (dataset, method) not in named
+    ]
+
+
 def _recorded_cells(paper: Paper, study: Study, store: RecordStore, tuning: str) -> list[Cell]:
     """Cells that records can be of: as many seeds as were run, fewer or more than the plan has."""
     seeds = [data_seed(record["seed"]) for record in store.of_study(study.id)]
