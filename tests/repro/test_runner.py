@@ -15,30 +15,19 @@ import numpy as np
 import pytest
 
 from simstream.repro import clock, runner
-from simstream.repro.plan import Cell, load_paper, paper_ids, parse_paper, select
+from simstream.repro.plan import load_paper, paper_ids, parse_paper, select
 from simstream.repro.protocols import retrieval
 from simstream.repro.quick import quick_version
 from simstream.repro.records import RecordStore
 from simstream.repro.runner import Budget, Job, _Running, _work, run_jobs
+from wine_cell import WINE_CELL
 
 ENOUGH = Budget(120, 8)
 
 
 def cell(**changes):
-    given = Cell(
-        study="test",
-        protocol="retrieval",
-        dataset="wine",
-        data="wine",
-        preprocessing="standardised",
-        method="OASIS",
-        learner="OASIS",
-        parameters={"C": 0.1},
-        grid={},
-        seed=0,
-        settings={"n_triplets": 200, "k": [1], "stops": [100, 200]},
-    )
-    return replace(given, **changes)
+    given = {"settings": {"n_triplets": 200, "k": [1], "stops": [100, 200]}}
+    return replace(WINE_CELL, **given | changes)
 
 
 def run(cells, folder, budget=ENOUGH, **options):
@@ -314,7 +303,7 @@ def test_budgets_do_not_count_compiling():
 def test_a_killed_run_takes_its_cell_along(tmp_path):
     script = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
 import test_runner
 from simstream.repro import runner
 start = runner._Running.start.__func__

@@ -9,25 +9,13 @@ from scipy import sparse
 
 import simstream
 from simstream import TripletSampler, datasets
-from simstream.repro.plan import Cell
 from simstream.repro.protocols import online_loss, plain_numpy, query_time, retrieval
 from simstream.repro.protocols import span as span_module
 from simstream.repro.protocols.common import Part, dataset, teach
 from simstream.repro.protocols.span import KEEP_DISTANCES
+from wine_cell import WINE_CELL
 
-CELL = Cell(
-    study="test",
-    protocol="",
-    dataset="wine",
-    data="wine",
-    preprocessing="standardised+unit-norm",
-    method="OASIS",
-    learner="OASIS",
-    parameters={"C": 0.1},
-    grid={},
-    seed=0,
-    settings={"n_triplets": 400},
-)
+CELL = replace(WINE_CELL, preprocessing="standardised+unit-norm")
 
 
 def test_query_time_uses_a_sparse_matrix_only_where_there_are_zeros():

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import datasets
 from .plan import Exhibit, Paper, load_paper, paper_ids
-from .records import FINAL, RecordStore
+from .records import RecordStore
 
 
 def overview(data_dir: str | Path | None, results: str | Path) -> list[dict[str, Any]]:
@@ -40,12 +40,11 @@ def _row(paper: Paper, exhibit: Exhibit, here: set[str], store: RecordStore) -> 
                 states[name] = "missing"
             else:
                 states[name] = "present" if given.standing == "exact" else given.standing
-    done = [found for cell in cells if (found := store.find(cell)) and found["status"] in FINAL]
     return {
         "id": exhibit.id,
         "title": exhibit.title,
         "kind": exhibit.kind,
         "data": states or ({"not public": "absent"} if exhibit.kind == "absent" else {}),
         "n_cells": len(cells),
-        "n_done": len(done),
+        "n_done": len(store.finished(cells)),
     }

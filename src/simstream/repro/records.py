@@ -67,6 +67,10 @@ class RecordStore:
         """All records of a study."""
         return list(self._load(study).values())
 
+    def finished(self, cells: Iterable[Cell]) -> list[Record]:
+        """Records of those of the cells that are not to be tried again."""
+        return [one for cell in cells if (one := self.find(cell)) and one["status"] in FINAL]
+
     def append(self, cell: Cell, result: Record) -> None:
         """Write the record of a cell, durably."""
         record = {"fingerprint": cell.fingerprint, **cell.__dict__, **result}
@@ -85,9 +89,7 @@ class RecordStore:
 
     def compact(self, study: str, keep: Iterable[Cell]) -> None:
         """Rewrite a study's file with the finished records of these cells only, in their order."""
-        records = [
-            found for cell in keep if (found := self.find(cell)) and found["status"] in FINAL
-        ]
+        records = self.finished(keep)
         with atomic_write(self._path(study)) as temporary:
             temporary.write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
         self._cache[study] = {record["fingerprint"]: record for record in records}

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .plan import Cell, Exhibit, Measure, Paper, Study, data_seed, published
-from .records import FINAL, Record, RecordStore, over_seeds
+from .records import Record, RecordStore, over_seeds
 
 #: How far from the print a quality number may be, in units of one.
 CLOSE = 0.01
@@ -109,13 +109,13 @@ def records_of(
 ) -> dict[tuple[str, str], list[Record]]:
     """Records of the cells of a study by (data set, method), swept values together."""
     # Parameters as the paper names them; where nothing was run so, those chosen from grids: never both.
-    chosen, named = (_records_tuned(paper, study, store, tuning) for tuning in ("cv", "paper"))
+    chosen, named = _chosen_and_named(paper, study, store)
     return chosen | named
 
 
 def tuned_instead(paper: Paper, study: Study, store: RecordStore) -> list[str]:
     """Where parameters were chosen from grids and not run as the paper names them: "OASIS on BBC"."""
-    chosen, named = (_records_tuned(paper, study, store, tuning) for tuning in ("cv", "paper"))
+    chosen, named = _chosen_and_named(paper, study, store)
     return [
         f"{method} on {dataset}" for dataset, method in chosen if (dataset, method) not in named
     ]
@@ -133,10 +133,9 @@ def tidy(paper: Paper, study: Study, store: RecordStore, *, only_look: bool = Fa
     Returns how many records are kept.
     """
     cells = _cells_and_tuning(paper, study, store)
-    kept = [one for one in cells if (found := store.find(one)) and found["status"] in FINAL]
     if not only_look:
-        store.compact(study.id, kept)
-    return len(kept)
+        store.compact(study.id, cells)
+    return len(store.finished(cells))
 
 
 def _cells_and_tuning(paper: Paper, study: Study, store: RecordStore) -> list[Cell]:
@@ -152,15 +151,19 @@ def n_left_out(paper: Paper, study: Study, store: RecordStore) -> int:
     return sum(record["fingerprint"] not in known for record in store.of_study(study.id))
 
 
-def _records_tuned(
-    paper: Paper, study: Study, store: RecordStore, tuning: str
-) -> dict[tuple[str, str], list[Record]]:
-    known = {cell.fingerprint for cell in _recorded_cells(paper, study, store, tuning)}
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in store.of_study(study.id):
-        if record["fingerprint"] in known:
-            found.setdefault((record["dataset"], record["method"]), []).append(record)
-    return found
+def _chosen_and_named(
+    paper: Paper, study: Study, store: RecordStore
+) -> tuple[dict[tuple[str, str], list[Record]], ...]:
+    """Records by (data set, method): with parameters from grids, and with those the paper names."""
+    both = []
+    for tuning in ("cv", "paper"):
+        known = {cell.fingerprint for cell in _recorded_cells(paper, study, store, tuning)}
+        found: dict[tuple[str, str], list[Record]] = {}
+        for record in store.of_study(study.id):
+            if record["fingerprint"] in known:
+                found.setdefault((record["dataset"], record["method"]), []).append(record)
+        both.append(found)
+    return tuple(both)
 
 
 def _is_excepted(exhibit: Exhibit, dataset: str, method: str, measure: Measure) -> bool:

@@ -35,6 +35,11 @@ class Part(NamedTuple):
         return Part(self.items[rows], self.labels[rows])
 
 
+def dense(items: Any) -> Any:
+    """Items as an array, for what reads nothing else."""
+    return items.toarray() if sparse.issparse(items) else items
+
+
 @cache
 def dataset(name: str) -> Any:
     """A data set, loaded once in a process; it must be the one that plans and verdicts are about."""
@@ -110,7 +115,7 @@ def teach(
         learner.fit_pairs(pairs, signs)
         return working_seconds() - start
     if kind == "labels":
-        items = train.items.toarray() if sparse.issparse(train.items) else train.items
+        items = dense(train.items)
         start = working_seconds()
         learner.fit(items, train.labels)
         return working_seconds() - start

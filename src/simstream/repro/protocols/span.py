@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+
+from .common import dense
 
 #: Learners for which coordinates in the span change no distance.
 KEEP_DISTANCES = ("ITML", "LEGO", "LMNN", "PAMetric", "POLA", "RDML")
@@ -44,7 +45,7 @@ class Span:
     """
 
     def __init__(self, *items: Any) -> None:
-        stacked = np.vstack([_dense(some) for some in items])
+        stacked = np.vstack([dense(some) for some in items])
         self._basis, _ = np.linalg.qr(stacked.T.astype(np.float64))
 
     def coordinates(self, items: Any) -> np.ndarray:
@@ -74,7 +75,3 @@ class Span:
             magnitudes.append(np.abs(rows).astype(np.float32))
         n_zeros = sum(int((rows <= _ROUNDING * largest).sum()) for rows in magnitudes)
         return n_zeros / d**2
-
-
-def _dense(items: Any) -> np.ndarray:
-    return items.toarray() if sparse.issparse(items) else np.asarray(items)

@@ -29,14 +29,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from simstream import OGRSL, OMTRSL, TaskTripletSampler, datasets, metrics
 from simstream.constraints import nearer_first
 
 from ..clock import working_seconds
 from ..plan import Cell
-from .common import WARM_UP, Part, choose, dataset, digest, make, model_measures, teach
+from .common import WARM_UP, Part, choose, dataset, dense, digest, make, model_measures, teach
 from .eager import eager_tasks, extrapolated_seconds
 
 _TUNING_SEED = 10_000
@@ -193,8 +192,7 @@ def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
         triplets = nearer_first(stream.triplets, stream.y)
         return Learnt(learner, teach(learner, Part(train.items, train.labels), triplets))
     if learner.natural_tuples == "labels":
-        items = train.items.toarray() if sparse.issparse(train.items) else train.items
-        return _timed(learner, learner.fit, items, train.labels, train.tasks)
+        return _timed(learner, learner.fit, dense(train.items), train.labels, train.tasks)
     known = learner.get_params()
     given = {"preprocessor": train.items, "random_state": cell.data_seed}
     if "n_tasks" in known:
