@@ -8,7 +8,8 @@ NEWEST := .venv-newest
 PEERS := .venv-peers
 
 .PHONY: demo test lint types check check-full bench bench-peers bench-serve repro-quick clean build wheel-test \
-  oldest newest nojit
+  oldest newest nojit \
+  other-cpus
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
@@ -25,7 +26,7 @@ types: $(INSTALLED)
 
 check: lint types test repro-quick ## what CI runs
 
-check-full: check nojit wheel-test oldest newest ## the long checks too
+check-full: check nojit other-cpus wheel-test oldest newest ## the long checks too
 	$(BIN)/python -m pytest -q -m slow
 
 nojit: $(INSTALLED) ## kernels as plain Python: every line, every branch, no compiler
@@ -33,6 +34,13 @@ nojit: $(INSTALLED) ## kernels as plain Python: every line, every branch, no com
 	  tests/test_against_reference.py tests/test_stores.py tests/test_pairs.py tests/test_multitask.py \
 	  tests/test_sdca.py tests/test_low_rank.py -m "not slow" \
 	  -k "not float32_threshold and not interrupted_fit and not history_is_full"
+
+# What a test sees must not depend on the machine: other BLAS kernels, numba for a generic CPU, NumPy without AVX2.
+other-cpus: $(INSTALLED) ## the tests as if on other CPUs
+	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -q -n auto -m "not slow" tests
+	OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(BIN)/python -m pytest -q -n auto -m "not slow" tests
+	NPY_DISABLE_CPU_FEATURES="$$($(BIN)/python tests/cpu_features.py)" \
+	  $(BIN)/python -m pytest -q -n auto -m "not slow" tests
 
 wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the README's tour
 	rm -rf dist .venv-wheel && $(BIN)/python -m build -q --wheel

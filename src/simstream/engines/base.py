@@ -95,7 +95,8 @@ class Engine:
 
         begin = 0
         while begin < n:
-            with ctrl_c_waits():
+            # Whether NumPy warns of inf - inf before the kernel sees it depends on the machine: the status tells.
+            with ctrl_c_waits(), np.errstate(over="ignore", invalid="ignore"):
                 status, begin = learn(begin, min(n, begin + chunk))
                 if status == entrywise.NEEDS_SPACE:
                     make_space(self.rule, self.clock[SHIFT])
