@@ -47,7 +47,7 @@ def text(name):
     """Items (float32 CSR), labels, and where they come from."""
     folder = os.environ.get("SIMSTREAM_DATA")
     if folder and (Path(folder) / f"{name}.svm.gz").exists():
-        from simstream.formats import read_items
+        from simstream.data import read_items
 
         data = read_items(
             Path(folder) / f"{name}.svm.gz", dtype="float32", n_features=SHAPES[name][1]

@@ -23,7 +23,7 @@ def items(name):
     """Items (float64), labels, and where they come from: SIMSTREAM_DATA, or Gaussian classes of that shape."""
     folder = os.environ.get("SIMSTREAM_DATA")
     if folder and (Path(folder) / f"{name}.csv.gz").exists():
-        from simstream.formats import read_items
+        from simstream.data import read_items
 
         data = read_items(Path(folder) / f"{name}.csv.gz", label_column=-1, dtype="float64")
         assert data.items.shape == SHAPES[name][:2]

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from simstream.index import ExactIndex
+from simstream.search import ExactIndex
 
 N_ITEMS, N_FEATURES, K = 100_000, 384, 10
 

@@ -96,7 +96,7 @@ def nist16():
     """Items, labels, and where they come from."""
     folder = os.environ.get("SIMSTREAM_DATA")
     if folder and (Path(folder) / "nist16.csv.gz").exists():
-        from simstream.formats import read_items
+        from simstream.data import read_items
 
         data = read_items(Path(folder) / "nist16.csv.gz", label_column=-1)
         return data.items, data.labels, "nist16"
@@ -280,7 +280,7 @@ class _Reached(Exception):
 def lmnn_case(learn_rate, quick, repeats):
     """Time until our solver reaches our objective at metric-learn's solution."""
     from simstream import LMNN
-    from simstream.batch_solvers.lmnn import lmnn_objective_and_gradient, target_neighbors
+    from simstream.batch.solve_lmnn import lmnn_objective_and_gradient, target_neighbors
 
     X, y = digits()
     if quick:
@@ -616,7 +616,7 @@ def case_rca(quick):
 def case_mcml(quick):
     """metric-learn has no MCML: objective and gradient against whole matrices in NumPy."""
     from simstream import MCML
-    from simstream.batch_solvers.mcml import mcml_objective_and_gradient
+    from simstream.batch.solve_mcml import mcml_objective_and_gradient
 
     X, y = digits()
     if quick:

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from simstream import similarity
-from simstream.batch_solvers import lmnn, mcml
-from simstream.batch_solvers.lmnn import (
-    lmnn_objective_and_gradient,
-    solve_lmnn,
-    target_neighbors,
-)
-from simstream.batch_solvers.mcml import mcml_objective_and_gradient, solve_mcml
+from simstream.batch import solve_lmnn as lmnn
+from simstream.batch import solve_mcml as mcml
+from simstream.batch.solve_lmnn import lmnn_objective_and_gradient, solve_lmnn, target_neighbors
+from simstream.batch.solve_mcml import mcml_objective_and_gradient, solve_mcml
+from simstream.similarity.scoring import scoring as similarity
 
 
 def blobs(seed, sizes, d, spread):

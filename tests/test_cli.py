@@ -38,7 +38,7 @@ from simstream import (
 from simstream.cli import main
 from simstream.cli.algorithms import ALGORITHMS, BASELINES
 from simstream.cli.streams import StoppableInput
-from simstream.formats import (
+from simstream.data import (
     read_items,
     read_pairs,
     read_triplets,

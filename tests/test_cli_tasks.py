@@ -18,8 +18,8 @@ import simstream
 from commands import fail, run, succeed
 from simstream import OASIS, OMTRSL, MultiTaskLMNN, TaskTripletSampler, catalogue
 from simstream.cli.algorithms import ASKING
-from simstream.constraints import nearer_first
-from simstream.formats import FormatError, read_tasks, read_triplets, write_items, write_triplets
+from simstream.data import FormatError, read_tasks, read_triplets, write_items, write_triplets
+from simstream.data.samplers import nearer_first
 from simstream.metrics import ranking_report
 
 USERS = ("ann", "bob", "eve")

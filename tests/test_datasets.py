@@ -14,8 +14,8 @@ from sklearn.utils import Bunch
 
 from simstream import OASIS, datasets
 from simstream.cli import main
+from simstream.data import FormatError
 from simstream.datasets import DatasetMissingError, prepare
-from simstream.formats import FormatError
 
 WINE = "wine.csv.gz"
 NEWS = "tiny.svm.gz"

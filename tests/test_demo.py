@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 import simstream
-from simstream import demo, plots
+from simstream import plots
+from simstream.cli import digits_demo as demo
 from simstream.cli import main
 from simstream.metrics import mean_average_precision
 

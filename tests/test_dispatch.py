@@ -8,8 +8,8 @@ from numba import config
 from numba.core import registry
 from numba.core.errors import NumbaError
 
-from simstream.kernels import dispatch
-from simstream.kernels.dispatch import by_component, exact_helper, helper, inner
+from simstream._kernels import dispatch
+from simstream._kernels.dispatch import by_component, exact_helper, helper, inner
 
 compiled_only = pytest.mark.skipif(config.DISABLE_JIT, reason="kernels run as plain Python")
 

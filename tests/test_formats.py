@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from simstream import formats
-from simstream.formats import (
+from simstream import data as formats
+from simstream.data import (
     FormatError,
     atomic_write,
     read_items,
@@ -28,7 +28,7 @@ from simstream.formats import (
     write_pairs,
     write_triplets,
 )
-from simstream.formats.lines import csv_parser, parse_block, parse_json_line, parse_lines
+from simstream.data.lines import csv_parser, parse_block, parse_json_line, parse_lines
 
 LIBSVM = [".svm", ".libsvm", ".svmlight", ".svm.gz", ".svm.bz2", ".LIBSVM"]
 DENSE = [".csv", ".csv.gz", ".csv.bz2", ".jsonl", ".jsonl.gz", ".npy", ".npz"]

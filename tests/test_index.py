@@ -12,15 +12,8 @@ from click.testing import CliRunner
 
 from simstream import OASIS, Bilinear, Mahalanobis, ModelFileError, TripletSampler
 from simstream.cli import main
-from simstream.index import (
-    ExactIndex,
-    Found,
-    HnswIndex,
-    item_vectors,
-    query_vectors,
-    recall,
-)
-from simstream.index.rows import CsrRows, DenseRows
+from simstream.search import ExactIndex, Found, HnswIndex, item_vectors, query_vectors, recall
+from simstream.search.rows import CsrRows, DenseRows
 
 KINDS = {"dense": np.asarray, "csr": sp.csr_matrix}
 
@@ -67,7 +60,7 @@ def test_exact_search_with_ties_by_the_order_of_adding(kind, rng, n_queries, k):
 
 
 def test_pieces_of_items_are_joined(kind, rng, monkeypatch):
-    monkeypatch.setattr("simstream.index.rows._SCORE_BYTES", 1)  # 1,024 rows at a time
+    monkeypatch.setattr("simstream.search.rows._SCORE_BYTES", 1)  # 1,024 rows at a time
     values = whole_numbers(rng, 5000, 5)
     index = ExactIndex()
     index.add(range(5000), kind(values))

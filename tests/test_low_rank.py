@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from simstream.online.base.low_rank import OMLLR, OSLLRGS, Loreta
 from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 
@@ -16,7 +17,6 @@ import reference as ref
 import simstream
 from cases import items, stream, triplets
 from simstream import OGD, DivergedError, FromLabels
-from simstream.low_rank import OMLLR, OSLLRGS, Loreta
 from test_contract import same_model
 
 D = 16
@@ -802,7 +802,7 @@ def test_parameters_of_the_step_may_change_between_calls(name):
 @convert_items
 def test_rows_that_die_before_and_after_the_history_is_full(convert):
     """Longer than the kernels remember: rows are buried in passing, or when they are next touched."""
-    from simstream.kernels.low_rank import HISTORY
+    from simstream._kernels.low_rank import HISTORY
 
     data = items(3, n=60, d=30, density=0.1)
     T_ = triplets(3, n=3 * HISTORY + 100, n_items=60)

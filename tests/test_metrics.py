@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from simstream import metrics
-from simstream.kernels import ranking
+from simstream._kernels import ranking
 
 fast = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

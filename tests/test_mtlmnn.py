@@ -10,9 +10,9 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import simstream
+from simstream.batch import solve_lmnn as lmnn
 from simstream.batch.mtlmnn import MultiTaskLMNN
-from simstream.batch_solvers import lmnn
-from simstream.batch_solvers.mtlmnn import (
+from simstream.batch.solve_mtlmnn import (
     TaskItems,
     _TaskObjective,
     mtlmnn_objective_and_gradient,
@@ -243,7 +243,7 @@ class TestSolver:
                 super().__init__(*args)
                 made.append(self)
 
-        monkeypatch.setattr("simstream.batch_solvers.mtlmnn._TaskObjective", Counting)
+        monkeypatch.setattr("simstream.batch.solve_mtlmnn._TaskObjective", Counting)
         monkeypatch.setattr(lmnn, "_SEARCHED_PER_LISTED", 4)
         options = {"start": identity_start(2, 10), "tol": 0.0, "max_iter": 150}
         listed = solve_mtlmnn(tasks, **options)

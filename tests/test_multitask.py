@@ -620,7 +620,7 @@ def test_sparse_memory_grows_with_rows_that_tasks_touched():
 
 
 def test_more_rows_than_can_be_numbered_are_refused(monkeypatch):
-    from simstream.engines import sparse_tasks
+    from simstream._engines import sparse_tasks
 
     monkeypatch.setattr(sparse_tasks, "_MOST_ROWS", 1000 + 1 + 1200)
     X, T = wide_items(1000), triplets(n=200, n_items=30)

@@ -118,7 +118,7 @@ def test_pola_is_pa_with_projections():
 
 def raw(model):
     """(M, b) that learning goes on with."""
-    from simstream.kernels.steps import THRESHOLD
+    from simstream._kernels.steps import THRESHOLD
 
     M = model._engine.matrix()
     return (M.toarray() if sp.issparse(M) else M), model._engine.clock[THRESHOLD]
@@ -155,7 +155,7 @@ def test_an_unprojected_step_repairs_its_pair():
 
 
 def test_step_lengths_are_clipped_versions_of_each_other():
-    from simstream.kernels import steps
+    from simstream._kernels import steps
 
     rng = np.random.default_rng(0)
     for p, K, C in np.column_stack(
@@ -210,9 +210,9 @@ def test_plus_stays_in_the_cone_with_one_negative_eigenvalue_to_remove(variant):
 
 def test_rank_one_projection_against_a_full_eigendecomposition():
     """500 random cases: full rank, rank-deficient, v inside the range of M, clustered eigenvalues."""
-    from simstream.comparisons import Comparisons
-    from simstream.engines import SpectralEngine
-    from simstream.kernels import steps
+    from simstream._engines import SpectralEngine
+    from simstream._kernels import steps
+    from simstream.data.comparisons import Comparisons
     from simstream.validation import Items
 
     rng = np.random.default_rng(0)
@@ -835,8 +835,8 @@ def test_a_full_matrix_takes_over_at_high_rank_and_follows_the_reference(variant
 
 def test_projection_of_a_full_matrix_against_eigh():
     """500 random cases: definite, singular, v in the range of M, tiny and huge steps."""
-    from simstream.engines.spectral import _Full
-    from simstream.kernels import steps
+    from simstream._engines.spectral import _Full
+    from simstream._kernels import steps
 
     rng = np.random.default_rng(1)
     negative = left = 0

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import readme_tour
-from simstream.repro.verdicts import MISSING
+from simstream_repro.verdicts import MISSING
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse, stats
 
 from simstream import metrics
-from simstream.kernels import ranking
+from simstream._kernels import ranking
 
 fast = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

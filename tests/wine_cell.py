@@ -1,6 +1,6 @@
-"""A small cell of an experiment, for tests of `simstream.repro` to change."""
+"""A small cell of an experiment, for tests of `simstream_repro` to change."""
 
-from simstream.repro.plan import Cell
+from simstream_repro.plan import Cell
 
 WINE_CELL = Cell(
     study="test",

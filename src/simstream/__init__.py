@@ -12,34 +12,34 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import datasets, metrics
-    from .baselines import Dot, Euclidean
+    from ._engines import DivergedError
     from .batch import ITML, LMNN, MCML, RCA, MultiTaskLMNN
-    from .bilinear import AROMA, OASIS, OGD, SORS, AdaSORS
-    from .bilinear_model import Bilinear
-    from .constraints import PairSampler, TaskTripletSampler, TripletSampler
-    from .engines import DivergedError
-    from .from_labels import FromLabels
-    from .low_rank import OMLLR, OSLLRGS, Loreta
-    from .mahalanobis import Mahalanobis
-    from .multitask import OGRSL, OMTRSL, OSTRSL
-    from .pairs import LEGO, POLA, RDML, OnlineITML, PAMetric
+    from .batch.sdca import SDCA
+    from .data.samplers import PairSampler, TaskTripletSampler, TripletSampler
+    from .online.baselines import Dot, Euclidean
+    from .online.from_labels import FromLabels
+    from .online.low_rank import OMLLR, OSLLRGS, Loreta
+    from .online.multitask import OGRSL, OMTRSL, OSTRSL
+    from .online.pairs import LEGO, POLA, RDML, OnlineITML, PAMetric
+    from .online.triplets import AROMA, OASIS, OGD, SORS, AdaSORS
     from .persistence import ModelFileError, load, read_header
-    from .sdca import SDCA
     from .selection import CSFSResult, csfc, csfs, csfs_weights, mrmr
     from .sequences import smooth_labels
-    from .similarity import SearchResult
+    from .similarity.bilinear import Bilinear
+    from .similarity.mahalanobis import Mahalanobis
+    from .similarity.scoring import SearchResult
 
 #: Public name -> module that defines it (the module itself for submodules).
 _HOME = {
-    "AROMA": "bilinear",
-    "AdaSORS": "bilinear",
-    "DivergedError": "engines",
-    "Bilinear": "bilinear_model",
-    "Dot": "baselines",
-    "Euclidean": "baselines",
-    "FromLabels": "from_labels",
+    "AROMA": "online.triplets",
+    "AdaSORS": "online.triplets",
+    "DivergedError": "_engines",
+    "Bilinear": "similarity.bilinear",
+    "Dot": "online.baselines",
+    "Euclidean": "online.baselines",
+    "FromLabels": "online.from_labels",
     "ITML": "batch",
-    "LEGO": "pairs",
+    "LEGO": "online.pairs",
     "LMNN": "batch",
     "MCML": "batch",
     "MultiTaskLMNN": "batch",
@@ -49,27 +49,27 @@ _HOME = {
     "csfs_weights": "selection",
     "mrmr": "selection",
     "smooth_labels": "sequences",
-    "Loreta": "low_rank",
-    "Mahalanobis": "mahalanobis",
-    "OMLLR": "low_rank",
-    "OSLLRGS": "low_rank",
+    "Loreta": "online.low_rank",
+    "Mahalanobis": "similarity.mahalanobis",
+    "OMLLR": "online.low_rank",
+    "OSLLRGS": "online.low_rank",
     "ModelFileError": "persistence",
-    "OASIS": "bilinear",
-    "OGD": "bilinear",
-    "OGRSL": "multitask",
-    "OMTRSL": "multitask",
-    "OSTRSL": "multitask",
-    "SDCA": "sdca",
-    "OnlineITML": "pairs",
-    "PAMetric": "pairs",
-    "POLA": "pairs",
-    "PairSampler": "constraints",
+    "OASIS": "online.triplets",
+    "OGD": "online.triplets",
+    "OGRSL": "online.multitask",
+    "OMTRSL": "online.multitask",
+    "OSTRSL": "online.multitask",
+    "SDCA": "batch.sdca",
+    "OnlineITML": "online.pairs",
+    "PAMetric": "online.pairs",
+    "POLA": "online.pairs",
+    "PairSampler": "data.samplers",
     "RCA": "batch",
-    "RDML": "pairs",
-    "SORS": "bilinear",
-    "SearchResult": "similarity",
-    "TaskTripletSampler": "constraints",
-    "TripletSampler": "constraints",
+    "RDML": "online.pairs",
+    "SORS": "online.triplets",
+    "SearchResult": "similarity.scoring",
+    "TaskTripletSampler": "data.samplers",
+    "TripletSampler": "data.samplers",
     "datasets": "datasets",
     "load": "persistence",
     "metrics": "metrics",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .formats import atomic_write
+from .data import atomic_write
 
 #: Version of the file layout; files with a higher number are refused.
 FORMAT_VERSION = 1

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .formats import FormatError, atomic_write
+from .data import FormatError, atomic_write
 
 #: Colour of each method; baselines are grey.
 _COLOURS = {

@@ -7,10 +7,10 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from simstream import OASIS, OSLLRGS, datasets, mrmr
-from simstream.repro.plan import Cell, load_paper, published
-from simstream.repro.protocols import low_rank, retrieval, selection
-from simstream.repro.protocols.common import Part, triplet_stream
-from simstream.repro.quick import quick_version
+from simstream_repro.plan import Cell, load_paper, published
+from simstream_repro.protocols import low_rank, retrieval, selection
+from simstream_repro.protocols.common import Part, triplet_stream
+from simstream_repro.quick import quick_version
 
 SELECTION = Cell(
     "study",

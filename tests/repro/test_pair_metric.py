@@ -7,10 +7,10 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from simstream import PAMetric
-from simstream.repro.plan import Cell, load_paper, published
-from simstream.repro.protocols import eager, pair_metric, step_length
-from simstream.repro.protocols.common import Part
-from simstream.repro.ranks import adjusted_p_value, rank_methods
+from simstream_repro.plan import Cell, load_paper, published
+from simstream_repro.protocols import eager, pair_metric, step_length
+from simstream_repro.protocols.common import Part
+from simstream_repro.ranks import adjusted_p_value, rank_methods
 
 FIRST = ", ties to the first class"
 CELL = Cell(

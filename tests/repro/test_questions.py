@@ -7,13 +7,13 @@ import pytest
 
 from simstream import OASIS
 from simstream.asking import Asking
-from simstream.constraints import nearer_first
+from simstream.data.samplers import nearer_first
 from simstream.datasets import Dataset, prepare
-from simstream.repro.plan import Cell, load_paper
-from simstream.repro.protocols import questions
-from simstream.repro.protocols.common import make
-from simstream.repro.protocols.questions import Candidates, People, question_keys, world_of
-from simstream.repro.quick import quick_version
+from simstream_repro.plan import Cell, load_paper
+from simstream_repro.protocols import questions
+from simstream_repro.protocols.common import make
+from simstream_repro.protocols.questions import Candidates, People, question_keys, world_of
+from simstream_repro.quick import quick_version
 
 SETTINGS = {"split": "triplet", "n_held_out": 500, "questions": [5, 40]}
 CELL = Cell(

@@ -5,14 +5,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from simstream.repro import report as reporting
-from simstream.repro.claims import check_claims
-from simstream.repro.figures import style_of
-from simstream.repro.plan import load_paper, paper_ids, parse_paper
-from simstream.repro.ranks import rank_methods
-from simstream.repro.records import RecordStore
-from simstream.repro.report import paper_page
-from simstream.repro.verdicts import (
+from simstream_repro import report as reporting
+from simstream_repro.claims import check_claims
+from simstream_repro.figures import style_of
+from simstream_repro.plan import load_paper, paper_ids, parse_paper
+from simstream_repro.ranks import rank_methods
+from simstream_repro.records import RecordStore
+from simstream_repro.report import paper_page
+from simstream_repro.verdicts import (
     compare,
     count,
     judge,

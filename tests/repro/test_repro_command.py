@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from commands import fail, run, succeed
-from simstream.repro.plan import load_paper
-from simstream.repro.records import RecordStore
+from simstream_repro.plan import load_paper
+from simstream_repro.records import RecordStore
 
 
 def test_names_that_hold_a_comma(tmp_path):

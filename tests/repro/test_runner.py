@@ -14,12 +14,12 @@ import numba
 import numpy as np
 import pytest
 
-from simstream.repro import clock, runner
-from simstream.repro.plan import load_paper, paper_ids, parse_paper, select
-from simstream.repro.protocols import retrieval
-from simstream.repro.quick import quick_version
-from simstream.repro.records import RecordStore
-from simstream.repro.runner import Budget, Job, _Running, _work, run_jobs
+from simstream_repro import clock, runner
+from simstream_repro.plan import load_paper, paper_ids, parse_paper, select
+from simstream_repro.protocols import retrieval
+from simstream_repro.quick import quick_version
+from simstream_repro.records import RecordStore
+from simstream_repro.runner import Budget, Job, _Running, _work, run_jobs
 from wine_cell import WINE_CELL
 
 ENOUGH = Budget(120, 8)
@@ -133,7 +133,7 @@ def test_papers_fit_together(paper_id):
     """Learners exist and take the parameters, data sets are known, published files are there."""
     import simstream
     from simstream import datasets
-    from simstream.repro.plan import published
+    from simstream_repro.plan import published
 
     paper = load_paper(paper_id)
     known = set(datasets.names())
@@ -305,7 +305,7 @@ def test_a_killed_run_takes_its_cell_along(tmp_path):
 import sys
 sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
 import test_runner
-from simstream.repro import runner
+from simstream_repro import runner
 start = runner._Running.start.__func__
 def told(cls, job, data_dir):
     made = start(cls, job, data_dir)

@@ -9,10 +9,10 @@ from scipy import sparse
 
 import simstream
 from simstream import TripletSampler, datasets
-from simstream.repro.protocols import online_loss, plain_numpy, query_time, retrieval
-from simstream.repro.protocols import span as span_module
-from simstream.repro.protocols.common import Part, dataset, teach
-from simstream.repro.protocols.span import KEEP_DISTANCES
+from simstream_repro.protocols import online_loss, plain_numpy, query_time, retrieval
+from simstream_repro.protocols import span as span_module
+from simstream_repro.protocols.common import Part, dataset, teach
+from simstream_repro.protocols.span import KEEP_DISTANCES
 from wine_cell import WINE_CELL
 
 CELL = replace(WINE_CELL, preprocessing="standardised+unit-norm")

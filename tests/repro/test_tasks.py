@@ -7,10 +7,10 @@ import pytest
 
 from simstream import OASIS, Bilinear
 from simstream.metrics import ranking_report
-from simstream.repro.plan import Cell, load_paper
-from simstream.repro.protocols import tasks
-from simstream.repro.protocols.tasks import TaskPart
-from simstream.repro.quick import quick_version
+from simstream_repro.plan import Cell, load_paper
+from simstream_repro.protocols import tasks
+from simstream_repro.protocols.tasks import TaskPart
+from simstream_repro.quick import quick_version
 
 GROUPS = {"low": [0, 1, 2, 3, 4], "high": [5, 6, 7, 8]}
 CELL = Cell(

@@ -11,7 +11,7 @@ from live import Client, ServerProcess, add_items, do, judge, learner_of, oasis_
 
 import simstream
 from simstream.cli import main
-from simstream.formats import write_items
+from simstream.data import write_items
 from simstream.serve import admissions
 from simstream.serve.errors import LogError
 from simstream.serve.importing import import_file, import_items

@@ -10,7 +10,7 @@ import pytest
 from live import Client, add_items, running, served, vectors
 
 import simstream
-from simstream.formats import read_triplets
+from simstream.data import read_triplets
 from simstream.serve.app import create_app
 from simstream.serve.auth import KeyRing
 from simstream.serve.guard import SECURITY_HEADERS, scope_needed

@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .. import documentation
-from ..comparisons import Comparisons
-from ..engines.base import check_array
-from ..mahalanobis import MahalanobisEstimator, Spectrum
-from ..pairs_base import read_labelled_pairs
+from .. import _documentation as documentation
+from .._engines.base import check_array
+from ..data.comparisons import Comparisons
+from ..online.pairs_base import read_labelled_pairs
+from ..similarity.mahalanobis import MahalanobisEstimator, Spectrum
 from ..validation import check_choice
 
 _CALLBACK = """callback : function of (iteration, objective), optional

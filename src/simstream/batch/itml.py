@@ -12,18 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 
-from ..comparisons import Comparisons
-from ..constraints import PairSampler
-from ..mahalanobis import Spectrum, first_metric
+from ..data.comparisons import Comparisons
+from ..data.samplers import PairSampler
 from ..metrics import knn_predict
-from ..pairs_base import check_targets, distance_targets
+from ..online.pairs_base import check_targets, distance_targets
+from ..similarity.mahalanobis import Spectrum, first_metric
 from ..validation import Items, check_choice, check_integer, check_number
-from .base import (
-    PairwiseBatchMetric,
-    check_several_classes,
-    check_some_class_has_two,
-    documented,
-)
+from .base import PairwiseBatchMetric, check_several_classes, check_some_class_has_two, documented
 
 
 @documented("Relative change of the dual variables in every sweep")
@@ -193,7 +188,7 @@ class ITML(PairwiseBatchMetric):
     def _solve_from(
         self, pairs: Comparisons, targets: np.ndarray, gamma: float, tuning: np.ndarray
     ) -> None:
-        from ..batch_solvers.itml import solve_itml
+        from .solve_itml import solve_itml
 
         v, _ = pairs.rows(0, len(pairs))
         assert pairs.y is not None

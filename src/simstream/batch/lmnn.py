@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..mahalanobis import Spectrum
+from ..similarity.mahalanobis import Spectrum
 from ..validation import check_integer, check_items, check_number
 from .base import BatchMetric, check_several_classes, documented
 
@@ -91,7 +91,7 @@ class LMNN(BatchMetric):
         self._check_init()
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-        from ..batch_solvers.lmnn import solve_lmnn
+        from .solve_lmnn import solve_lmnn
 
         check_several_classes(classes)
         sizes = np.bincount(codes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..mahalanobis import Spectrum, first_metric
+from ..similarity.mahalanobis import Spectrum, first_metric
 from ..validation import check_integer, check_number
 from .base import BatchMetric, check_several_classes, check_some_class_has_two, documented
 
@@ -77,7 +77,7 @@ class MCML(BatchMetric):
         self._check_init()
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-        from ..batch_solvers.mcml import solve_mcml
+        from .solve_mcml import solve_mcml
 
         check_several_classes(classes)
         check_some_class_has_two(codes, "learn from")

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engines.base import check_array
-from ..mahalanobis import Mahalanobis, first_metric
-from ..similarity import SearchResult
+from .._engines.base import check_array
+from ..similarity.mahalanobis import Mahalanobis, first_metric
+from ..similarity.scoring import SearchResult
 from ..validation import check_finite, check_integer, check_number, check_tasks
 from .base import BatchMetric, documented
 
@@ -150,7 +150,7 @@ class MultiTaskLMNN(BatchMetric):
         names: list[Hashable],
         numbers: np.ndarray,
     ) -> None:
-        from ..batch_solvers.mtlmnn import TaskItems, solve_mtlmnn
+        from .solve_mtlmnn import TaskItems, solve_mtlmnn
 
         d = X.shape[1]
         start = np.zeros((len(names) + 1, d, d))

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from scipy.linalg import eigh
 from sklearn.utils.validation import validate_data
 
-from ..comparisons import Comparisons
-from ..mahalanobis import Spectrum
+from ..data.comparisons import Comparisons
+from ..similarity.mahalanobis import Spectrum
 from ..validation import check_integer, check_number
 from .base import PairwiseBatchMetric, check_some_class_has_two, documented
 

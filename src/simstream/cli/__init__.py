@@ -23,7 +23,6 @@ from .options import debug_option
 from .query import query
 from .recall import recall
 from .replay import replay
-from .repro import repro
 from .serve import serve
 from .train import train
 
@@ -58,6 +57,6 @@ def main() -> None:
 
 for _command in (
     *(train, evaluate, query, recall, info, active, list_algorithms, list_datasets, convert, demo),
-    *(repro, serve, replay, keys),
+    *(serve, replay, keys),
 ):
     main.add_command(_command)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from ..constraints import TaskTripletSampler, nearer_first
-from ..formats import FormatError, read_triplets
+from ..data import FormatError, read_triplets
+from ..data.samplers import TaskTripletSampler, nearer_first
 from ..metrics import ranking_report
 from . import algorithms
 from .inputs import labels_of, read_rows

@@ -10,7 +10,7 @@ import click
 import numpy as np
 import scipy.sparse as sp
 
-from ..formats import (
+from ..data import (
     FormatError,
     read_items,
     read_pairs,
@@ -19,8 +19,8 @@ from ..formats import (
     write_pairs,
     write_triplets,
 )
-from ..formats.files import load_arrays, open_input, text_lines
-from ..formats.records import PAIRS, TRIPLETS
+from ..data.files import load_arrays, open_input, text_lines
+from ..data.records import PAIRS, TRIPLETS
 from .algorithms import is_distance
 from .inputs import open_model
 from .output import as_count, as_percent, logger

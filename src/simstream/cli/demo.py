@@ -34,7 +34,7 @@ def demo(output_dir: Path, seed: int, n_triplets: int, as_json: bool) -> None:
 
     Uses scikit-learn's bundled digits: half of each class to learn from, half to measure on.
     """
-    from .. import demo as digits
+    from . import digits_demo as digits
     from .output import as_count, configure_logging, echo_json, logger
 
     configure_logging(quiet=False)
@@ -59,8 +59,8 @@ def demo(output_dir: Path, seed: int, n_triplets: int, as_json: bool) -> None:
 
 
 def _draw(outcome: Any, folder: Path) -> Path | None:
-    from .. import demo as digits
     from ..plots import PlottingUnavailableError, save_figure
+    from . import digits_demo as digits
     from .output import logger
 
     try:

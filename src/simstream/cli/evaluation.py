@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from ..constraints import nearer_first
-from ..formats import FormatError, read_pairs, read_triplets
+from ..data import FormatError, read_pairs, read_triplets
+from ..data.samplers import nearer_first
 from ..metrics import knn_error_curve, ranking_report, triplet_accuracy
 from . import algorithms
 from .algorithms import is_distance

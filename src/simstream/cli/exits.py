@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import traceback
 from enum import IntEnum
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
@@ -60,12 +61,22 @@ def exit_code_of(error: BaseException) -> ExitCode:
     return next((code for kind, code in table if isinstance(error, kind)), ExitCode.BUG)
 
 
+def _entries() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="simstream.commands")}
+
+
 class ReportingGroup(click.Group):
     """A group whose commands end every error with one line on stderr and a code that means something."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Commands in the order of a day's work, not of the alphabet."""
-        return list(self.commands)
+        """Commands in the order in which they were added, then those of other packages."""
+        return [*self.commands, *_entries()]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """A command by name; packages beside the library bring commands of their own."""
+        found = super().get_command(ctx, name)
+        entry = _entries().get(name)
+        return found if found is not None or entry is None else entry.load()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn what the library raises into a message and an exit code."""

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from .. import ModelFileError, load, read_header
-from ..formats import FormatError, ItemsFile, read_items, read_labels
+from ..data import FormatError, ItemsFile, read_items, read_labels
 from .checkpoint import TrainingRecord
 
 

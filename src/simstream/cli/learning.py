@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..formats import FormatError
+from ..data import FormatError
 from .algorithms import is_distance
 from .sources import Source
 

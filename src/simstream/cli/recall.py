@@ -83,8 +83,8 @@ def _measure(
 ) -> dict[str, Any]:
     import numpy as np
 
-    from ..index import ExactIndex, HnswIndex, item_vectors, query_vectors
-    from ..index import recall as recall_of
+    from ..search import ExactIndex, HnswIndex, item_vectors, query_vectors
+    from ..search import recall as recall_of
     from .inputs import open_model, read_for_model
 
     opened = open_model(model)

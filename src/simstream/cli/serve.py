@@ -215,7 +215,7 @@ def _read(path: Path) -> tuple[Any, int | None]:
     """Items of a file, and how many features they have where they are sparse."""
     import scipy.sparse as sp
 
-    from ..formats import read_items
+    from ..data import read_items
 
     data = read_items(path, dtype="float32")
     return data, data.items.shape[1] if sp.issparse(data.items) else None

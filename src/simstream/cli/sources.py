@@ -17,7 +17,7 @@ import click
 import numpy as np
 
 from .. import ModelFileError, PairSampler, TaskTripletSampler, TripletSampler
-from ..formats import Batch, FormatError, PairBatch
+from ..data import Batch, FormatError, PairBatch
 from .algorithms import DEFAULT_SEED
 
 #: Tuples drawn from labels unless told otherwise.
@@ -167,7 +167,7 @@ class RecordSource:
 
     Parameters
     ----------
-    batches : function from batch size to an iterator of `simstream.formats.Batch` or ``PairBatch``
+    batches : function from batch size to an iterator of `simstream.data.Batch` or ``PairBatch``
     path : str
         Name of the input.
     tuples : "triplets" or "pairs"

@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.2
 class StoppableInput:
     """The whole lines of a pipe, a terminal or a socket; ends early when asked to stop.
 
-    It has what `simstream.formats.read_triplets` wants of a stream: ``read1`` and a name.
+    It has what `simstream.data.read_triplets` wants of a stream: ``read1`` and a name.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import FormatError
+from ..data import FormatError
 from ..metrics import triplet_accuracy
 from .evaluation import (
     LEARNT,

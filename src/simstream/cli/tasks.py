@@ -9,10 +9,10 @@ from typing import Any
 import click
 import numpy as np
 
-from ..constraints import nearer_first
-from ..formats import FormatError, read_tasks
-from ..formats.files import load_arrays
-from ..formats.labels import check_labels, check_task_names
+from ..data import FormatError, read_tasks
+from ..data.files import load_arrays
+from ..data.labels import check_labels, check_task_names
+from ..data.samplers import nearer_first
 from .algorithms import names_of
 from .output import logger
 

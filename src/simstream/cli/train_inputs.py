@@ -13,8 +13,8 @@ import click
 import numpy as np
 
 from ..catalogue import Algorithm
-from ..constraints import TripletSampler
-from ..formats import Batch, FormatError, PairBatch, read_pairs, read_triplets
+from ..data import Batch, FormatError, PairBatch, read_pairs, read_triplets
+from ..data.samplers import TripletSampler
 from . import algorithms
 from .checkpoint import TrainingRecord
 from .inputs import OpenedModel, column_for, labels_of, read_rows

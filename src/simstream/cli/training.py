@@ -12,7 +12,7 @@ import click
 import scipy.sparse as sp
 
 from ..catalogue import BILINEAR, Algorithm, find
-from ..formats import FormatError
+from ..data import FormatError
 from . import algorithms
 from .checkpoint import TrainingRecord
 from .inputs import OpenedModel, open_model
@@ -23,14 +23,7 @@ from .progress import iterations, progress
 from .sources import Source
 from .summary import summarise
 from .tasks import expects_tasks, feeder, tasks_missing
-from .train_inputs import (
-    Rows,
-    no_tuples,
-    open_source,
-    read_items_for,
-    read_whole,
-    seed_of,
-)
+from .train_inputs import Rows, no_tuples, open_source, read_items_for, read_whole, seed_of
 from .train_options import TrainOptions, check_algorithm, check_options
 
 #: Entries of sparse items up to which their zeros are filled in for learners that need it: 2 GB.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..formats import FormatError
+from ..data import FormatError
 from ..validation import check_items
 from .dataset import Dataset
 from .facts import Facts

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import FormatError, read_items, read_labels, read_triplets
+from ..data import FormatError, read_items, read_labels, read_triplets
 from .dataset import Dataset
 from .facts import Facts
 from .sizes import COUNTS, differences, sizes_of

@@ -29,13 +29,7 @@ from .ranking import (
     ranking_report_from_scores,
     recall_at_k,
 )
-from .statistics import (
-    FriedmanResult,
-    PairComparison,
-    critical_difference,
-    friedman,
-    holm_pairwise,
-)
+from .statistics import FriedmanResult, PairComparison, critical_difference, friedman, holm_pairwise
 
 __all__ = [
     "FriedmanResult",

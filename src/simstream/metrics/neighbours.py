@@ -38,7 +38,7 @@ def knn_predict(
     >>> print(knn_predict(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=2))
     ['dog' 'dog']
     """
-    from ..kernels.ranking import majority
+    from .._kernels.ranking import majority
 
     queries = check_items(queries, "queries").values
     items, labels = _labelled(items, item_labels, "items", "item_labels")
@@ -99,7 +99,7 @@ def knn_error_curve(
     ... )
     [0.5 0.5]
     """
-    from ..kernels.ranking import majority
+    from .._kernels.ranking import majority
 
     queries, labels = _labelled(queries, query_labels, "queries", "query_labels")
     items, pool_labels = _labelled(items, item_labels, "items", "item_labels")
@@ -133,7 +133,7 @@ def _vote(
     chunk_size: int | None,
 ) -> list[np.ndarray]:
     """Results of `vote(nearest items, best first)` for chunks of queries; `number` is named in errors."""
-    from ..kernels.ranking import map_rows, nearest
+    from .._kernels.ranking import map_rows, nearest
 
     score = _scorer(model)
     n_queries, n_items = queries.shape[0], items.shape[0]

@@ -270,7 +270,7 @@ def _report(
 
     Grades: 1 is relevant, 0 is not, -1 is no candidate.
     """
-    from ..kernels.ranking import map_rows, rank_rows
+    from .._kernels.ranking import map_rows, rank_rows
 
     n_queries, n_items = shape
     check_choice("normalizer", normalizer, ("relevant", "hits"))

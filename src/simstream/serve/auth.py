@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..formats import atomic_write
+from ..data import atomic_write
 from .errors import ForbiddenError, LogError, UnauthorizedError
 
 #: What a key may allow. Each stands for itself: a key that may write may not read unless it says so.

@@ -11,13 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .auth import KeyRing
-from .errors import (
-    ForbiddenError,
-    RateError,
-    ServiceError,
-    TooLargeError,
-    UnauthorizedError,
-)
+from .errors import ForbiddenError, RateError, ServiceError, TooLargeError, UnauthorizedError
 from .limits import TokenBuckets
 from .metrics import RequestMetrics
 from .settings import Limits

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from ..formats import ItemsFile, read_items
-from ..formats.files import open_input, text_lines
+from ..data import ItemsFile, read_items
+from ..data.files import open_input, text_lines
 from .admissions import NewItem, add_missing
 from .errors import BadRequestError, LogError
 from .events import SparseVector, Vector

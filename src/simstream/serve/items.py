@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..index import ExactIndex, ExactView
+from ..search import ExactIndex, ExactView
 from .events import ITEM, Event, SparseVector, Vector, decode_vector
 from .log import ItemChange, Log
 

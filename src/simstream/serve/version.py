@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from ..engines import FrozenTasks
-from ..index import ExactView
+from .._engines import FrozenTasks
+from ..search import ExactView
 from .tally import Tally
 
 

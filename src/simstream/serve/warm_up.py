@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import DivergedError
-from ..index import ExactIndex
+from ..search import ExactIndex
 from .settings import Settings
 from .version import model_of
 

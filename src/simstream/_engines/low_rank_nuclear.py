@@ -1,0 +1,189 @@
+"""OMLLR: a matrix in its singular vectors, with a threshold on the singular values."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..data.comparisons import Comparisons
+from .base import Engine, check_array, check_floats
+
+#: Work (products in small problems) between two moments at which Ctrl-C is noticed, and most triplets.
+_PRODUCTS_PER_CALL = 2e9
+_TRIPLETS_PER_CALL = 64
+
+
+@cache
+def _threads() -> Any:
+    """Controller of the threads of BLAS: more than one only wait for each other in problems this small."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+class NuclearEngine(Engine):
+    """W = sum_i value_i left_i right_i' in float64, optionally with its average.
+
+    A triplet costs O(d rank), one that is violated O(d rank^2 + rank^3). The average takes a full matrix
+    more, and O(d^2) whenever a singular value becomes zero.
+
+    Parameters
+    ----------
+    value, left, right : arrays (r,), (r, d), (r, d')
+        First singular values, largest first and positive, and vectors (as rows).
+    symmetric : bool
+        Whether W stays symmetric positive semi-definite: `right` is not used.
+    averages : bool
+        Whether to keep the sum of eta_t W_t.
+    dtype : precision of the items, and of the matrix that is read
+    """
+
+    kind = "nuclear"
+    learns_blocks = False
+
+    def __init__(
+        self,
+        value: np.ndarray,
+        left: np.ndarray,
+        right: np.ndarray,
+        *,
+        symmetric: bool,
+        averages: bool,
+        dtype: Any,
+    ) -> None:
+        super().__init__(None, None)
+        r = len(value)
+        self.value = np.array(value, np.float64)
+        self.left = np.array(left, np.float64, order="C")
+        self._shape = (left.shape[1], right.shape[1])
+        self.right = np.array(right[: 0 if symmetric else r], np.float64, order="C")
+        self.mixed = np.zeros((r, r) if averages else (0, 0))
+        self.total = np.zeros(self._shape if averages else (0, 0))
+        #: Sum of eta_t.
+        self.weight = np.zeros(1)
+        self.symmetric = symmetric
+        self._dtype = np.dtype(dtype)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def averages(self) -> bool:
+        """Whether the average is read."""
+        return self.total.size > 0
+
+    @property
+    def rank(self) -> int:
+        """Number of singular values of the last W."""
+        return len(self.value)
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        from .._kernels.entrywise import DIVERGED, DONE
+        from .._kernels.low_rank_nuclear import learn_nuclear
+
+        most = min(min(self._shape), self.rank + 2 * _TRIPLETS_PER_CALL)
+        chunk = int(np.clip(_PRODUCTS_PER_CALL / (20.0 * most**3), 1, _TRIPLETS_PER_CALL))
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            x, z = (v.astype(np.float64, copy=False) for v in tuples.rows(begin, end))
+            triples = self._with_room(2 * len(x))
+            with _threads().limit(limits=1):
+                learnt, rank = learn_nuclear(
+                    step, triples, self.rank, self.weight, x, z, self.clock
+                )
+            self._take(triples, rank)
+            return (DONE if learnt == len(x) else DIVERGED), begin + learnt
+
+        self._drive(learn, len(tuples), chunk, None, None)
+
+    def _with_room(self, n: int) -> Any:
+        """Arrays for the kernel, with room for n more vectors (there are never more than features)."""
+        from .._kernels.low_rank_nuclear import Triples
+
+        r, (d, others) = self.rank, self._shape
+        capacity = min(max(self._shape), r + n) + 2
+        triples = Triples(
+            value=np.empty(capacity),
+            left=np.empty((capacity, d)),
+            right=np.empty((0 if self.symmetric else capacity, others)),
+            mixed=np.zeros((capacity, capacity) if self.averages else (0, 0)),
+            total=self.total,
+        )
+        triples.value[:r] = self.value
+        triples.left[:r] = self.left
+        if not self.symmetric:
+            triples.right[:r] = self.right
+        if self.averages:
+            triples.mixed[:r, :r] = self.mixed
+        return triples
+
+    def _take(self, triples: Any, rank: int) -> None:
+        self.value, self.left = triples.value[:rank].copy(), triples.left[:rank].copy()
+        self.right = triples.right[: 0 if self.symmetric else rank].copy()
+        if self.averages:
+            self.mixed = triples.mixed[:rank, :rank].copy()
+
+    def sides(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Singular values, and vectors (rows) on the left and on the right, of the last W."""
+        return self.value, self.left, self.left if self.symmetric else self.right
+
+    def last(self) -> np.ndarray:
+        """The last W, in float64."""
+        value, left, right = self.sides()
+        return (left.T * value) @ right
+
+    def read(self) -> np.ndarray:
+        """The last W, or the average, in float64."""
+        if not self.averages or self.weight[0] == 0:
+            return self.last()
+        _, left, right = self.sides()
+        return (self.total + left.T @ self.mixed @ right) / self.weight[0]
+
+    def matrix(self) -> np.ndarray:
+        return self.read().astype(self.dtype)
+
+    def state(self) -> dict[str, np.ndarray]:
+        names = ("clock", "value", "left", "right", "mixed", "total", "weight")
+        return {name: getattr(self, name) for name in names} | {
+            "options": np.array([self.symmetric]),
+            "shape": np.array(self._shape),
+            "one": np.ones(1, self.dtype),
+        }
+
+    @classmethod
+    def from_state(
+        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
+    ) -> NuclearEngine:
+        check_array("options", arrays["options"], np.bool_, (1,))
+        check_array("shape", arrays["shape"], np.int64, (2,))
+        check_array("weight", arrays["weight"], np.float64, (1,))
+        symmetric = bool(arrays["options"][0])
+        d, others = (int(n) for n in arrays["shape"])
+        value, left, right = arrays["value"], arrays["left"], arrays["right"]
+        check_array("left", left, np.float64, (None, d))
+        r = len(left)
+        check_array("value", value, np.float64, (r,))
+        check_array("right", right, np.float64, (0 if symmetric else r, others))
+        if r > min(d, others) or not ((value > 0) & np.isfinite(value)).all():
+            raise ValueError("value: expected at most one positive singular value per feature")
+        for name, vectors in (("left", left), ("right", right)):
+            if not np.allclose(vectors @ vectors.T, np.eye(len(vectors)), rtol=0, atol=1e-8):
+                raise ValueError(f"{name}: expected orthonormal rows")
+        averages = arrays["total"].size > 0
+        check_array("total", arrays["total"], np.float64, (d, others) if averages else (0, 0))
+        check_array("mixed", arrays["mixed"], np.float64, (r, r) if averages else (0, 0))
+        self = cls.__new__(cls)
+        Engine.__init__(self, None, None, arrays["clock"])
+        self.value, self.left, self.right = value, left, right
+        self.mixed, self.total, self.weight = arrays["mixed"], arrays["total"], arrays["weight"]
+        self.symmetric, self._shape = symmetric, (d, others)
+        self._dtype = check_floats("one", arrays["one"])
+        check_array("one", arrays["one"], self._dtype, (1,))
+        return self

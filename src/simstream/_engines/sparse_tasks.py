@@ -1,0 +1,270 @@
+"""The matrices of `tasks` for sparse items: only the entries that were touched."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._interrupts import ctrl_c_waits
+from ..data.comparisons import Comparisons
+from .base import Engine, check_array, new_scratch
+from .frozen_tasks import SparseParts
+from .sparse import checked_entries, checked_ranks, csr_readers, rank_by_count, renumbered_back
+from .store import DEFAULT_HEAD_BYTES, Entries, SparseStore
+from .tasks import DenseTasksEngine, TasksEngine
+
+#: Kernels number the rows of S and those of all tasks together, in int32.
+_MOST_ROWS = 2**31 - 1
+
+_FEWEST_NUMBERS = 1024
+
+
+class SparseTasksEngine(TasksEngine):
+    """Only touched entries: the rows of S, an empty one, then the rows that tasks have touched, in one store.
+
+    A task's row gets its number when a triplet of the task is learnt from whose anchor has that feature (see
+    `kernels.task_rows`), and its entries a hash table of their own. So memory grows with the rows and entries
+    that tasks have touched, whatever the number of tasks times that of features.
+    """
+
+    kind = "sparse-tasks"
+    learns_blocks = False
+
+    def __init__(
+        self,
+        *args: Any,
+        head_bytes: int = DEFAULT_HEAD_BYTES,
+        ranks: tuple[np.ndarray, np.ndarray] | None = None,
+        entries: Entries | None = None,
+        row_keys: np.ndarray | None = None,
+    ) -> None:
+        from .._kernels.rules import Plain
+
+        super().__init__(*args)
+        self.rule, self.ranks = Plain(), ranks
+        d, columns = self.shape
+        if entries is None or row_keys is None:
+            nothing = np.empty(0, np.int32), np.empty((0, 1), self.dtype)
+            entries = Entries(self.shape, np.zeros(d + 1, np.int64), *nothing)
+            row_keys = np.empty(0, np.int64)
+        indptr = np.insert(entries.indptr, d, entries.indptr[d])  # the empty row
+        self._store = SparseStore(
+            entries._replace(shape=(len(indptr) - 1, columns), indptr=indptr),
+            has_aux=False,
+            has_acc=False,
+            # The dense block is for rows of S alone: kernels want its rows before all others.
+            head_bytes=min(head_bytes, d * min(d, columns) * self.dtype.itemsize),
+        )
+        self._used = np.array([len(row_keys)])  # numbers given
+        self._number_table(
+            max(_FEWEST_NUMBERS, len(row_keys)), row_keys, d + 1 + np.arange(len(row_keys))
+        )
+
+    # -- numbers of rows ----------------------------------------------------------------------
+
+    def _number_table(self, most: int, keys: np.ndarray, numbers: np.ndarray) -> None:
+        """Make a table for so many numbers, with these in it, and give the store a row for each."""
+        from .._kernels.task_rows import add_numbers
+
+        self._store.have_rows(self.shape[0] + 1 + most)
+        key, number = np.full(2 * most, -1), np.empty(2 * most, np.int32)
+        add_numbers(key, number, keys, numbers)
+        self._most, self._key, self._number = most, key, number
+
+    def _number_rows(self, rows: Any, tuples: Comparisons) -> None:
+        """Give every row that learning from these triplets may change a number."""
+        from .._kernels.task_rows import number_rows
+
+        assert tuples.tasks is not None
+        d, anchors, begin = self.shape[0], np.ascontiguousarray(tuples.index[:, 0]), 0
+        while True:
+            with ctrl_c_waits():
+                table = self._key, self._number, self._used, self._most
+                begin = number_rows(*table, d + 1, d, rows, anchors, tuples.tasks, begin)
+                if begin == len(tuples):
+                    return
+                most = min(2 * self._most, _MOST_ROWS - d - 1)
+                if most <= self._most:
+                    raise ValueError(
+                        f"tasks: expected at most {_MOST_ROWS:,} rows of the matrices of all tasks together "
+                        f"(features that occur in their anchors), got more with triplet {begin}"
+                    )
+                self._number_table(most, self._key, self._number)
+
+    def _row_keys(self) -> np.ndarray:
+        """task * features + feature of every numbered row, in the order of the numbers."""
+        keys = np.empty(self._used[0], np.int64)
+        taken = self._key >= 0
+        keys[self._number[taken] - self.shape[0] - 1] = self._key[taken]
+        return keys
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        from .._kernels.entrywise import learn_one_at_a_time
+
+        assert tuples.tasks is not None
+        readers, scratch, chunk = self._open(tuples)
+        self._number_rows(readers[0], tuples)
+        # A task seen for the first time may change all weights: a piece ends before such a triplet.
+        seen = np.maximum.accumulate(np.maximum(self.n_seen, tuples.tasks + 1))
+        weights = self.weights(seen)[0]
+        cuts = [0, *(np.flatnonzero(np.diff(weights)) + 1), len(tuples)]
+        for first, last in pairwise(cuts):
+            named = self._named(tuples.part(first, last), weights[first])
+
+            def learn(begin: int, end: int, named: Any = named, first: int = first) -> Any:
+                status, learnt = learn_one_at_a_time(
+                    self.rule,
+                    self._store.arrays,
+                    step,
+                    *readers,
+                    named,
+                    begin,
+                    end,
+                    scratch,
+                    self.clock,
+                )
+                if learnt > begin:
+                    self.n_seen = int(seen[first + learnt - 1])
+                return status, learnt
+
+            self._drive(learn, last - first, chunk, self._store.make_space, None)
+
+    def _open(self, tuples: Comparisons) -> tuple[Any, Any, int]:
+        """What drivers need to read tuples: both readers, scratch, and tuples per call."""
+        readers, longest, chunk = csr_readers(tuples, self.ranks)
+        longest_difference = min(self.shape[1], 2 * longest[1])
+        return readers, new_scratch(2 * longest[0], longest_difference, self.dtype), chunk
+
+    def _named(self, tuples: Comparisons, shared: float) -> Any:
+        """The triplets as compiled readers take them."""
+        from .._kernels.rows import TaskTriplets
+
+        assert tuples.tasks is not None
+        return TaskTriplets(
+            tuples.index,
+            tuples.sign,
+            np.zeros(len(tuples)) if tuples.coins is None else tuples.coins,
+            tuples.tasks,
+            self._key,
+            self._number,
+            self.shape[0],
+            float(shared),
+            self.weights()[1],
+            self.has_identity,
+        )
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        from .._kernels.entrywise import tuple_values
+
+        readers, scratch, chunk = self._open(tuples)
+        named, out = self._named(tuples, self.weights()[0]), np.empty(len(tuples))
+        for begin in range(0, len(tuples), chunk):
+            end = min(len(tuples), begin + chunk)
+            what = self.rule, self._store.arrays, *readers, named
+            tuple_values(*what, begin, end, scratch, 0.0, out)
+        return out
+
+    def _decoded(self) -> tuple[sp.csr_matrix, SparseParts]:
+        """S, and the rows of tasks."""
+        d, keys = self.shape[0], self._row_keys()
+        entries = self._store.entries(self.rule, 0.0)
+        stacked = sp.csr_matrix(
+            (entries.numbers[:, 0], entries.indices, entries.indptr), shape=entries.shape
+        )
+        parts = SparseParts(stacked[d + 1 :], keys, np.argsort(keys), self.shape, self.ranks)
+        return renumbered_back(stacked[:d], self.ranks), parts
+
+    def _parts(self, task: int | None) -> tuple[Any, Any]:
+        s, parts = self._decoded()
+        return s, None if task is None or task >= self.n_seen else parts.matrix(task)
+
+    def freeze(self) -> tuple[sp.csr_matrix, SparseParts]:
+        s, parts = self._decoded()
+        return self._mix(s, None), parts
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, np.ndarray]:
+        entries, keys, d = self._store.entries(self.rule, 0.0), self._row_keys(), self.shape[0]
+        ends = entries.indptr[d + 2 : d + 2 + len(keys)]
+        filled = np.diff(ends, prepend=entries.indptr[d + 1]) > 0
+        indptr = np.concatenate([entries.indptr[: d + 1], ends[filled]])
+        arrays = {
+            "clock": self.clock,
+            "options": self._options(),
+            "shape": np.array([len(indptr) - 1, self.shape[1]]),
+            "indptr": indptr,
+            "indices": entries.indices,
+            "numbers": entries.numbers,
+            "row_keys": keys[filled],
+        }
+        if self.ranks is not None:
+            arrays["row_rank"], arrays["column_rank"] = self.ranks
+        return arrays
+
+    @classmethod
+    def from_state(  # type: ignore[override]
+        cls,
+        rule: Any,
+        average_from: int | None,
+        arrays: dict[str, np.ndarray],
+        *,
+        head_bytes: int,
+        **_: Any,
+    ) -> SparseTasksEngine:
+        shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
+        entries, keys = checked_entries(arrays, 1), arrays["row_keys"]
+        check_array("row_keys", keys, np.int64, (None,))
+        if entries.shape != (shape[0] + len(keys), shape[1]):
+            raise ValueError(
+                f"shape: expected {(shape[0] + len(keys), shape[1])}, got {entries.shape}"
+            )
+        if len(keys) and not (keys.min() >= 0 and keys.max() < n_seen * shape[0]):
+            raise ValueError(f"row_keys: expected rows of {n_seen} tasks")
+        if len(np.unique(keys)) < len(keys):
+            raise ValueError("row_keys: expected every row once")
+        self = cls(
+            shape,
+            entries.numbers.dtype,
+            coupling,
+            n_tasks,
+            has_identity,
+            head_bytes=head_bytes,
+            ranks=checked_ranks(arrays, shape),
+            entries=entries,
+            row_keys=keys,
+        )
+        Engine.__init__(self, self.rule, None, arrays["clock"])
+        self.n_seen = n_seen
+        return self
+
+
+def tasks_engine(
+    tuples: Comparisons,
+    coupling: float,
+    n_tasks: int | None,
+    has_identity: bool,
+    head_bytes: int | None,
+) -> TasksEngine:
+    """The engine for these items."""
+    left, right = tuples.left, tuples.right
+    shape, dtype = (left.shape[1], right.shape[1]), left.dtype
+    if not tuples.is_sparse:
+        return DenseTasksEngine(shape, dtype, coupling, n_tasks, has_identity)
+    head_bytes = head_bytes or DEFAULT_HEAD_BYTES
+    ranks = None
+    if shape[0] * shape[1] * dtype.itemsize > head_bytes:
+        counts = left.feature_counts(), right.feature_counts()
+        if shape[0] == shape[1]:  # one feature space: one numbering
+            counts = (counts[0] + counts[1],) * 2
+        ranks = rank_by_count(counts[0]), rank_by_count(counts[1])
+    return SparseTasksEngine(
+        shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
+    )

@@ -1,0 +1,281 @@
+"""A positive semi-definite matrix, projected after every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..data.comparisons import Comparisons
+from .base import Engine, check_array, check_floats
+
+#: Pairs between two moments at which Ctrl-C is noticed.
+_PAIRS_PER_CALL = 64
+
+#: Above this share of d, and from this d on, a full matrix is cheaper than its eigenvectors.
+_HIGH_RANK = 1 / 3
+_SMALLEST_FULL = 32
+
+
+class SpectralEngine(Engine):
+    """A matrix that stays positive semi-definite, in float64.
+
+    It is kept as eigenvalues and eigenvectors, where a step costs O(d rank + rank^2) and one product of
+    (rank x rank) with (rank x d), until its rank is above a third of d; then as a full matrix
+    (`kernels.cone`).
+
+    Parameters
+    ----------
+    values, vectors : arrays (rank,) and (rank, d)
+        First eigenvalues, all positive, and eigenvectors (as rows).
+    dtype : precision of the items, and of the matrix that is read
+    shortens : bool
+        Whether a step that would leave the cone is made shorter, instead of projected back. Such a matrix is
+        always kept in its eigenvectors.
+    threshold : float
+        First threshold.
+    """
+
+    kind = "spectral"
+    learns_blocks = False
+
+    def __init__(
+        self,
+        values: np.ndarray,
+        vectors: np.ndarray,
+        dtype: Any,
+        *,
+        shortens: bool,
+        threshold: float,
+    ) -> None:
+        from .._kernels.steps import THRESHOLD
+
+        super().__init__(None, None)
+        self.values = np.array(values, np.float64)
+        self.vectors = np.array(vectors, np.float64, order="C")
+        self.full: _Full | None = None
+        self._dtype = np.dtype(dtype)
+        self.shortens = shortens
+        self.clock[THRESHOLD] = threshold
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.vectors.shape[1],) * 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    def _highest_rank(self) -> int:
+        """Rank up to which eigenvectors are kept."""
+        d = self.shape[0]
+        return d + 1 if self.shortens or d < _SMALLEST_FULL else int(_HIGH_RANK * d)
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        sign = tuples.sign
+        room = None if self.full is not None else _Room(self.values, self.vectors)
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            v = tuples.rows(begin, end)[0].astype(np.float64, copy=False)
+            if self.full is not None:
+                status, learnt = self.full.learn(step, v, sign[begin:end], self.clock)
+            else:
+                assert room is not None
+                status, learnt = self._learn_eigenpairs(step, room, v, sign[begin:end])
+            return status, begin + learnt
+
+        self._drive(learn, len(tuples), _PAIRS_PER_CALL, None, None)
+        self.values, self.vectors = self.values.copy(), self.vectors.copy()  # not views of the room
+
+    def _learn_eigenpairs(
+        self, step: Any, room: _Room, v: np.ndarray, sign: np.ndarray
+    ) -> tuple[int, int]:
+        from .._kernels.entrywise import DIVERGED, DONE
+        from .._kernels.spectral import PROJECT, SHORTEN, learn_in_the_cone
+
+        on_leaving, most = SHORTEN if self.shortens else PROJECT, self._highest_rank()
+        room.make_for(len(v))
+        learnt, room.rank = learn_in_the_cone(
+            step, on_leaving, room.spectrum, room.work, room.rank, most, v, sign, self.clock
+        )
+        self.values, self.vectors = room.used()
+        if room.rank > most:
+            self.full = _Full.from_matrix(self._product())
+            self.values, self.vectors = self.values[:0], self.vectors[:0]
+            return DONE, learnt
+        return (DONE if learnt == len(v) else DIVERGED), learnt
+
+    def _product(self) -> np.ndarray:
+        return (self.vectors.T * self.values) @ self.vectors
+
+    def eigenpairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positive eigenvalues and their eigenvectors (rows), in float64."""
+        if self.full is None:
+            return self.values, self.vectors
+        values, vectors = np.linalg.eigh(self.full.symmetric())
+        # What is left of a projected eigenvalue is rounding.
+        real = values > 1e-13 * max(0.0, values[-1])
+        return values[real], vectors.T[real]
+
+    def matrix(self) -> np.ndarray:
+        exact = self._product() if self.full is None else self.full.symmetric()
+        return exact.astype(self.dtype)
+
+    def state(self) -> dict[str, np.ndarray]:
+        arrays = {
+            "clock": self.clock,
+            "values": self.values,
+            "vectors": self.vectors,
+            "options": np.array([self.shortens]),
+            "one": np.ones(1, self.dtype),
+        }
+        if self.full is not None:
+            arrays |= {"m": self.full.m, "p": self.full.p, "numbers": self.full.numbers}
+        return arrays
+
+    @classmethod
+    def from_state(
+        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
+    ) -> SpectralEngine:
+        check_array("options", arrays["options"], np.bool_, (1,))
+        values, vectors = arrays["values"], arrays["vectors"]
+        check_array("vectors", vectors, np.float64, (None, None))
+        check_array("values", values, np.float64, (len(vectors),))
+        if len(values) > vectors.shape[1] or not ((values > 0) & np.isfinite(values)).all():
+            raise ValueError("values: expected at most one positive eigenvalue per feature")
+        if not np.allclose(vectors @ vectors.T, np.eye(len(vectors)), rtol=0, atol=1e-8):
+            raise ValueError("vectors: expected orthonormal rows")
+        self = cls(
+            values,
+            vectors,
+            check_floats("one", arrays["one"]),
+            shortens=bool(arrays["options"][0]),
+            threshold=0.0,
+        )
+        Engine.__init__(self, None, None, arrays["clock"])
+        if "m" in arrays:
+            self.full = _Full.from_state(arrays, vectors.shape[1])
+        return self
+
+
+class _Full:
+    """A full matrix with the inverse of M + sigma I (see `kernels.cone`)."""
+
+    def __init__(self, m: np.ndarray, p: np.ndarray, numbers: np.ndarray) -> None:
+        from .._kernels.cone import MOST_PRODUCTS
+
+        self.m, self.p, self.numbers = m, p, numbers
+        self._basis = np.empty((MOST_PRODUCTS + 1, len(m)))
+        self._work = np.empty((5, MOST_PRODUCTS + 1))
+
+    @classmethod
+    def from_matrix(cls, m: np.ndarray) -> _Full:
+        from .._kernels.cone import N_NUMBERS, SIGMA
+
+        numbers = np.zeros(N_NUMBERS)
+        numbers[SIGMA] = np.trace(m) / len(m)
+        self = cls(np.ascontiguousarray(m), np.empty_like(m), numbers)
+        self._renew()
+        return self
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, np.ndarray], d: int) -> _Full:
+        from .._kernels.cone import N_NUMBERS, SIGMA
+
+        m, p, numbers = arrays["m"], arrays["p"], arrays["numbers"]
+        check_array("m", m, np.float64, (d, d))
+        check_array("p", p, np.float64, (d, d))
+        check_array("numbers", numbers, np.float64, (N_NUMBERS,))
+        if not all(np.isfinite(a).all() for a in (m, p, numbers)) or not numbers[SIGMA] > 0:
+            raise ValueError("m, p, numbers: expected finite numbers and a positive sigma")
+        values = np.linalg.eigvalsh((m + m.T) / 2)
+        if values[0] < -1e-8 * abs(values[-1]):
+            raise ValueError("m: expected a positive semi-definite matrix")
+        return cls(m, p, numbers)
+
+    def symmetric(self) -> np.ndarray:
+        return (self.m + self.m.T) / 2
+
+    def _renew(self) -> None:
+        """Make P anew, with sigma about the size of the eigenvalues that were projected away lately."""
+        from .._kernels.cone import N_ROOTS, ROOTS, SIGMA, STEPS
+
+        if self.numbers[N_ROOTS]:
+            self.numbers[SIGMA] = 2 * np.exp(self.numbers[ROOTS] / self.numbers[N_ROOTS])
+        self.numbers[[STEPS, ROOTS, N_ROOTS]] = 0.0
+        self.p[...] = np.linalg.inv(self.symmetric() + self.numbers[SIGMA] * np.eye(len(self.m)))
+
+    def learn(
+        self, step: Any, v: np.ndarray, sign: np.ndarray, clock: np.ndarray
+    ) -> tuple[int, int]:
+        from .._kernels import cone
+        from .._kernels.entrywise import DIVERGED, DONE
+
+        done = 0
+        while done < len(v):
+            status, learnt = cone.learn_in_the_full_cone(
+                step,
+                self.m,
+                self.p,
+                self.numbers,
+                self._basis,
+                self._work,
+                v[done:],
+                sign[done:],
+                clock,
+            )
+            done += learnt
+            if status == cone.HOPELESS_PAIR:
+                return DIVERGED, done
+            if status == cone.LEFT:
+                self._step_and_project(self.numbers[cone.LEFT_STEP], v[done - 1])
+            if status in (cone.WORN, cone.LEFT):
+                self._renew()
+        return DONE, done
+
+    def _step_and_project(self, c: float, v: np.ndarray) -> None:
+        """The step by a full eigendecomposition."""
+        from .._kernels.cone import N_ROOTS, ROOTS
+
+        values, vectors = np.linalg.eigh(self.symmetric() + c * np.outer(v, v))
+        if values[0] < 0:
+            self.numbers[ROOTS] += np.log(-values[0])
+            self.numbers[N_ROOTS] += 1
+        self.m[...] = (vectors * np.maximum(values, 0)) @ vectors.T
+
+
+class _Room:
+    """Eigenpairs with room for those that a few steps may add."""
+
+    def __init__(self, values: np.ndarray, vectors: np.ndarray) -> None:
+        self.rank, self._d = vectors.shape
+        self._allocate(self.rank + 1)
+        self.spectrum.value[: self.rank] = values
+        self.spectrum.vector[: self.rank] = vectors
+
+    def _allocate(self, capacity: int) -> None:
+        from .._kernels.spectral import Spectrum, Workspace
+
+        d = self._d
+        self.capacity = capacity
+        self.spectrum = Spectrum(np.empty(capacity), np.empty((capacity, d)))
+        self.work = Workspace(
+            rest=np.empty(d),
+            numbers=np.empty((5, capacity)),
+            places=np.empty((2, capacity), np.int64),
+            gathered=np.empty((capacity, d)),
+            rotated=np.empty((capacity, d)),
+            mixing=np.empty(capacity**2),
+        )
+
+    def used(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.spectrum.value[: self.rank], self.spectrum.vector[: self.rank]
+
+    def make_for(self, n: int) -> None:
+        """Make room for the eigenpairs that n more pairs may add."""
+        needed = min(self._d, self.rank + n) + 1
+        if needed > self.capacity:
+            values, vectors = self.used()
+            self._allocate(min(self._d + 1, max(needed, 2 * self.capacity)))
+            self.spectrum.value[: self.rank] = values
+            self.spectrum.vector[: self.rank] = vectors

@@ -1,0 +1,376 @@
+"""One matrix per task, sharing what tasks have in common: M_k = M_1 + shared S + own D_k.
+
+S is the sum of all steps, D_k that of the steps of task k. A step changes both by the same rank-one matrix,
+whatever the number of tasks; how much of S is in a task's matrix depends on the coupling and on their number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..data.comparisons import Comparisons
+from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats
+from .frozen_tasks import DenseParts, SparseParts, TermLists
+
+#: Triplets whose rows are made dense together when they are scored.
+_ROWS_PER_SCORE = 1024
+
+#: From so many rows of one task on, adding its matrix to what is shared costs less than a product of its own.
+_MANY_ROWS = 16
+
+#: So many tasks may have matrices before terms as large as one: a bounded price for speed.
+_FEW_TASKS = 8
+
+
+class TasksEngine(Engine):
+    """What both forms share: how many tasks there are, and what they weigh.
+
+    Parameters
+    ----------
+    shape : features on the left and on the right
+    dtype : precision
+    coupling : float
+        How strongly tasks are drawn together; 0 is not at all.
+    n_tasks : int, optional
+        Number of tasks in all. None counts those seen so far.
+    has_identity : bool
+        Whether every matrix starts from the identity, or from zero.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        dtype: Any,
+        coupling: float,
+        n_tasks: int | None,
+        has_identity: bool,
+    ) -> None:
+        super().__init__(None, None)
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        self.coupling, self.n_tasks, self.has_identity = coupling, n_tasks, has_identity
+        self.n_seen = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    def weights(self, n_seen: Any = None) -> tuple[Any, float]:
+        """What S and D_k count for in the matrix of task k, when so many tasks were seen: now, if None."""
+        n = np.maximum(1, self.n_seen if n_seen is None else n_seen)
+        if self.n_tasks is not None:
+            n = np.full_like(n, self.n_tasks)
+        own = 1.0 / (1.0 + self.coupling)
+        return self.coupling * own / n, own
+
+    def _parts(self, task: int | None) -> tuple[Any, Any]:
+        """S, and D of a task (None for a task never seen)."""
+        raise AttributeError("provided by the engine")
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        """x'M_k z of triplets by their tasks k, without building a matrix; n_seen is a task never seen."""
+        raise AttributeError("provided by the engine")
+
+    def freeze(self) -> tuple[Any, DenseParts | SparseParts]:
+        """M of a task never seen and D of all others, unchanged by what is learnt later."""
+        raise AttributeError("provided by the engine")
+
+    def matrix(self, task: int | None = None) -> Any:
+        """Matrix of a task by its number; of a task never seen if that is None."""
+        return self._mix(*self._parts(task))
+
+    def _mix(self, s: Any, d: Any) -> Any:
+        shared, own = self.weights()
+        matrix = s * self.dtype.type(shared)
+        if d is not None:
+            matrix = matrix + d * self.dtype.type(own)
+        if not self.has_identity:
+            return matrix
+        if sp.issparse(matrix):
+            return sp.csr_matrix(matrix + sp.identity(self.shape[0], self.dtype, "csr"))
+        return matrix + np.eye(self.shape[0], dtype=self.dtype)
+
+    def _options(self) -> np.ndarray:
+        numbers = [*self.shape, self.coupling, self.n_tasks or 0, self.has_identity, self.n_seen]
+        return np.array(numbers, np.float64)
+
+    @staticmethod
+    def _read_options(arrays: dict[str, np.ndarray]) -> tuple[Any, ...]:
+        options = arrays["options"]
+        check_array("options", options, np.float64, (6,))
+        if not np.isfinite(options).all() or (options < 0).any():
+            raise ValueError(f"options: expected numbers that are not negative, got {options}")
+        rows, columns, coupling, n_tasks, has_identity, n_seen = options
+        return (
+            (int(rows), int(columns)),
+            float(coupling),
+            int(n_tasks) or None,
+            bool(has_identity),
+            int(n_seen),
+        )
+
+
+class _Terms:
+    """What tasks learnt alone, as rank-one terms: see `kernels.task_terms`.
+
+    Terms of tasks that were taken out stay in the arena until it is full: it is packed then.
+    """
+
+    def __init__(self, shape: tuple[int, int], dtype: Any) -> None:
+        nothing = [np.empty((0, width), dtype) for width in shape]
+        self.restore(np.zeros(0, np.int64), np.empty(0), *nothing)
+
+    def restore(self, count: np.ndarray, c: np.ndarray, x: np.ndarray, z: np.ndarray) -> None:
+        """Take over what `packed` gave, and the number of terms of each task."""
+        self.count = count
+        self._arena: tuple[np.ndarray, ...] = (c, x, z)
+        self._chain(len(c))
+
+    def _chain(self, capacity: int) -> None:
+        """Make lists of the first places of the arena, which hold the terms task after task."""
+        self._used, ends = int(self.count.sum()), np.cumsum(self.count)
+        self._link = np.arange(1, capacity + 1)
+        self._link[ends[self.count > 0] - 1] = -1
+        self._head = np.where(self.count > 0, ends - self.count, -1)
+
+    def make_room(self, n_tasks: int) -> None:
+        """Make room for the lists of that many tasks."""
+        more = max(0, n_tasks - len(self.count))
+        self.count = np.append(self.count, np.zeros(more, np.int64))
+        self._head = np.append(self._head, np.full(more, -1))
+
+    def packed(self, room: int = 0) -> tuple[np.ndarray, ...]:
+        """c, x and z of all terms, task after task, the latest of each first; and room for more."""
+        from .._kernels.task_terms import places
+
+        order = places(self._head, self._link, self.count)
+        packed = [np.empty((len(order) + room, *a.shape[1:]), a.dtype) for a in self._arena]
+        for kept, new in zip(self._arena, packed, strict=True):
+            np.take(kept, order, axis=0, out=new[: len(order)], mode="clip")
+        return tuple(packed)
+
+    def values(self, tasks: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """x_t' D z_t for rows x_t and z_t, where D is the sum of the terms of task ``tasks[t]``."""
+        from .._kernels.task_terms import term_values
+
+        return term_values(self._head, self._link, *self._arena, tasks, x, z)
+
+    def add(
+        self, tasks: np.ndarray, x: np.ndarray, c: np.ndarray, z: np.ndarray, chosen: np.ndarray
+    ) -> None:
+        """Add c_t x_t z_t' to task ``tasks[t]`` for the chosen t."""
+        from .._kernels.task_terms import add_terms
+
+        if self._used + len(chosen) > len(self._link):
+            self._arena = self.packed(room=int(self.count.sum()) + len(chosen))
+            self._chain(len(self._arena[0]))
+        lists = self._head, self._link, *self._arena
+        self._used = add_terms(*lists, self._used, self.count, tasks, x, c, z, chosen)
+
+    def take_out(self, task: int) -> np.ndarray:
+        """Sum of the terms of a task, which has none then."""
+        matrix = self.matrix(task)
+        self._head[task], self.count[task] = -1, 0
+        return matrix
+
+    def matrix(self, task: int) -> np.ndarray:
+        """Sum of the terms of a task."""
+        return self.lists().matrix(task)
+
+    def lists(self) -> TermLists:
+        """The lists as they are kept."""
+        return TermLists(self._head, self._link, self.count, *self._arena)
+
+
+class DenseTasksEngine(TasksEngine):
+    """A matrix for what is shared; for each task rank-one terms, or a matrix once that takes less memory."""
+
+    kind = "dense-tasks"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.shared = np.zeros(self.shape, self.dtype)
+        self.terms = _Terms(self.shape, self.dtype)
+        self.full: dict[int, np.ndarray] = {}
+        self._frozen: dict[int, np.ndarray] = {}  # copies of those that have not changed since
+        self._mixed = np.empty(self.shape, self.dtype)  # scratch: shared and own part of a task
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        from .._kernels.blocked import Blas
+        from .._kernels.entrywise import DIVERGED, DONE
+
+        tasks = tuples.tasks
+        assert tasks is not None
+        tuples = tuples.densified()
+        ops = Blas(self.dtype)
+        sign = tuples.sign
+        coins = np.zeros(len(tuples)) if tuples.coins is None else tuples.coins
+        self.terms.make_room(int(tasks.max(initial=-1)) + 1)
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            for first in range(begin, end, block_size):
+                block = slice(first, min(end, first + block_size))
+                rows = tuples.rows(block.start, block.stop)
+                learnt = first + self._learn_block(
+                    ops, step, *rows, tasks[block], sign[block], coins[block]
+                )
+                self.n_seen = max(self.n_seen, int(tasks[first:learnt].max(initial=-1)) + 1)
+                if learnt < block.stop:
+                    return DIVERGED, learnt
+            return DONE, end
+
+        blocks = max(1, int(ENTRIES_PER_CALL / (2 * self.shared.size)) // block_size)
+        self._drive(learn, len(tuples), blocks * block_size, None, None)
+
+    def _learn_block(
+        self,
+        ops: Any,
+        step: Any,
+        x: np.ndarray,
+        z: np.ndarray,
+        tasks: np.ndarray,
+        sign: np.ndarray,
+        coins: np.ndarray,
+    ) -> int:
+        from .._kernels.blocked import rank_one_recursion
+        from .._kernels.task_terms import couple
+
+        # A task seen for the first time may change all weights.
+        shared, own = self.weights(np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1)))
+        full = self._rows_of_full(tasks)
+        value = self._values(ops, x, z, tasks, full, shared, own)
+        coupled = couple(ops.gram(x), tasks, shared, own)
+        coefficient, weighted = np.zeros((2, len(x)))
+        learnt = rank_one_recursion(
+            step, value, sign, coins, x, z, coupled, ops.gram(z), self.clock, coefficient, weighted
+        )
+        moved = np.flatnonzero(coefficient)
+        if len(moved):
+            ops.add_product(self.shared, x[moved], coefficient[moved], z[moved])
+            self._add_own(ops, x, coefficient, z, tasks, full)
+        return int(learnt)
+
+    def _rows_of_full(self, tasks: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """The tasks among these that have a matrix of their own, and where each occurs."""
+        if not self.full:
+            return []
+        order = np.argsort(tasks, kind="stable")
+        cuts = np.flatnonzero(np.diff(tasks[order])) + 1
+        groups = ((int(tasks[rows[0]]), rows) for rows in np.split(order, cuts))
+        return [(task, rows) for task, rows in groups if task in self.full]
+
+    def _values(
+        self,
+        ops: Any,
+        x: np.ndarray,
+        z: np.ndarray,
+        tasks: np.ndarray,
+        full: list[tuple[int, np.ndarray]],
+        shared: np.ndarray,
+        own: float,
+    ) -> np.ndarray:
+        """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D."""
+        from .._kernels.blocked import row_dots
+        from .._kernels.task_terms import mix
+
+        value = own * self.terms.values(tasks, x, z)
+        if self.has_identity:
+            value += row_dots(x, z)
+        rest = np.ones(len(x), bool)
+        for task, rows in full:
+            matrix, weight = self.full[task], own
+            if len(rows) >= _MANY_ROWS and shared[rows[0]] == shared[rows[-1]]:
+                of_all, of_own = self.dtype.type(shared[rows[0]]), self.dtype.type(own)
+                mix(self.shared, of_all, matrix, of_own, self._mixed)
+                matrix, weight = self._mixed, 1.0
+                rest[rows] = False
+            value[rows] += weight * row_dots(ops.product(x[rows], matrix), z[rows])
+        if rest.any():
+            xs, zs = (x, z) if rest.all() else (x[rest], z[rest])
+            value[rest] += shared[rest] * row_dots(ops.product(xs, self.shared), zs)
+        return value
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        from .._kernels.blocked import Blas
+
+        assert tuples.tasks is not None
+        ops, out = Blas(self.dtype), np.empty(len(tuples))
+        shared, own = self.weights(np.full(len(tuples), self.n_seen))
+        for begin in range(0, len(tuples), _ROWS_PER_SCORE):
+            cut = slice(begin, begin + _ROWS_PER_SCORE)
+            part = tuples.part(begin, begin + _ROWS_PER_SCORE).densified()
+            tasks = tuples.tasks[cut]
+            rows, full = part.rows(0, len(part)), self._rows_of_full(tasks)
+            out[cut] = self._values(ops, *rows, tasks, full, shared[cut], own)
+        return out
+
+    def _add_own(
+        self,
+        ops: Any,
+        x: np.ndarray,
+        c: np.ndarray,
+        z: np.ndarray,
+        tasks: np.ndarray,
+        full: list[tuple[int, np.ndarray]],
+    ) -> None:
+        """Add c_t x_t z_t' to what task ``tasks[t]`` learnt."""
+        in_terms = c != 0
+        for task, rows in full:
+            in_terms[rows] = False
+            moved = rows[c[rows] != 0]
+            if len(moved):
+                self._frozen.pop(task, None)
+            ops.add_product(self.full[task], x[moved], c[moved], z[moved])
+        self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
+        # As many terms take as much memory as a matrix. The first tasks get theirs sooner: terms cost time.
+        most = self.shared.size // sum(self.shape) // (1 if len(self.full) >= _FEW_TASKS else 8)
+        for task in np.unique(tasks[self.terms.count[tasks] > most]):
+            self.full[int(task)] = self.terms.take_out(task)
+
+    def _parts(self, task: int | None) -> tuple[Any, Any]:
+        if task is None or task >= self.n_seen:
+            return self.shared, None
+        return self.shared, self.full[task] if task in self.full else self.terms.matrix(task)
+
+    def freeze(self) -> tuple[np.ndarray, DenseParts]:
+        for task in self.full.keys() - self._frozen.keys():
+            self._frozen[task] = self.full[task].copy()
+        parts = DenseParts(dict(self._frozen), self.terms.lists().frozen())
+        return self._mix(self.shared, None), parts
+
+    def state(self) -> dict[str, np.ndarray]:
+        arrays = {"clock": self.clock, "options": self._options(), "shared": self.shared}
+        arrays["count"] = self.terms.count
+        arrays["c"], arrays["x"], arrays["z"] = self.terms.packed()
+        return arrays | {f"full.{task}": matrix for task, matrix in self.full.items()}
+
+    @classmethod
+    def from_state(
+        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
+    ) -> DenseTasksEngine:
+        shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
+        dtype = check_floats("shared", arrays["shared"])
+        self = cls(shape, dtype, coupling, n_tasks, has_identity)
+        Engine.__init__(self, None, None, arrays["clock"])
+        check_array("shared", arrays["shared"], dtype, shape)
+        self.shared, self.n_seen = arrays["shared"], n_seen
+        count = arrays["count"]
+        check_array("count", count, np.int64, (None,))
+        if (count < 0).any() or len(count) < n_seen:
+            raise ValueError(f"count: expected numbers of terms of {n_seen} tasks, got {count}")
+        terms = int(count.sum())
+        check_array("c", arrays["c"], np.float64, (terms,))
+        check_array("x", arrays["x"], dtype, (terms, shape[0]))
+        check_array("z", arrays["z"], dtype, (terms, shape[1]))
+        self.terms.restore(count, *(arrays[name] for name in "cxz"))
+        for task in range(n_seen):
+            if (name := f"full.{task}") in arrays:
+                check_array(name, arrays[name], dtype, shape)
+                self.full[task] = arrays[name]
+        return self

@@ -1,1 +1,0 @@
-"""Numerical solvers of the batch metric learners: pure functions, no estimators."""

@@ -1,0 +1,282 @@
+"""The main job on bundled data: learn a similarity of handwritten digits, compare, look at it.
+
+All learners run with their default parameters, except that SORS and AdaSORS regularise strongly enough
+for zeros to show. The learner called best, and saved, is the one with the highest mAP on the half that is
+measured: read the differences between learners accordingly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import AROMA, OASIS, OGD, SORS, AdaSORS, Dot, Euclidean, TripletSampler
+from ..data import write_items, write_triplets
+from ..metrics import ranking_report, triplet_accuracy
+
+_TRIPLET_ACCURACY = "triplet accuracy"
+_RANKING_MEASURES = ("mAP", "P@1", "P@10")
+_N_TEST_TRIPLETS = 20_000
+_N_NEIGHBOURS = 8
+
+
+class Split(NamedTuple):
+    """Digits of 8 x 8 pixels: half of each class to learn from, half to measure on."""
+
+    train_items: np.ndarray
+    train_labels: np.ndarray
+    test_items: np.ndarray
+    test_labels: np.ndarray
+
+    @property
+    def test_images(self) -> np.ndarray:
+        """The test items as pictures."""
+        return self.test_items.reshape(-1, 8, 8)
+
+
+class Result(NamedTuple):
+    """One method: what it is, what it learnt, how good it is."""
+
+    name: str
+    model: Any
+    measures: dict[str, float]
+    sparsity: float
+    #: Triplets learnt per second.
+    rate: float
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it needs no training."""
+        return isinstance(self.model, (Dot, Euclidean))
+
+
+class Outcome(NamedTuple):
+    """The whole comparison."""
+
+    seed: int
+    n_triplets: int
+    split: Split
+    test_triplets: np.ndarray
+    results: list[Result]
+
+    @property
+    def measures(self) -> list[str]:
+        """Names of the measures."""
+        return [*_RANKING_MEASURES, _TRIPLET_ACCURACY]
+
+    @property
+    def baseline(self) -> Result:
+        """The cosine, which is what most people use."""
+        return next(result for result in self.results if isinstance(result.model, Dot))
+
+    @property
+    def best(self) -> Result:
+        """The learner with the highest mAP."""
+        learnt = [result for result in self.results if not result.is_baseline]
+        return max(learnt, key=lambda result: result.measures["mAP"])
+
+
+def methods() -> dict[str, Any]:
+    """The similarities to compare, not yet trained."""
+    return {
+        "Euclidean": Euclidean(),
+        "cosine": Dot(),  # the inner product of rows of length one
+        "OASIS": OASIS(),
+        "OGD": OGD(),
+        "SORS-I": SORS(lam=1e-4),
+        "AdaSORS-I": AdaSORS(lam=1e-4),
+        "AROMA": AROMA(),
+    }
+
+
+def load_split(seed: int = 0) -> Split:
+    """Digits, rows of length one, divided per class.
+
+    Parameters
+    ----------
+    seed : int
+        Which half is which.
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.preprocessing import normalize
+
+    items, labels = load_digits(return_X_y=True)
+    items = normalize(items)
+    rng = np.random.default_rng(seed)
+    is_train = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        is_train[members[: len(members) // 2]] = True
+    return Split(items[is_train], labels[is_train], items[~is_train], labels[~is_train])
+
+
+def run(
+    seed: int = 0, n_triplets: int = 100_000, report: Callable[[str], None] | None = None
+) -> Outcome:
+    """Train and measure every method.
+
+    Parameters
+    ----------
+    seed : int
+        Of the division into halves and of the triplets.
+    n_triplets : int
+        Triplets each method learns from, the same for all.
+    report : function of a name, optional
+        Called before each method.
+    """
+    split = load_split(seed)
+    triplets = TripletSampler(split.train_labels, seed).draw(n_triplets)
+    test_triplets = TripletSampler(split.test_labels, seed + 1).draw(_N_TEST_TRIPLETS)
+    results = []
+    for name, model in methods().items():
+        if report is not None:
+            report(name)
+        model.set_params(preprocessor=split.train_items).fit(triplets[:10])  # compiles
+        started = time.perf_counter()
+        model.fit(triplets)
+        seconds = time.perf_counter() - started
+        ranking = ranking_report(model, split.test_items, split.test_labels, k=(1, 10))
+        measures = {measure: ranking[measure] for measure in _RANKING_MEASURES}
+        model.set_params(preprocessor=split.test_items)
+        measures[_TRIPLET_ACCURACY] = triplet_accuracy(model, test_triplets)
+        results.append(Result(name, model, measures, model.sparsity_, n_triplets / seconds))
+    return Outcome(seed, n_triplets, split, test_triplets, results)
+
+
+def findings(outcome: Outcome) -> list[str]:
+    """What the numbers say, in sentences; also where the learnt similarity is worse."""
+    best, baseline = outcome.best, outcome.baseline
+    lines = [f"{best.name} has the highest mAP. Against the cosine:"]
+    for measure in outcome.measures:
+        before, after = baseline.measures[measure], best.measures[measure]
+        verdict = "better" if after > before else "worse" if after < before else "the same"
+        lines.append(
+            f"  {measure:<17} {before:.3f} -> {after:.3f}  ({after - before:+.3f}, {verdict})"
+        )
+    lines.append("On rows of length one, Euclidean distance and cosine rank alike.")
+    return lines
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """The comparison as JSON values."""
+    return {
+        "seed": outcome.seed,
+        "n_triplets": outcome.n_triplets,
+        "best": outcome.best.name,
+        "results": {
+            result.name: result.measures
+            | {"sparsity": result.sparsity}
+            | ({} if result.is_baseline else {"triplets_per_second": result.rate})
+            for result in outcome.results
+        },
+    }
+
+
+_FILES = {
+    "train": "digits-train.npz",
+    "test": "digits-test.npz",
+    "triplets": "digits-test-triplets.csv",
+    "model": "best.safetensors",
+}
+
+
+def write_files(outcome: Outcome, folder: Path) -> list[Path]:
+    """Write data and the best model, so that the printed commands work; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {key: folder / name for key, name in _FILES.items()}
+    split = outcome.split
+    write_items(paths["train"], split.train_items, labels=split.train_labels)
+    write_items(paths["test"], split.test_items, labels=split.test_labels)
+    write_triplets(paths["triplets"], outcome.test_triplets)
+    outcome.best.model.save(paths["model"])
+    return list(paths.values())
+
+
+def commands(outcome: Outcome, folder: Path) -> list[str]:
+    """Commands that train the best model again, and measure and use it."""
+    train, test, triplets, _ = (folder / name for name in _FILES.values())
+    model = outcome.best.model
+    name = type(model).__name__.lower()
+    defaults = type(model)().get_params()
+    changed = {
+        key: value
+        for key, value in model.get_params().items()
+        if key != "preprocessor" and value != defaults[key]
+    }
+    params = "".join(f" -p {key}={value}" for key, value in changed.items())
+    output = folder / f"{name}.safetensors"
+    return [
+        f"simstream train {train} -a {name}{params} -n {outcome.n_triplets} "
+        f"--seed {outcome.seed} -o {output}",
+        f"simstream evaluate {output} {test} --triplets {triplets} -k 1,10",
+        f"simstream query {output} {test} --row 0 -k {_N_NEIGHBOURS}",
+    ]
+
+
+def figure(outcome: Outcome) -> Any:
+    """The comparison as a picture: mAP of all methods, and what example queries find.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    from ..plots import retrieval_figure
+
+    split = outcome.split
+    return retrieval_figure(
+        {result.name: result.measures["mAP"] for result in outcome.results},
+        _examples(outcome),
+        measure=f"mAP on {len(split.test_labels)} held-out digits (higher is better)",
+        title="Learnt similarities against baselines",
+        subtitle=f"The {_N_NEIGHBOURS} held-out digits most similar to a query, wrong ones framed;\n"
+        "queries chosen by how much their average precision (AP) changes",
+    )
+
+
+def _examples(outcome: Outcome) -> list[Any]:
+    """The two queries that gain most (of different classes), a typical one, and the one that loses most."""
+    from ..plots import Example, Ranking
+
+    images, labels = outcome.split.test_images, outcome.split.test_labels
+    contestants = [outcome.baseline, outcome.best]
+    precisions, orders = [], []
+    for result in contestants:
+        scores = np.array(result.model.score_items(*[outcome.split.test_items] * 2))
+        np.fill_diagonal(scores, -np.inf)  # never the query itself
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :-1]
+        orders.append(order)
+        precisions.append(_average_precisions(labels[order] == labels[:, None]))
+    gain = precisions[1] - precisions[0]
+    by_gain = np.argsort(gain, kind="stable")
+    most = int(by_gain[-1])
+    second = next(int(query) for query in by_gain[::-1] if labels[query] != labels[most])
+    typical = int(by_gain[len(by_gain) // 2])
+    chosen = {
+        "gains most": most,
+        f"gains most (not a {labels[most]})": second,
+        "median change": typical,
+        "loses most": int(by_gain[0]),
+    }
+    examples = []
+    for title, query in chosen.items():
+        rankings = tuple(
+            Ranking(
+                result.name,
+                images[order[query, :_N_NEIGHBOURS]],
+                labels[order[query, :_N_NEIGHBOURS]] == labels[query],
+                float(precision[query]),
+            )
+            for result, order, precision in zip(contestants, orders, precisions, strict=True)
+        )
+        examples.append(Example(f"a {labels[query]}: {title}", images[query], rankings))
+    return examples
+
+
+def _average_precisions(is_right: np.ndarray) -> np.ndarray:
+    """AP of each row of a ranking, best first."""
+    precision = np.cumsum(is_right, axis=1) / np.arange(1, is_right.shape[1] + 1)
+    return (precision * is_right).sum(axis=1) / is_right.sum(axis=1)

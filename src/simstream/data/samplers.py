@@ -1,0 +1,315 @@
+"""Tuples from labels: drawn by a seeded generator, as row numbers, without touching features."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from ..validation import check_integer, check_number, check_tasks
+
+
+class _LabelSampler:
+    """What samplers share: items grouped by class, and a generator whose state can be kept."""
+
+    def __init__(self, labels: Any, random_state: Any) -> None:
+        labels = np.asarray(labels)
+        _check_one_per_item(labels)
+        codes = np.unique(labels, return_inverse=True)[1]
+        self._codes = codes
+        self._size = np.bincount(codes)
+        self._first = np.cumsum(self._size) - self._size  # of each class in the order below
+        self._by_class = np.argsort(codes, kind="stable")
+        self._place = np.empty(len(codes), np.int64)
+        self._place[self._by_class] = np.arange(len(codes))
+        self._rng = np.random.default_rng(random_state)
+
+    def _others_of_class(self, item: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Uniform over the item's class without itself: its own place is skipped."""
+        first, size = self._span(item)
+        within = _scaled(u, size - 1)
+        within += within >= self._place[item] - first
+        return self._by_class[first + within]
+
+    def _of_other_classes(self, item: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Uniform over all items that are not of the item's class."""
+        first, size = self._span(item)
+        outside = _scaled(u, len(self._codes) - size)
+        outside += np.where(outside >= first, size, 0)
+        return self._by_class[outside]
+
+    def _span(self, item: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the item's class begins in `_by_class`, and its size."""
+        code = self._codes[item]
+        return self._first[code], self._size[code]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The generator's state, to go on later: numbers and strings only."""
+        return dict(self._rng.bit_generator.state)
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        self._rng.bit_generator.state = state
+
+
+class TripletSampler(_LabelSampler):
+    """Draw triplets (anchor, positive, negative) from class labels.
+
+    The anchor is uniform over the items that can be one, the positive uniform over the other items of
+    its class, the negative uniform over all items of other classes. Drawing n triplets at once or in
+    several calls gives the same stream.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_items,)
+    random_state : None, int or numpy Generator
+    allow_self : bool
+        Whether an item may be its own positive, as in the public OASIS code. Without it, the only
+        member of a class cannot be an anchor.
+
+    Examples
+    --------
+    >>> sampler = TripletSampler(["cat", "dog", "cat", "dog", "bird"], random_state=0)
+    >>> triplets = sampler.draw(100)
+    >>> triplets.shape
+    (100, 3)
+    >>> sorted({int(a) for a in triplets[:, 0]})  # the only bird is never an anchor
+    [0, 1, 2, 3]
+    """
+
+    def __init__(self, labels: Any, random_state: Any = None, *, allow_self: bool = False) -> None:
+        super().__init__(labels, random_state)
+        if len(self._size) < 2:
+            raise ValueError(
+                f"labels: expected at least two classes to draw negatives from, got 1 class "
+                f"({np.asarray(labels)[0]})"
+            )
+        self.allow_self = allow_self
+        self._anchors = np.flatnonzero(self._size[self._codes] > (0 if allow_self else 1))
+        if len(self._anchors) == 0:
+            raise ValueError(
+                "labels: expected a class with at least two items to draw positives from, "
+                f"got {len(self._size)} classes of one item each"
+            )
+
+    def draw(self, n: int) -> np.ndarray:
+        """Return the next n triplets, an int64 array of shape (n, 3)."""
+        n = check_integer("n", n, minimum=0)
+        # Three uniforms per triplet, in stream order, so that the cut into calls does not matter.
+        u = self._rng.random((n, 3))
+        anchor = self._anchors[_scaled(u[:, 0], np.full(n, len(self._anchors)))]
+        if self.allow_self:
+            first, size = self._span(anchor)
+            positive = self._by_class[first + _scaled(u[:, 1], size)]
+        else:
+            positive = self._others_of_class(anchor, u[:, 1])
+        return np.column_stack([anchor, positive, self._of_other_classes(anchor, u[:, 2])])
+
+
+class TaskTripletSampler(_LabelSampler):
+    """Draw questions about triplets, and their answers, inside tasks: of users, speakers, departments, ...
+
+    A task is drawn with probability proportional to its number of items; the anchor is uniform over its items
+    that can be one, the positive over the other items of the anchor's class in that task, the negative over
+    the task's items of other classes. A coin decides which of the two comes first, and that is the answer.
+    Drawing n at once or in several calls gives the same stream.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_items,)
+    tasks : sequence of n_items hashable values
+        Task of each item, as learners of many tasks take them: strings, numbers, tuples, None (the task
+        without a name), in any mixture; NaN, which is not even itself, is refused.
+    random_state : None, int or numpy Generator
+
+    Attributes
+    ----------
+    left_out : list
+        Tasks from which nothing can be drawn, for want of two classes or of a class with two items.
+
+    Examples
+    --------
+    >>> labels = ["cat", "cat", "dog", "dog", "cat", "cat", "dog", "bird"]
+    >>> users = ["ann", "ann", "ann", "ann", "bob", "bob", "bob", "eve"]
+    >>> sampler = TaskTripletSampler(labels, users, random_state=0)
+    >>> triplets, y, tasks = sampler.draw(100)
+    >>> triplets.shape, sorted(set(y.tolist())), sorted(set(tasks.tolist()))
+    ((100, 3), [-1, 1], ['ann', 'bob'])
+    >>> sampler.left_out
+    ['eve']
+    >>> anchor, positive, negative = nearer_first(triplets, y).T
+    >>> all(labels[a] == labels[p] != labels[n] for a, p, n in zip(anchor, positive, negative))
+    True
+    """
+
+    def __init__(self, labels: Any, tasks: Any, random_state: Any = None) -> None:
+        labels = np.asarray(labels)
+        _check_one_per_item(labels)
+        classes = np.unique(labels, return_inverse=True)[1]
+        names, task_of = _numbered(check_tasks(tasks, len(labels), "item"))
+        # A class of one task is another class than that of another task; tasks lie one after the other.
+        super().__init__(task_of * (classes.max() + 1) + classes, random_state)
+        self._names, self._task_of = names, task_of
+        self._task_size = np.bincount(task_of)
+        self._task_first = np.cumsum(self._task_size) - self._task_size
+        size = self._size[self._codes]
+        can_be_anchor = (size > 1) & (size < self._task_size[task_of])
+        anchors = np.flatnonzero(can_be_anchor)
+        self._anchors = anchors[np.argsort(task_of[anchors], kind="stable")]
+        self._n_anchors = np.bincount(task_of[anchors], minlength=len(names))
+        self._first_anchor = np.cumsum(self._n_anchors) - self._n_anchors
+        self.left_out = names[self._n_anchors == 0].tolist()
+        if not len(anchors):
+            raise ValueError(
+                "labels: expected a task with two classes, one of them with at least two items, got none in "
+                f"{len(names)} tasks"
+            )
+        self._drawn_from = np.flatnonzero(self._n_anchors[task_of] > 0)
+
+    def draw(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the next n triplets, shape (n, 3), their answers (+1: the first is nearer) and tasks."""
+        n = check_integer("n", n, minimum=0)
+        # Five uniforms per triplet, in stream order, so that the cut into calls does not matter.
+        u = self._rng.random((n, 5))
+        task = self._task_of[self._drawn_from[_scaled(u[:, 0], np.full(n, len(self._drawn_from)))]]
+        anchor = self._anchors[self._first_anchor[task] + _scaled(u[:, 1], self._n_anchors[task])]
+        positive = self._others_of_class(anchor, u[:, 2])
+        first, size = self._span(anchor)
+        negative = self._task_first[task] + _scaled(u[:, 3], self._task_size[task] - size)
+        negative = self._by_class[negative + np.where(negative >= first, size, 0)]
+        y = np.where(u[:, 4] < 0.5, 1, -1)
+        triplets = np.column_stack([anchor, positive, negative])
+        return nearer_first(triplets, y), y, self._names[task]
+
+
+def nearer_first(triplets: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Triplets of an anchor and two candidates, the nearer one first; its own inverse.
+
+    Parameters
+    ----------
+    triplets : array of shape (n, 3)
+    y : array of +1 (the first is nearer) and -1 (the second is)
+
+    Examples
+    --------
+    >>> nearer_first(np.array([[0, 1, 2], [0, 1, 2]]), np.array([1, -1])).tolist()
+    [[0, 1, 2], [0, 2, 1]]
+    """
+    return np.where(y[:, None] == 1, triplets, triplets[:, [0, 2, 1]])
+
+
+class PairSampler(_LabelSampler):
+    """Draw pairs of different items from class labels: +1 for two items of one class, else -1.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_items,)
+    random_state : None, int or numpy Generator
+    similar_share : float between 0 and 1, optional
+        Share of similar pairs. None draws uniformly from all pairs, so that the share follows from the
+        sizes of the classes: with ten equal classes, one pair in ten is similar.
+
+    Examples
+    --------
+    >>> sampler = PairSampler(["cat", "dog", "cat", "dog", "bird"], random_state=0)
+    >>> pairs, y = sampler.draw(100)
+    >>> pairs.shape, sorted({int(value) for value in y})
+    ((100, 2), [-1, 1])
+    >>> len(sampler.draw_distinct(1000)[0])  # there are ten pairs of five items
+    10
+    """
+
+    def __init__(
+        self, labels: Any, random_state: Any = None, *, similar_share: float | None = None
+    ) -> None:
+        super().__init__(labels, random_state)
+        if similar_share is not None:
+            check_number("similar_share", similar_share, exclusive=False)
+            if similar_share < 1 and len(self._size) < 2:
+                raise ValueError(
+                    "labels: expected at least two classes to draw dissimilar pairs from, got 1 class"
+                )
+            if similar_share > 1:
+                raise ValueError(f"similar_share: expected at most 1, got {similar_share}")
+            if similar_share > 0 and self._size.max() < 2:
+                raise ValueError(
+                    "labels: expected a class with at least two items to draw similar pairs from, "
+                    f"got {len(self._size)} classes of one item each"
+                )
+        if len(self._codes) < 2:
+            raise ValueError("labels: expected at least two items to pair, got n_samples = 1")
+        self.similar_share = similar_share
+        size = self._size[self._codes]
+        # An item begins as many similar pairs as there are others in its class.
+        self._begins = [np.cumsum(size - 1), np.cumsum(len(size) - size)]
+
+    def draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the next n pairs, shape (n, 2), and their labels; a pair may come again."""
+        n = check_integer("n", n, minimum=0)
+        n_items = len(self._codes)
+        # Three uniforms per pair, in stream order, so that the cut into calls does not matter.
+        u = self._rng.random((n, 3))
+        if self.similar_share is None:
+            first = _scaled(u[:, 0], np.full(n, n_items))
+            second = _scaled(u[:, 1], np.full(n, n_items - 1))
+            second += second >= first
+        else:
+            similar = u[:, 2] < self.similar_share
+            begins = [
+                np.searchsorted(total, u[:, 0] * total[-1], side="right") for total in self._begins
+            ]
+            first = np.minimum(np.where(similar, *begins), n_items - 1)
+            second = np.empty(n, np.int64)
+            second[similar] = self._others_of_class(first[similar], u[similar, 1])
+            second[~similar] = self._of_other_classes(first[~similar], u[~similar, 1])
+        return self._labelled(first, second)
+
+    def draw_distinct(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return n different unordered pairs, uniformly from all, or all of them if there are fewer."""
+        if self.similar_share is not None:
+            raise ValueError(
+                f"similar_share: expected None to draw from all pairs, got {self.similar_share}"
+            )
+        n = check_integer("n", n, minimum=0)
+        n_items = len(self._codes)
+        total = n_items * (n_items - 1) // 2
+        number = self._rng.choice(total, min(n, total), replace=False)
+        # Pairs are numbered column by column: column j holds the pairs (i, j) with i < j.
+        second = ((1 + np.sqrt(1 + 8.0 * number)) / 2).astype(np.int64)
+        second -= second * (second - 1) // 2 > number
+        second += second * (second + 1) // 2 <= number
+        return self._labelled(number - second * (second - 1) // 2, second)
+
+    def _labelled(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        y = np.where(self._codes[first] == self._codes[second], 1, -1)
+        return np.column_stack([first, second]), y
+
+
+def _scaled(u: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Integers below n from uniforms in [0, 1); the minimum guards the rounding of u close to 1."""
+    return np.minimum((u * n).astype(np.int64), n - 1)
+
+
+def _numbered(tasks: list[Hashable]) -> tuple[np.ndarray, np.ndarray]:
+    """The different tasks in the order in which they appear, and the place of each item's task there."""
+    numbers: dict[Hashable, int] = {}
+    for task in tasks:
+        if task != task:
+            raise ValueError(f"tasks: expected a task for every item, got {task!r}")
+        numbers.setdefault(task, len(numbers))
+    if {type(task) for task in numbers} in ({str}, {int}):
+        names = np.array(list(numbers))
+    else:  # each as it is: numpy would make texts of a mixture, and rows of tuples
+        names = np.empty(len(numbers), object)
+        for task, number in numbers.items():
+            names[number] = task
+    return names, np.array([numbers[task] for task in tasks], np.int64)
+
+
+def _check_one_per_item(labels: np.ndarray) -> None:
+    if labels.ndim != 1 or len(labels) == 0:
+        raise ValueError(f"labels: expected one label per item, got shape {labels.shape}")
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError("labels: expected a label for every item, got NaN")

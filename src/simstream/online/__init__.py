@@ -1,0 +1,1 @@
+"""Who learns, one comparison at a time."""

@@ -1,0 +1,233 @@
+"""One wrapper that turns any learner from tuples into a scikit-learn estimator on labelled items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..data.samplers import PairSampler, TripletSampler
+from ..persistence import Savable, _from_state, _to_state
+from ..similarity.scoring import SearchResult
+from ..validation import check_choice, check_integer, check_items
+
+
+class FromLabels(Savable, ClassifierMixin, BaseEstimator):
+    """Learn a similarity from labelled items, as a scikit-learn classifier.
+
+    `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class) or
+    pairs, and lets the learner learn from them. `predict` is k-NN by the learnt similarity among the
+    items seen in training; `score` is the mean average precision of retrieval, the query itself
+    excluded, so that ``GridSearchCV`` tunes the learner for ranking.
+
+    Parameters
+    ----------
+    learner : a learner from tuples
+        For example ``OASIS()``; it is cloned, the original is left alone.
+    n_tuples : int
+        Tuples drawn in every call of `fit` or `partial_fit`.
+    random_state : None, int or RandomState
+        Seed of the tuples. None draws a new stream each time.
+    n_neighbors : int
+        Neighbours that vote in `predict`.
+    allow_self : bool
+        Whether an item may be its own positive in a triplet; of no consequence for pairs.
+    tuples : "auto", "triplets" or "pairs"
+        What to draw: "auto" is what the learner is made for. Learners from pairs take both.
+
+    Attributes
+    ----------
+    learner_ : the fitted learner
+    classes_ : array of the class labels
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from simstream import OASIS, FromLabels
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), FromLabels(OASIS(C=0.1), n_tuples=2000, random_state=0))
+    >>> model.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    learner_: Any
+    classes_: np.ndarray
+    _rng: np.random.Generator
+    _labels: np.ndarray
+    _references: Any
+
+    def __init__(
+        self,
+        learner: Any,
+        n_tuples: int = 10_000,
+        random_state: Any = None,
+        n_neighbors: int = 5,
+        allow_self: bool = False,
+        tuples: str = "auto",
+    ) -> None:
+        self.learner = learner
+        self.n_tuples = n_tuples
+        self.random_state = random_state
+        self.n_neighbors = n_neighbors
+        self.allow_self = allow_self
+        self.tuples = tuples
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        # Neighbours by an inner product are not neighbours by distance: on blobs around the origin
+        # that scikit-learn's checks use, a bilinear similarity is not a good classifier.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> FromLabels:
+        """Draw `n_tuples` tuples from the labels and learn from them, from the beginning.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_items, n_features)
+        y : array of shape (n_items,)
+        """
+        return self._fit(X, y, None, first=True)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FromLabels:
+        """Draw `n_tuples` more tuples from these items and go on learning.
+
+        The items join those among which `predict` looks for neighbours.
+
+        Parameters
+        ----------
+        X, y : as in `fit`
+        classes : array, optional
+            All classes that will ever appear; only used in the first call, for scikit-learn's sake.
+        """
+        return self._fit(X, y, classes, first=not hasattr(self, "learner_"))
+
+    def _fit(self, X: Any, y: Any, classes: Any, first: bool) -> FromLabels:
+        check_integer("n_tuples", self.n_tuples)
+        check_integer("n_neighbors", self.n_neighbors)
+        check_choice("tuples", self.tuples, ("auto", "triplets", "pairs"))
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
+        )
+        check_classification_targets(y)
+        rng = self._generator() if first else self._rng
+        kind = getattr(self.learner, "natural_tuples", None)
+        if kind not in ("triplets", "pairs"):
+            raise TypeError(
+                "learner: expected a learner from triplets or pairs, such as OASIS(), got "
+                f"{type(self.learner).__name__}; batch learners take labels themselves"
+            )
+        if not first and not hasattr(self.learner, "partial_fit"):
+            raise TypeError(
+                f"learner: expected one that goes on learning, got {type(self.learner).__name__}, which has "
+                "no partial_fit; use fit"
+            )
+        if self.tuples == "pairs" and kind != "pairs":
+            raise ValueError(
+                f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
+            )
+        learner = clone(self.learner) if first else self.learner_
+        drawn = self._draw(learner, y, rng)
+        own_items = learner.preprocessor
+        try:
+            learner.set_params(preprocessor=X)
+            (learner.fit if first else learner.partial_fit)(*drawn)
+        finally:
+            learner.set_params(preprocessor=own_items)
+        self.learner_, self._rng = learner, rng
+        seen = y if first else np.concatenate([self._labels, y])
+        known = [seen] if first else [seen, self.classes_]
+        self.classes_ = np.unique(np.concatenate(known if classes is None else [*known, classes]))
+        self._labels = seen
+        items = check_items(X, "X", dtype=learner.dtype_).values
+        self._references = items if first else _stack(self._references, items)
+        return self
+
+    def _draw(self, learner: Any, y: np.ndarray, rng: np.random.Generator) -> tuple[Any, ...]:
+        """The tuples, and the labels of pairs."""
+        kind = learner.natural_tuples if self.tuples == "auto" else self.tuples
+        if kind == "pairs":
+            return PairSampler(y, rng).draw(self.n_tuples)
+        return (TripletSampler(y, rng, allow_self=self.allow_self).draw(self.n_tuples),)
+
+    def _generator(self) -> np.random.Generator:
+        """A generator that follows scikit-learn's rules for `random_state`."""
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return np.random.default_rng(seed)
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self, "learner_")
+        return validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+        )
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Class of each item: the majority among its nearest training items by learnt similarity."""
+        from ..metrics import knn_predict
+
+        X = self._checked(X)
+        neighbors = min(self.n_neighbors, self._references.shape[0])
+        return knn_predict(self.learner_, X, self._references, self._labels, n_neighbors=neighbors)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Mean average precision when each item ranks all the others."""
+        from ..metrics import mean_average_precision
+
+        X = self._checked(X)
+        return mean_average_precision(self.learner_, X, y)
+
+    def search(self, X: Any, k: int = 10) -> SearchResult:
+        """Training items most similar to each row of X (see `OASIS.search`)."""
+        X = self._checked(X)
+        return self.learner_.search(X, self._references, k)
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        check_is_fitted(self, "learner_")
+        inner, inner_arrays = _to_state(self.learner_)
+        arrays = {f"learner.{name}": array for name, array in inner_arrays.items()}
+        references = self._references
+        if sp.issparse(references):
+            arrays["reference_data"] = references.data
+            arrays["reference_indices"] = references.indices
+            arrays["reference_indptr"] = references.indptr
+        else:
+            arrays["references"] = references
+        codes = np.searchsorted(self.classes_, self._labels)
+        arrays["labels"] = codes
+        header = {
+            "learner": inner,
+            "classes": self.classes_.tolist(),
+            "classes_dtype": self.classes_.dtype.str,
+            "n_features_in": int(self.n_features_in_),
+            "generator": self._rng.bit_generator.state,
+        }
+        return header, arrays
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        prefix = "learner."
+        inner = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
+        self.learner_ = _from_state(header["learner"], inner)
+        self.n_features_in_ = header["n_features_in"]
+        self.classes_ = np.array(header["classes"], dtype=np.dtype(header["classes_dtype"]))
+        self._labels = self.classes_[arrays["labels"]]
+        if "references" in arrays:
+            self._references = arrays["references"]
+        else:
+            parts = [arrays[f"reference_{name}"] for name in ("data", "indices", "indptr")]
+            shape = (len(self._labels), self.n_features_in_)
+            self._references = sp.csr_matrix(tuple(parts), shape=shape)
+        self._rng = np.random.default_rng()
+        self._rng.bit_generator.state = header["generator"]
+
+
+def _stack(a: Any, b: Any) -> Any:
+    return sp.vstack([a, b], "csr") if sp.issparse(a) or sp.issparse(b) else np.concatenate([a, b])

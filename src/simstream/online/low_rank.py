@@ -1,0 +1,605 @@
+"""Online learners of a bilinear similarity of low rank from triplets: OSLLR-GS, OMLLR, Loreta.
+
+They keep factors of the matrix (or its singular vectors): queries and items can be mapped into a space of few
+dimensions, where plain inner products are the similarity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+
+from .._documentation import documented
+from .._engines import Engine, first_matrix
+from .._engines.low_rank import GroupGramEngine, GroupRowsEngine
+from .._engines.low_rank_nuclear import NuclearEngine
+from .._engines.low_rank_retraction import RetractionEngine
+from ..data.comparisons import Comparisons
+from ..similarity.bilinear import BilinearEstimator
+from ..similarity.mahalanobis import check_positive
+from ..similarity.scoring import all_products, row_products
+from ..validation import check_choice, check_integer, check_items, check_number
+from .base import TripletLearner
+
+#: Singular values below this share of the largest one do not count in `rank_`.
+_NO_RANK = 1e-6
+
+#: Those below this share are rounding of an average, and no dimension of `transform_query`.
+_ROUNDING = 1e-12
+
+_COMMON = """dtype : "float32" or "float64", optional
+        Precision of the items as they are used, and of the matrix that is read; learning is in float64. None
+        takes that of the first items: float32 stays, all else is float64.
+    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+        Items behind row numbers. In a pair, anchors are rows of the first, the others of the second."""
+
+_ATTRIBUTES = """singular_values_ : array
+        Singular values of the matrix as it is read, largest first.
+    rank_ : int
+        Number of singular values above 1e-6 times the largest one.
+    n_rounds_, n_updates_, n_skipped_ : int
+        Triplets seen, those that were violated, those without a direction (equal rows, zero anchor).
+    average_loss_, mistake_rate_ : float
+        Mean hinge loss, and share of margins <= 0, each before its own update."""
+
+_documented = documented(common=_COMMON, attributes=_ATTRIBUTES)
+
+
+class LowRankLearner(BilinearEstimator, TripletLearner):
+    """Base of the learners that keep W = L R'. Subclasses provide `_factors`, and `_full` if they keep W."""
+
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        """L and R with W = L R', as W is read."""
+        raise NotFittedError("provided by the learner")
+
+    def _full(self) -> np.ndarray | None:
+        """W itself in float64, if that is what is kept."""
+        return None
+
+    def _once(self, name: str, compute: Any) -> Any:
+        """The value of compute(), worked out once between two rounds."""
+        self._fitted()
+        rounds = self.n_rounds_
+        if self._read_cache is None or self._read_cache[0] != rounds:
+            self._read_cache = (rounds, {})
+        found = self._read_cache[1]
+        if name not in found:
+            found[name] = compute()
+        return found[name]
+
+    def _sides(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._once("factors", self._factors)
+
+    def _for_scores(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """What queries and items are multiplied with before inner products; None leaves items as they are."""
+        full = self._once("full", self._full)
+        return self._sides() if full is None else (full, None)
+
+    def _matrix(self) -> np.ndarray:
+        return self._once("matrix", lambda: self._fitted().matrix())
+
+    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        left, right = self._for_scores()
+        return row_products(queries @ left, items if right is None else items @ right)
+
+    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        left, right = self._for_scores()
+        return all_products(queries @ left, items if right is None else items @ right)
+
+    def _frozen_score(self) -> Any:
+        left, right = self._for_scores()
+        return lambda a, b: row_products(a @ left, b if right is None else b @ right)
+
+    def get_bilinear_matrix(self) -> np.ndarray:
+        """Copy of W in s(q, x) = q' W x: an array of shape (d, d')."""
+        return self._matrix().copy()
+
+    def transform_query(self, queries: Any) -> np.ndarray:
+        """Map queries into the low-dimensional space: inner products with `transform_items` are similarities.
+
+        Returns
+        -------
+        array (n_queries, n_dimensions)
+        """
+        return self._mapped(queries, "queries", 0)
+
+    def transform_items(self, items: Any) -> np.ndarray:
+        """Map items into the low-dimensional space, where `transform_query` maps queries.
+
+        Both change while learning goes on: an index of the items has to be built again.
+
+        Returns
+        -------
+        array (n_items, n_dimensions)
+        """
+        return self._mapped(items, "items", 1)
+
+    def _mapped(self, rows: Any, name: str, side: int) -> np.ndarray:
+        engine = self._fitted()
+        checked = check_items(rows, name, dtype=engine.dtype)
+        if checked.shape[1] != engine.shape[side]:
+            raise ValueError(
+                f"{name}: expected {engine.shape[side]} features, got {checked.shape[1]}"
+            )
+        return np.asarray(checked.values @ self._sides()[side])
+
+    @property
+    def singular_values_(self) -> np.ndarray:
+        """Singular values of the matrix as it is read, largest first."""
+        return self._once("singular values", self._singular_values).copy()
+
+    def _singular_values(self) -> np.ndarray:
+        full = self._once("full", self._full)
+        if full is None:
+            left, right = self._sides()
+            if left.shape[1] < min(len(left), len(right)):
+                small = [np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right)]
+                full = small[0] @ small[1].T
+            else:
+                full = left @ right.T
+        return np.linalg.svd(full, compute_uv=False)
+
+    @property
+    def rank_(self) -> int:
+        """Number of singular values above 1e-6 times the largest one."""
+        values = self.singular_values_
+        return int(np.count_nonzero(values > _NO_RANK * values.max(initial=0.0)))
+
+    def _check_unchanged(self, **expected: tuple[Any, Any]) -> None:
+        """Raise if a parameter that says what is kept was set to another value in the middle of a stream."""
+        for name, (want, got) in expected.items():
+            if want != got:
+                raise ValueError(
+                    f"{name}: cannot change in the middle of a stream; expected {want!r}, got {got!r}"
+                )
+
+
+@_documented
+class OSLLRGS(LowRankLearner):
+    """Online similarity learning with low rank and group sparsity (OSLLR-GS).
+
+    Learns W = X X' with X of shape (d, m): a gradient step on [1 - x'W(x+ - x-)]_+, then every row of X is
+    shortened by eta_t gamma and cut to length beta, so that no diagonal entry of W is above beta^2. Features
+    whose row is zero are not used. Shortening waits, exactly, until a row is touched: a triplet without loss
+    changes nothing, and on sparse items a violated one costs m for each feature of its three items. W is
+    positive semi-definite.
+
+    Parameters
+    ----------
+    beta : float
+        Largest length of a row of X; may be infinite.
+    gamma : float
+        Strength of the group sparsity: how fast rows shrink.
+    eta : float
+        Step size: eta_t = eta / sqrt(t).
+    n_components : int, optional
+        Columns m of X, the largest rank of W. None is the number of features.
+    output : "avg_x", "avg_w" or "last"
+        What is read: the average of X weighted by eta_t, the average of W = X X' (d x d numbers, and O(d^2)
+        for a violated triplet whatever m is), or the last X. Averages hardly have rows that are all zero.
+    gradient : "exact" or "printed"
+        The gradient's both terms, or the one that the paper prints.
+    init : "auto" or array of shape (d, m)
+        The first X. "auto" is min(1, beta) times the identity where m >= d (padded with zeros), otherwise
+        random normal numbers of variance 1/m. Rows longer than beta are cut. From X = 0 nothing is learnt.
+    random_state : None, int or RandomState
+        Of the random start.
+    {common}
+
+    Attributes
+    ----------
+    feature_importances_ : array (d,)
+        Lengths of the rows of X as it is read, for scikit-learn's SelectFromModel.
+    {attributes}
+
+    Notes
+    -----
+    Deviations from the paper, where it is printed in error: it starts from X = 0, which no step ever leaves;
+    its gradient has one of the two terms (``gradient="printed"``) and is taken even without a loss; its first
+    step size is infinite (rounds count from 1 here); the threshold of a row is eta_t gamma, against the norm
+    after the gradient step.
+
+    References
+    ----------
+    Cong, Liu, Fan, Zeng, Yu, Luo. Online similarity learning for big data with overfitting. IEEE Trans. Big
+    Data 2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from simstream import OSLLRGS, TripletSampler
+    >>> X, y = load_digits(return_X_y=True)
+    >>> triplets = TripletSampler(y, random_state=0).draw(5000)
+    >>> model = OSLLRGS(beta=10.0, gamma=1e-3, preprocessor=X / 64).fit(triplets)
+    >>> model.score(TripletSampler(y, random_state=1).draw(1000)) > 0.9
+    True
+    >>> model.transform(X[:2] / 64).shape, model.feature_importances_.shape
+    ((2, 64), (64,))
+    """
+
+    _engine_kinds = ("group-rows", "group-gram")
+
+    def __init__(
+        self,
+        beta: float = 1.0,
+        gamma: float = 1e-3,
+        eta: float = 1.0,
+        *,
+        n_components: int | None = None,
+        output: str = "avg_x",
+        gradient: str = "exact",
+        init: Any = "auto",
+        random_state: Any = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.beta = beta
+        self.gamma = gamma
+        self.eta = eta
+        self.n_components = n_components
+        self.output = output
+        self.gradient = gradient
+        self.init = init
+        self.random_state = random_state
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("beta", self.beta, finite=False)
+        check_number("gamma", self.gamma, exclusive=False)
+        check_number("eta", self.eta)
+        if self.n_components is not None:
+            check_integer("n_components", self.n_components)
+        check_choice("output", self.output, ("avg_x", "avg_w", "last"))
+        check_choice("gradient", self.gradient, ("exact", "printed"))
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("auto",))
+
+    def _start(self, d: int) -> np.ndarray:
+        """The first X, not yet cut to the ball."""
+        m = self.n_components
+        if not isinstance(self.init, str):
+            values = check_items(self.init, "init", dtype="float64").values
+            start = values.toarray() if sp.issparse(values) else values
+            if start.shape != (d, m or start.shape[1]):
+                raise ValueError(
+                    f"init: expected an array of shape ({d}, {m or 'n_components'}), got {start.shape}"
+                )
+            return start
+        m = m or d
+        if m >= d:
+            return np.eye(d, m)
+        return check_random_state(self.random_state).normal(size=(d, m)) / np.sqrt(m)
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        _check_one_space(tuples, "W = X X'")
+        start, beta = self._start(tuples.left.shape[1]), float(self.beta)
+        if self.output == "avg_w":
+            return GroupGramEngine(start, beta, tuples.left.dtype)
+        return GroupRowsEngine(start, beta, self.output == "avg_x", tuples.left.dtype)
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        given = self.n_components
+        if given is None:
+            given = engine.shape[0] if isinstance(self.init, str) else np.shape(self.init)[-1]
+        self._check_unchanged(
+            n_components=(engine.n_columns, given),
+            beta=(engine.beta, float(self.beta)),
+            output=(_output_of(engine), self.output),
+        )
+        super()._advance(engine, tuples)
+
+    def _step(self) -> Any:
+        from .._kernels.low_rank import GroupStep
+
+        exact = self.gradient == "exact"
+        return GroupStep(float(self.eta), float(self.gamma), float(self.beta), exact)
+
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        engine = self._engine
+        if engine.kind == "group-rows":
+            factor = engine.factor()
+        else:
+            values, vectors = np.linalg.eigh(self._once("full", self._full))
+            factor = vectors[:, ::-1] * np.sqrt(np.maximum(values[::-1], 0.0))
+        return factor, factor
+
+    def _full(self) -> np.ndarray | None:
+        return self._engine.average() if self._engine.kind == "group-gram" else None
+
+    def transform(self, items: Any) -> np.ndarray:
+        """Map items x to X'x, where plain inner products are the learnt similarity.
+
+        Returns
+        -------
+        array (n_items, m)
+        """
+        return self._mapped(items, "items", 1)
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """Length of each feature's row of X as it is read: how much the feature counts."""
+        engine = self._fitted()
+        if engine.kind == "group-gram":
+            return np.sqrt(np.maximum(np.diag(self._once("full", self._full)), 0.0))
+        return np.linalg.norm(self._sides()[0], axis=1)
+
+
+def _output_of(engine: Any) -> str:
+    if engine.kind == "group-gram":
+        return "avg_w"
+    return "avg_x" if engine.averages else "last"
+
+
+@_documented
+class OMLLR(LowRankLearner):
+    """Online metric learning with low rank (OMLLR): gradient steps with a nuclear norm.
+
+    W_{t+1} = argmin_W <G_t, W> + lam ||W||_* + ||W - W_t||^2 / (2 eta_t): a gradient step, then every
+    singular value is lowered by eta_t lam. W is kept in its singular vectors. A triplet costs O(d rank), one
+    that is violated a singular value decomposition of order rank + 1 and O(d rank^2): cheap from
+    ``init="zeros"``, while from the identity the rank is d until the thresholds have added up to 1.
+
+    Parameters
+    ----------
+    lam : float
+        Strength of the nuclear norm; 0 is OGD.
+    eta : float
+        Step size: eta_t = eta / sqrt(t).
+    projection : None or "psd"
+        "psd" keeps W symmetric positive semi-definite: half steps along x z' and z x', eigenvalues that are
+        not positive after the threshold are left out.
+    init : "identity", "zeros" or matrix of shape (d, d')
+        The first W. Two item spaces of different dimension need "zeros" or a matrix.
+    output : "average" or "last"
+        What is read: the average of all W weighted by eta_t (d x d' numbers more), or the last W.
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    The source read for this gives the idea only: start, step sizes and the positive semi-definite form are
+    choices made here.
+
+    References
+    ----------
+    Cong, Liu, Yuan, Luo. Self-supervised online metric learning with low rank constraint for scene
+    categorization. IEEE Trans. Image Processing 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from simstream import OMLLR, TripletSampler
+    >>> X, y = load_digits(return_X_y=True)
+    >>> triplets = TripletSampler(y, random_state=0).draw(3000)
+    >>> model = OMLLR(lam=0.02, init="zeros", output="last", preprocessor=X / 64).fit(triplets)
+    >>> model.rank_ < 64, model.transform_query(X[:2] / 64).shape == (2, model.rank_)
+    (True, True)
+    """
+
+    _engine_kinds = ("nuclear",)
+
+    def __init__(
+        self,
+        lam: float = 0.01,
+        eta: float = 1.0,
+        *,
+        projection: str | None = None,
+        init: Any = "identity",
+        output: str = "average",
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.lam = lam
+        self.eta = eta
+        self.projection = projection
+        self.init = init
+        self.output = output
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("lam", self.lam, exclusive=False)
+        check_number("eta", self.eta)
+        check_choice("projection", self.projection, (None, "psd"))
+        check_choice("output", self.output, ("average", "last"))
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("identity", "zeros"))
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        symmetric = self.projection == "psd"
+        if symmetric:
+            _check_one_space(tuples, "projection='psd'")
+        elif isinstance(self.init, str) and self.init == "identity":
+            _check_one_space(tuples, "init='identity'")
+        value, left, right = self._start((tuples.left.shape[1], tuples.right.shape[1]), symmetric)
+        return NuclearEngine(
+            value,
+            left,
+            right,
+            symmetric=symmetric,
+            averages=self.output == "average",
+            dtype=tuples.left.dtype,
+        )
+
+    def _start(
+        self, shape: tuple[int, int], symmetric: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Singular values and vectors (rows) of the first matrix."""
+        if isinstance(self.init, str):
+            r = shape[0] if self.init == "identity" else 0
+            return np.ones(r), np.eye(r, shape[0]), np.eye(r, shape[1])
+        start = first_matrix(self.init, shape, np.float64, False)
+        if symmetric:
+            values, vectors = np.linalg.eigh(check_positive(start, "init", size=shape[0]))
+            value, left = values[::-1], vectors.T[::-1]
+            right = left
+        else:
+            u, value, right = np.linalg.svd(start, full_matrices=False)
+            left = u.T
+        kept = value > 1e-15 * value.max(initial=0.0)
+        return value[kept], left[kept], right[kept]
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        self._check_unchanged(
+            projection=("psd" if engine.symmetric else None, self.projection),
+            output=("average" if engine.averages else "last", self.output),
+        )
+        super()._advance(engine, tuples)
+
+    def _step(self) -> Any:
+        from .._kernels.low_rank_nuclear import NuclearStep
+
+        return NuclearStep(float(self.eta), float(self.lam), self.projection == "psd")
+
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        value, left, right = self._triples()
+        roots = np.sqrt(value)
+        return left.T * roots, right.T * roots
+
+    def _triples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Singular values and vectors (rows) of W as it is read."""
+        if not self._engine.averages:
+            return self._engine.sides()
+        u, value, right = np.linalg.svd(self._once("full", self._full), full_matrices=False)
+        kept = value > _ROUNDING * value.max(initial=0.0)
+        return value[kept], u.T[kept], right[kept]
+
+    def _full(self) -> np.ndarray | None:
+        return self._engine.read() if self._engine.averages else None
+
+    def _singular_values(self) -> np.ndarray:
+        if not self._engine.averages:
+            return self._engine.value
+        return super()._singular_values()
+
+
+@_documented
+class Loreta(LowRankLearner):
+    """Online learning on the manifold of matrices of a given rank (LORETA-1).
+
+    W = A B' with k columns each. A violated triplet moves W along the part of x (x+ - x-)' that is tangent to
+    the matrices of rank k, and back on them by a second-order retraction: rank-one changes of A and B. A
+    triplet costs O(d k).
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k of W; where there are fewer features, their number.
+    eta : float
+        Step size, constant.
+    init : "truncated-identity", "random" or a pair of arrays (d, k) and (d', k)
+        The first A and B: the identity's first k columns, normal numbers of variance 1/k, or these.
+    random_state : None, int or RandomState
+        Of the random start.
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    Deviations from the paper: none in the step. Pseudo-inverses come from the inverses of A'A and B'B, which
+    are updated and, every 1000 steps, worked out anew.
+
+    References
+    ----------
+    Shalit, Weinshall, Chechik. Online learning in the embedded manifold of low-rank matrices. JMLR 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from simstream import Loreta, TripletSampler
+    >>> X, y = load_digits(return_X_y=True)
+    >>> triplets = TripletSampler(y, random_state=0).draw(5000)
+    >>> model = Loreta(n_components=10, eta=0.5, preprocessor=X / 64).fit(triplets)
+    >>> model.transform_items(X / 64).shape
+    (1797, 10)
+    >>> model.score(TripletSampler(y, random_state=1).draw(1000)) > 0.9
+    True
+    """
+
+    _engine_kinds = ("retraction",)
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        eta: float = 0.1,
+        *,
+        init: Any = "truncated-identity",
+        random_state: Any = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.eta = eta
+        self.init = init
+        self.random_state = random_state
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_integer("n_components", self.n_components)
+        check_number("eta", self.eta)
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("truncated-identity", "random"))
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        shape = tuples.left.shape[1], tuples.right.shape[1]
+        k = min(self.n_components, *shape)
+        if isinstance(self.init, str):
+            if self.init == "random":
+                rng = check_random_state(self.random_state)
+                a, b = (rng.normal(size=(d, k)) / np.sqrt(k) for d in shape)
+            else:
+                a, b = (np.eye(d, k) for d in shape)
+        else:
+            a, b = self._given(shape, k)
+        return RetractionEngine(a, b, tuples.left.dtype)
+
+    def _given(self, shape: tuple[int, int], k: int) -> list[np.ndarray]:
+        if not hasattr(self.init, "__len__") or len(self.init) != 2:
+            raise ValueError("init: expected a pair of arrays (A, B)")
+        factors = []
+        for name, d, values in zip("AB", shape, self.init, strict=True):
+            factor = check_items(values, f"init {name}", dtype="float64").values
+            if sp.issparse(factor) or factor.shape != (d, k):
+                raise ValueError(
+                    f"init: expected an array {name} of shape ({d}, {k}), got {factor.shape}"
+                )
+            if np.linalg.matrix_rank(factor) < k:
+                raise ValueError(f"init: expected linearly independent columns of {name}")
+            factors.append(factor)
+        return factors
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        k = engine.factors.a.shape[1]
+        if min(self.n_components, *engine.shape) != k:
+            self._check_unchanged(n_components=(k, self.n_components))
+        super()._advance(engine, tuples)
+
+    def _step(self) -> Any:
+        return float(self.eta)
+
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        factors = self._engine.factors
+        return factors.a.copy(), factors.b.copy()
+
+
+def _check_one_space(tuples: Comparisons, what: str) -> None:
+    left, right = tuples.left.shape[1], tuples.right.shape[1]
+    if left != right:
+        raise ValueError(
+            f"{what}: expected one feature space, got {left} features on the left and {right} on the right"
+        )

@@ -1,0 +1,544 @@
+"""One similarity for each user or task, sharing what they have in common; asking only what is open."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from .._documentation import documented
+from .._engines import Engine, FrozenTasks, default_block_size, tasks_engine
+from .._engines.store import DEFAULT_HEAD_BYTES
+from ..data.comparisons import Comparisons
+from ..similarity.bilinear import Bilinear
+from ..similarity.scoring import SearchResult
+from ..validation import check_answers, check_choice, check_integer, check_number, check_tasks
+from .base import OnlineLearner
+
+_COMMON = """query : "all", "active" or "random"
+        Whose answers are asked for: everyone's; those whose margin p is small, with probability
+        ask_delta / (ask_delta + |p|); a random share `ask_rate`. See `should_ask` and `partial_fit`.
+    ask_delta : float
+        The larger, the more is asked ("active").
+    ask_rate : float from 0 to 1
+        Share of questions asked ("random").
+    random_state : None, int or RandomState
+        Of the coins that decide whether to ask; one per triplet considered, in the order of the stream.
+    init : "identity" or "zeros"
+        The first matrix of every task.
+    block_size : int, optional
+        Triplets learnt together on dense items, the same steps as one at a time to rounding. None chooses by
+        dimension. Sparse items are always learnt one at a time.
+    head_bytes : int, optional
+        Sparse items only: memory of the dense block of the most frequent features.
+    dtype : "float32" or "float64", optional
+    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+        Items behind row numbers."""
+
+_ATTRIBUTES = """tasks_ : list
+        Tasks seen, in the order in which they appeared.
+    query_ratio_ : float
+        Share of the triplets considered that were asked for; 1 if none was considered.
+    n_rounds_, n_updates_, n_skipped_ : int
+        Triplets given, in a simulation (`oracle`) also those not asked for; those that changed the matrices;
+        those without a direction.
+    average_loss_, mistake_rate_ : float
+        Mean hinge loss and share of margins <= 0 of all rounds, each before its own update."""
+
+_PAPER = "Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning. IJCAI 2017."
+
+_documented = documented(common=_COMMON, attributes=_ATTRIBUTES, paper=_PAPER)
+
+
+@_documented
+class OMTRSL(OnlineLearner):
+    """Online multi-task relative similarity learning: passive-aggressive steps on coupled matrices.
+
+    Task k has a similarity x'M_k z of its own. A violated triplet of task k moves the matrices of all tasks
+    along x (x1 - x2)': its own by (coupling + K) / ((1 + coupling) K) of the step, the others by coupling /
+    ((1 + coupling) K). Kept as M_k = I + shared S + own D_k, so that a step costs the same for any number of
+    tasks, and a task takes as much memory as it has learnt.
+
+    Parameters
+    ----------
+    C : float
+        Aggressiveness: the longest step.
+    coupling : float
+        b of the paper. 0 learns every task on its own; a very large one learns the same matrix for all.
+    n_tasks : int, optional
+        Number of tasks K, as in the paper: no more may appear. None counts the tasks seen so far. A step is
+        as long as its loss asks for with the K of its time, but is read with the K of now: when a task
+        appears, every earlier step comes to count for less in the matrices of all tasks, in that of its own
+        task too. Scores of a task then change although nothing was learnt from it, unless coupling is 0.
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    The paper's mistake bound holds with 2C where it prints C, and with the distance from the first matrix. It
+    needs a fixed `n_tasks`, or coupling 0: where K is counted, earlier steps change afterwards.
+
+    On sparse items memory grows with the entries that steps have touched (counted for all tasks and again for
+    the step's own) and with the features of each task's anchors, not with tasks times features.
+
+    References
+    ----------
+    {paper}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import OMTRSL
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(50, 4))
+    >>> triplets = rng.integers(0, 25, (200, 3)) + [0, 0, 25]
+    >>> users = rng.choice(["ann", "bob"], 200)
+    >>> model = OMTRSL(C=0.1, coupling=1.0, preprocessor=X).fit(triplets, tasks=users)
+    >>> sorted(map(str, model.tasks_))
+    ['ann', 'bob']
+    >>> model.pair_score([[0, 1]], task="ann") == model.pair_score([[0, 1]], task="bob")
+    array([False])
+    >>> model.transform_query(X[:2], task="a stranger").shape  # what all have in common
+    (2, 4)
+    """
+
+    _engine_kinds: tuple[str, ...] = ("dense-tasks", "sparse-tasks")
+    _coins: np.random.Generator | None = None
+    _numbers: dict[Hashable, int]
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        coupling: float = 1.0,
+        *,
+        n_tasks: int | None = None,
+        query: str = "all",
+        ask_delta: float = 1.0,
+        ask_rate: float = 0.5,
+        random_state: Any = None,
+        init: str = "identity",
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.C = C
+        self.coupling = coupling
+        self.n_tasks = n_tasks
+        self.query = query
+        self.ask_delta = ask_delta
+        self.ask_rate = ask_rate
+        self.random_state = random_state
+        self.init = init
+        self.block_size = block_size
+        self.head_bytes = head_bytes
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("C", self.C, finite=False)
+        check_number("coupling", self.coupling, exclusive=False)
+        check_choice("query", self.query, ("all", "active", "random"))
+        check_number("ask_delta", self.ask_delta, finite=False)
+        if check_number("ask_rate", self.ask_rate, exclusive=False) > 1:
+            raise ValueError(f"ask_rate: expected at most 1, got {self.ask_rate}")
+        check_choice("init", self.init, ("identity", "zeros"))
+        for name in ("n_tasks", "block_size", "head_bytes"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit(self, triplets: Any, y: Any = None, tasks: Any = None) -> OMTRSL:
+        """Forget everything and learn from these triplets. Same input as `partial_fit`."""
+        self._check_parameters()
+        read = self._read_tuples(triplets, 3, self.dtype)
+        read, numbers = self._named(read, y, tasks, known={})
+        self._forget(self._new_engine(read))
+        return self._go_on(read, numbers)
+
+    def partial_fit(
+        self, triplets: Any, y: Any = None, tasks: Any = None, *, oracle: Any = None
+    ) -> OMTRSL:
+        """Go on learning from these triplets, in order.
+
+        Parameters
+        ----------
+        triplets : (n, 3) integers, rows of `preprocessor`, or (n, 3, d) numbers
+            An anchor and two candidates.
+        y : array of +1 and -1, optional
+            Answers: +1 where the first candidate is nearer to the anchor (the default), -1 where the second
+            is.
+        tasks : array of n hashable values, optional
+            Task of each triplet; one task for all if None.
+        oracle : array of +1 and -1, optional
+            True answers instead of `y`, for a simulation: only those that `query` asks for are learnt from.
+        """
+        self._check_parameters()
+        if y is not None and oracle is not None:
+            raise ValueError("oracle: expected it instead of y, got both")
+        given = y if oracle is None else oracle
+        read = self._read_tuples(triplets, 3, self._target_dtype())
+        return self._go_on(*self._named(read, given, tasks, self._known()), oracle is not None)
+
+    def _go_on(
+        self, read: Comparisons, numbers: dict[Hashable, int], simulates: bool = False
+    ) -> OMTRSL:
+        """Learn from checked triplets; a simulation learns only from what it asks for."""
+        self._begin(read)
+        if simulates and self.query != "all":
+            read = read.with_coins(self._generator().random(len(read)))
+        self._numbers = numbers  # if learning breaks off, `_known` drops those it has not come to
+        self._advance(self._engine, read)
+        return self
+
+    def _begin(self, read: Comparisons) -> None:
+        """Make an engine for these items if there is none, else check that it goes on with them."""
+        if self._engine is None:
+            self._forget(self._new_engine(read))
+        self._check_features(read.left, read.right)
+        for name in ("coupling", "n_tasks"):
+            kept = getattr(self._engine, name)
+            if getattr(self, name) != kept:
+                raise ValueError(
+                    f"{name}: cannot change in the middle of a stream, expected {kept}, got "
+                    f"{getattr(self, name)}"
+                )
+
+    def learn_one(
+        self, x: Any, first: Any, second: Any, y: int = 1, task: Hashable = None
+    ) -> OMTRSL:
+        """Learn from one triplet of vectors: +1 says that `first` is nearer to x, -1 that `second` is."""
+        self._check_parameters()
+        left, right = self._read_vectors(("x", "first", "second"), x, first, second)
+        read = Comparisons(left, right, np.array([[0, 0, 1]]))
+        return self._go_on(*self._named(read, [y], None if task is None else [task], self._known()))
+
+    def should_ask(self, triplet: Any, task: Hashable = None) -> bool:
+        """Whether to ask a person about this triplet, by `query`; every call takes one coin.
+
+        Parameters
+        ----------
+        triplet : three rows of `preprocessor`, or three vectors
+        task : hashable, optional
+        """
+        from .._kernels.steps import ASKED, CONSIDERED
+
+        self._check_parameters()
+        read = self._read_tuples(np.asarray(triplet)[None], 3, self._target_dtype())
+        (name,) = self._names([task], 1)
+        self._begin(read)
+        asked = True
+        if self.query != "all":
+            coin = self._generator().random()
+            if self.query == "random":
+                asked = coin < self.ask_rate
+            elif np.isfinite(self.ask_delta):
+                margin = abs(float(self._values(read.one(0), [name])[0]))
+                asked = coin * (self.ask_delta + margin) < self.ask_delta
+        clock = self._engine.clock
+        clock[CONSIDERED] += 1
+        clock[ASKED] += asked
+        return bool(asked)
+
+    def _generator(self) -> np.random.Generator:
+        if self._coins is None:
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            self._coins = np.random.default_rng(seed)
+        return self._coins
+
+    def _known(self) -> dict[Hashable, int]:
+        """Numbers of the tasks by name, without those that a call named and then broke off before."""
+        if self._engine is None:
+            return {}
+        if len(self._numbers) > self._engine.n_seen:
+            seen = self._engine.n_seen
+            self._numbers = {name: k for name, k in self._numbers.items() if k < seen}
+        return self._numbers
+
+    def _names(self, tasks: Any, n: int) -> list[Hashable]:
+        """Checked names of the tasks of n triplets."""
+        return [None] * n if tasks is None else check_tasks(tasks, n, "triplet")
+
+    def _named(
+        self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
+    ) -> tuple[Comparisons, dict[Hashable, int]]:
+        """The triplets with their answers and the numbers of their tasks, and all tasks by name."""
+        labels = None if y is None else check_answers(y, len(read))
+        names = self._names(tasks, len(read))
+        numbers = known
+        if any(name not in known for name in names):
+            numbers = dict(known)
+        found = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+        if self.n_tasks is not None and len(numbers) > self.n_tasks:
+            raise ValueError(
+                f"tasks: expected at most n_tasks = {self.n_tasks} different ones, got {len(numbers)}"
+            )
+        return Comparisons(read.left, read.right, read.index, labels, found), numbers
+
+    def _forget(self, engine: Engine) -> None:
+        super()._forget(engine)
+        self._numbers = {}
+        self._coins = None
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        if self.init == "identity" and tuples.left.shape[1] != tuples.right.shape[1]:
+            raise ValueError(
+                f"init='identity': expected one feature space, got {tuples.left.shape[1]} features on the "
+                f"left and {tuples.right.shape[1]} on the right; start from init='zeros'"
+            )
+        return tasks_engine(
+            tuples, float(self.coupling), self.n_tasks, self.init == "identity", self.head_bytes
+        )
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        from .._kernels.steps import ASK_ALL
+
+        self._read_cache = None
+        step = self._step()
+        if tuples.coins is None:  # answers: they were asked for already
+            step = step._replace(ask=ASK_ALL)
+        engine.learn(step, tuples, self._block_size(engine))
+
+    def _step(self) -> Any:
+        from .._kernels import steps
+
+        ask = {"all": steps.ASK_ALL, "active": steps.ASK_ACTIVE, "random": steps.ASK_RANDOM}
+        parameter = self.ask_delta if self.query == "active" else self.ask_rate
+        if not np.isfinite(parameter):  # everything is asked, and still counted
+            return steps.Step(steps.PA_I, C=float(self.C), ask=steps.ASK_RANDOM, ask_parameter=2.0)
+        return steps.Step(
+            steps.PA_I, C=float(self.C), ask=ask[self.query], ask_parameter=float(parameter)
+        )
+
+    def _block_size(self, engine: Any) -> int:
+        # Twice as long as for one matrix: only some rows of a block belong to a task.
+        return self.block_size or min(512, max(32, 2 * default_block_size(max(engine.shape))))
+
+    def _storage_options(self) -> dict[str, Any]:
+        return {"head_bytes": self.head_bytes or DEFAULT_HEAD_BYTES}
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def tasks_(self) -> list[Hashable]:
+        """Tasks seen, in the order in which they appeared."""
+        self._fitted()
+        return list(self._known())
+
+    @property
+    def query_ratio_(self) -> float:
+        """Share of the triplets considered that were asked for."""
+        considered = self._count("CONSIDERED")
+        return self._count("ASKED") / considered if considered else 1.0
+
+    def for_task(self, task: Hashable = None) -> Bilinear:
+        """The similarity of a task as a model of its own, frozen as it is now.
+
+        A task never seen has what all have in common; None is the task of triplets given without one.
+        """
+        engine = self._fitted()
+        key = (self.n_rounds_, self._known().get(task))
+        if self._read_cache is None or self._read_cache[0] != key:
+            self._read_cache = None  # one matrix at a time
+            self._read_cache = (key, engine.matrix(key[1]))
+        return Bilinear(self._read_cache[1], preprocessor=self.preprocessor)
+
+    def freeze(self) -> FrozenTasks:
+        """The similarities of all tasks as they are now, whatever is learnt later.
+
+        It takes about as long as for one task: what a task learnt alone is multiplied out by
+        ``transform_query(rows, task)`` and ``matrix(task)``, which other threads may call while this one
+        goes on learning.
+
+        Examples
+        --------
+        >>> from simstream import OMTRSL
+        >>> model = OMTRSL().learn_one([1.0, 0.0], [0.5, 1.0], [0.0, 1.0], task="ann")
+        >>> before = model.freeze()
+        >>> model = model.learn_one([0.0, 1.0], [1.0, 0.0], [0.0, 1.0], task="ann")
+        >>> before.matrix("ann")
+        array([[1.5, 0. ],
+               [0. , 1. ]])
+        """
+        engine = self._fitted()
+        common, parts = engine.freeze()
+        return FrozenTasks(common, self._known(), parts, engine.weights()[1])
+
+    def get_bilinear_matrix(self, task: Hashable = None) -> Any:
+        """Copy of a task's M in s(q, x) = q' M x."""
+        return self.for_task(task).get_bilinear_matrix()
+
+    def transform_query(self, queries: Any, task: Hashable = None) -> Any:
+        """Map queries q to M'q of a task, so that inner products with items are its similarity."""
+        return self.for_task(task).transform_query(queries)
+
+    def pair_score(self, pairs: Any, task: Hashable = None) -> np.ndarray:
+        """Similarity of each pair by a task; higher is more similar."""
+        return self.for_task(task).pair_score(pairs)
+
+    def score_items(self, queries: Any, items: Any, task: Hashable = None) -> np.ndarray:
+        """Similarity of every query with every item by a task."""
+        return self.for_task(task).score_items(queries, items)
+
+    def search(self, queries: Any, items: Any, k: int = 10, task: Hashable = None) -> SearchResult:
+        """Most similar items of each query by a task, best first."""
+        return self.for_task(task).search(queries, items, k)
+
+    def triplet_margin(self, triplets: Any, tasks: Any = None) -> np.ndarray:
+        """How much more similar the anchor is to the first candidate than to the second, by its task."""
+        read = self._read_tuples(triplets, 3, self._fitted().dtype)
+        self._check_features(read.left, read.right)
+        return self._values(read, self._names(tasks, len(read)))
+
+    def _values(self, read: Comparisons, names: list[Hashable]) -> np.ndarray:
+        """x'M_k z of checked triplets of these tasks."""
+        engine, known = self._engine, self._known()
+        numbers = np.array([known.get(name, engine.n_seen) for name in names], np.int64)
+        return engine.values(Comparisons(read.left, read.right, read.index, tasks=numbers))
+
+    def decision_function(self, triplets: Any, tasks: Any = None) -> np.ndarray:
+        """The same as `triplet_margin`."""
+        return self.triplet_margin(triplets, tasks)
+
+    def predict(self, triplets: Any, tasks: Any = None) -> np.ndarray:
+        """+1 where the anchor is more similar to the first candidate, else -1."""
+        return np.where(self.triplet_margin(triplets, tasks) > 0, 1, -1)
+
+    def score(self, triplets: Any, y: Any = None, tasks: Any = None) -> float:
+        """Share of triplets decided as `y` says (+1 for all if None)."""
+        said = self.predict(triplets, tasks)
+        expected = 1 if y is None else check_answers(y, len(said))
+        return float(np.mean(said == expected))
+
+    @property
+    def sparsity_(self) -> float:
+        """Share of zeros of the matrix that all tasks have in common."""
+        from ..metrics import sparsity
+
+        return sparsity(self._fitted().matrix(None))
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        header, arrays = super()._get_state()
+        names = list(self._known())
+        for name in names:
+            if name is not None and not isinstance(name, (str, int, float, bool)):
+                raise TypeError(f"tasks: expected strings or numbers to save, got {name!r}")
+        coins = None if self._coins is None else self._coins.bit_generator.state
+        return {**header, "tasks": names, "coins": coins}, arrays
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        super()._set_state(header, arrays)
+        self._numbers = {name: number for number, name in enumerate(header["tasks"])}
+        if len(self._numbers) < self._engine.n_seen:
+            raise ValueError(
+                f"tasks: expected {self._engine.n_seen} names, got {len(self._numbers)}"
+            )
+        if header["coins"] is not None:
+            self._coins = np.random.default_rng()
+            self._coins.bit_generator.state = header["coins"]
+
+
+@_documented
+class OSTRSL(OMTRSL):
+    """Online single-task relative similarity learning: every task by itself, `OMTRSL` with coupling 0.
+
+    Parameters
+    ----------
+    C : float
+        Aggressiveness: the longest step.
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    References
+    ----------
+    {paper}
+
+    Examples
+    --------
+    >>> from simstream import OSTRSL
+    >>> model = OSTRSL().learn_one([1.0, 0.0], [0.5, 1.0], [0.0, 1.0], task="ann")
+    >>> model.pair_score([[[1.0, 0.0], [1.0, 0.0]]], task="ann") > 1
+    array([ True])
+    >>> model.pair_score([[[1.0, 0.0], [1.0, 0.0]]], task="bob")
+    array([1.])
+    """
+
+    coupling = 0.0
+    n_tasks = None
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        query: str = "all",
+        ask_delta: float = 1.0,
+        ask_rate: float = 0.5,
+        random_state: Any = None,
+        init: str = "identity",
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.C = C
+        self.query = query
+        self.ask_delta = ask_delta
+        self.ask_rate = ask_rate
+        self.random_state = random_state
+        self.init = init
+        self.block_size = block_size
+        self.head_bytes = head_bytes
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+
+@_documented
+class OGRSL(OSTRSL):
+    """Online global relative similarity learning: one similarity for all tasks, learnt from all of them.
+
+    Parameters
+    ----------
+    C : float
+        Aggressiveness: the longest step.
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    References
+    ----------
+    {paper}
+
+    Examples
+    --------
+    >>> from simstream import OGRSL
+    >>> model = OGRSL().learn_one([1.0, 0.0], [0.5, 1.0], [0.0, 1.0], task="ann")
+    >>> model.pair_score([[[1.0, 0.0], [1.0, 0.0]]], task="bob") > 1
+    array([ True])
+    """
+
+    def _names(self, tasks: Any, n: int) -> list[Hashable]:
+        super()._names(tasks, n)  # a mistake is one here too
+        return [None] * n
+
+    def for_task(self, task: Hashable = None) -> Bilinear:
+        """The similarity of all tasks as a model of its own, frozen as it is now."""
+        return super().for_task(None)
+
+    def freeze(self) -> FrozenTasks:
+        """The similarity of all tasks as it is now, whatever is learnt later."""
+        frozen = super().freeze()
+        return frozen._replace(common=frozen.matrix(None), numbers={})

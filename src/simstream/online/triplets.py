@@ -1,0 +1,492 @@
+"""Online learners of a bilinear similarity s(q, x) = q' M x from triplets.
+
+Each class stores its parameters and names its two components: the entry rule (what a stored number of M
+means, `kernels.rules`) and the step (how far a violated triplet moves M, `kernels.steps`). Everything
+else is in `bilinear_base` and `base`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import scipy.sparse as sp
+
+from .._documentation import documented
+from .._engines import Engine, FactoredEngine, default_block_size
+from ..data.comparisons import Comparisons
+from ..similarity.mahalanobis import Spectrum
+from ..validation import check_choice, check_number
+from .bilinear_base import BilinearLearner
+
+_COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
+        The first M. Two item spaces of different dimension need "zeros" or a matrix.
+    block_size : int, optional
+        Triplets learnt together on dense items: the same steps as one at a time, to rounding, several
+        times faster where d is large. None chooses by dimension; 1 is one at a time. Sparse items are
+        always learnt one at a time.
+    head_bytes : int, optional
+        Sparse items only: memory of the dense block that holds the most frequent features, for each
+        number an entry carries (default 2 GiB). Other entries take memory only when touched.
+    dtype : "float32" or "float64", optional
+        Precision of M. None takes that of the first items: float32 stays, all else is float64.
+    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+        Items behind row numbers. In a pair, anchors are rows of the first, the others of the second."""
+
+_ATTRIBUTES = """n_rounds_, n_updates_, n_skipped_ : int
+        Triplets seen, those that changed M, those without a direction (equal rows, zero anchor).
+    average_loss_, mistake_rate_ : float
+        Mean hinge loss, and share of margins <= 0, each before its own update.
+    sparsity_ : float
+        Share of zero entries of M."""
+
+_AVERAGE = """average_from : int, optional
+        Read the average of all matrices from this round (counted from 1) on, instead of the last one."""
+
+
+_documented = documented(common=_COMMON, attributes=_ATTRIBUTES, average=_AVERAGE)
+
+
+@_documented
+class OASIS(BilinearLearner):
+    """Online passive-aggressive learning of a bilinear similarity (OASIS).
+
+    Every violated triplet moves M by the smallest step that repairs it, at most C long:
+    M_{t+1} = argmin_M 1/2 ||M - M_t||^2 + C [1 - x' M (x+ - x-)]_+.
+
+    Parameters
+    ----------
+    C : float
+        Aggressiveness: the longest step (PA-I), or the price of a remaining loss (PA-II).
+    variant : "PA-I", "PA" or "PA-II"
+        Step min(C, l / K), l / K or l / (K + 1/(2C)), with K = ||x||^2 ||x+ - x-||^2.
+    symmetric : bool
+        Read (M + M')/2. Learning goes on with the raw M.
+    projection : None or "end"
+        "end" reads the nearest symmetric positive semi-definite matrix. Learning goes on with the raw M.
+    {average}
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    Deviations from the paper: none in the update. The start is the identity, as in the authors' release
+    (the paper also allows it).
+
+    References
+    ----------
+    Chechik, Sharma, Shalit, Bengio. Large scale online learning of image similarity through ranking.
+    JMLR 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from simstream import OASIS, TripletSampler
+    >>> X, y = load_digits(return_X_y=True)
+    >>> triplets = TripletSampler(y, random_state=0).draw(5000)
+    >>> model = OASIS(C=0.1, preprocessor=X / 64).fit(triplets)
+    >>> model.score(TripletSampler(y, random_state=1).draw(1000)) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        C: float = 0.1,
+        *,
+        variant: str = "PA-I",
+        symmetric: bool = False,
+        projection: str | None = None,
+        average_from: int | None = None,
+        init: Any = "identity",
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.C = C
+        self.variant = variant
+        self.symmetric = symmetric
+        self.projection = projection
+        self.average_from = average_from
+        self.init = init
+        self.block_size = block_size
+        self.head_bytes = head_bytes
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("C", self.C, finite=False)
+        check_choice("variant", self.variant, ("PA-I", "PA", "PA-II"))
+        check_choice("projection", self.projection, (None, "end"))
+
+    def _rule(self) -> Any:
+        from .._kernels.rules import Plain
+
+        return Plain()
+
+    def _step(self) -> Any:
+        from .._kernels import steps
+
+        rule = {"PA-I": steps.PA_I, "PA": steps.PA, "PA-II": steps.PA_II}[self.variant]
+        return steps.Step(rule=rule, C=float(self.C), average_from=self.average_from or 0)
+
+    def _needs_diagonal(self) -> str | None:
+        if self.symmetric:
+            return "symmetric=True"
+        return f"projection={self.projection!r}" if self.projection else super()._needs_diagonal()
+
+    def _reading(self) -> tuple[Any, ...]:
+        return (*super()._reading(), self.symmetric, self.projection)
+
+    def _finish(self, matrix: Any) -> Any:
+        if self.symmetric or self.projection:
+            matrix = (matrix + matrix.T) / 2
+        if self.projection:
+            positive = Spectrum.of_matrix(matrix).matrix()
+            matrix = sp.csr_matrix(positive) if sp.issparse(matrix) else positive
+        return matrix
+
+
+@_documented
+class OGD(BilinearLearner):
+    """Online gradient descent on the hinge loss of triplets.
+
+    M_{t+1} = M_t + eta_t x (x+ - x-)' if x' M_t (x+ - x-) < 1, else M_t.
+
+    Parameters
+    ----------
+    eta : float
+        Step size.
+    schedule : "constant" or "inv-sqrt"
+        eta_t = eta, or eta / sqrt(t).
+    {average}
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import OGD
+    >>> model = OGD(eta=0.5, init="zeros").learn_one([1.0, 0.0], [1.0, 1.0], [0.0, 1.0])
+    >>> model.get_bilinear_matrix()
+    array([[0.5, 0. ],
+           [0. , 0. ]])
+    """
+
+    def __init__(
+        self,
+        eta: float = 0.1,
+        *,
+        schedule: str = "constant",
+        average_from: int | None = None,
+        init: Any = "identity",
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.eta = eta
+        self.schedule = schedule
+        self.average_from = average_from
+        self.init = init
+        self.block_size = block_size
+        self.head_bytes = head_bytes
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("eta", self.eta)
+        check_choice("schedule", self.schedule, ("constant", "inv-sqrt"))
+
+    def _rule(self) -> Any:
+        from .._kernels.rules import Plain
+
+        return Plain()
+
+    def _step(self) -> Any:
+        from .._kernels.steps import CONSTANT, Step
+
+        decay = self.schedule == "inv-sqrt"
+        return Step(CONSTANT, float(self.eta), decay, average_from=self.average_from or 0)
+
+
+@_documented
+class SORS(BilinearLearner):
+    """Sparse online relative similarity: gradient steps with l1 regularisation.
+
+    M_{t+1} = argmin_M <G_t, M> + lam r(M) + ||M - M_t||^2 / (2 eta_t): a gradient step, then a soft
+    threshold of eta_t lam on every entry (SORS-I) or on every entry off the diagonal (SORS-II), in every
+    round. On sparse items a round costs only the entries it touches: the thresholds of the other entries
+    are added up and applied, exactly, when they are next read.
+
+    Parameters
+    ----------
+    lam : float
+        Strength of the l1 regularisation; 0 is OGD.
+    eta : float
+        Step size.
+    off_diagonal : bool
+        False is SORS-I, True is SORS-II.
+    schedule : "constant" or "inv-sqrt"
+        eta_t = eta, or eta / sqrt(t).
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    Deviations from the paper: none. (Its regret bound assumes M_1 = 0 while its algorithm starts from
+    the identity, as here.)
+
+    References
+    ----------
+    Yao, Zhao, Yu, Jin, Li. Sparse online relative similarity learning. ICDM 2015.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> from simstream import SORS, TripletSampler
+    >>> X = scipy.sparse.random(60, 500, density=0.02, format="csr", random_state=0)
+    >>> y = [0, 1, 2] * 20
+    >>> model = SORS(lam=1e-2, eta=0.5, preprocessor=X).fit(TripletSampler(y, 0).draw(500))
+    >>> model.get_bilinear_matrix().format, model.sparsity_ > 0.9
+    ('csr', True)
+    """
+
+    def __init__(
+        self,
+        lam: float = 1e-6,
+        eta: float = 0.1,
+        *,
+        off_diagonal: bool = False,
+        schedule: str = "constant",
+        init: Any = "identity",
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.lam = lam
+        self.eta = eta
+        self.off_diagonal = off_diagonal
+        self.schedule = schedule
+        self.init = init
+        self.block_size = block_size
+        self.head_bytes = head_bytes
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("lam", self.lam, exclusive=False)
+        check_number("eta", self.eta)
+        check_choice("schedule", self.schedule, ("constant", "inv-sqrt"))
+
+    def _rule(self) -> Any:
+        from .._kernels.rules import Plain, SoftThreshold
+
+        # Without a threshold this is OGD, and may be blocked like it.
+        return SoftThreshold(bool(self.off_diagonal)) if self.lam > 0 else Plain()
+
+    def _step(self) -> Any:
+        from .._kernels.steps import CONSTANT, Step
+
+        return Step(CONSTANT, float(self.eta), self.schedule == "inv-sqrt", lam=float(self.lam))
+
+    def _needs_diagonal(self) -> str | None:
+        return "off_diagonal=True" if self.off_diagonal else super()._needs_diagonal()
+
+
+@_documented
+class AdaSORS(BilinearLearner):
+    """SORS with an adaptive step per entry (AdaGrad).
+
+    H_t = sqrt(H_{t-1}^2 + G_t^2) entrywise, and both the gradient step and the soft threshold of entry
+    (i, j) are divided by delta + H_t,ij. Rare features take longer steps. Exact and lazy like `SORS`.
+
+    Parameters
+    ----------
+    lam : float
+        Strength of the l1 regularisation; 0 is diagonal AdaGrad.
+    eta : float
+        Step size.
+    delta : float
+        Added to the gradients' root sum of squares; must be positive.
+    off_diagonal : bool
+        False is AdaSORS-I (every entry is thresholded), True is AdaSORS-II (all but the diagonal).
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    Deviations from the paper: H_0 = 0, so that the first gradient is part of the first scaling (the
+    paper calls H_1 zero, which its recursion contradicts).
+
+    References
+    ----------
+    Yao, Zhao, Yu, Jin, Li. Sparse online relative similarity learning. ICDM 2015.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from simstream import AdaSORS, TripletSampler
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = AdaSORS(lam=1e-4, eta=0.1, preprocessor=X).fit(TripletSampler(y, 0).draw(2000))
+    >>> model.n_rounds_
+    2000
+    """
+
+    _has_aux = True
+
+    def __init__(
+        self,
+        lam: float = 1e-6,
+        eta: float = 0.1,
+        delta: float = 0.1,
+        *,
+        off_diagonal: bool = False,
+        init: Any = "identity",
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.lam = lam
+        self.eta = eta
+        self.delta = delta
+        self.off_diagonal = off_diagonal
+        self.init = init
+        self.block_size = block_size
+        self.head_bytes = head_bytes
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("lam", self.lam, exclusive=False)
+        check_number("eta", self.eta)
+        check_number("delta", self.delta)
+
+    def _rule(self) -> Any:
+        from .._kernels.rules import AdaptiveThreshold
+
+        return AdaptiveThreshold(bool(self.off_diagonal), float(self.delta))
+
+    def _step(self) -> Any:
+        from .._kernels.steps import CONSTANT, Step
+
+        return Step(CONSTANT, float(self.eta), lam=float(self.lam))
+
+    def _needs_diagonal(self) -> str | None:
+        return "off_diagonal=True" if self.off_diagonal else super()._needs_diagonal()
+
+
+@_documented
+class AROMA(BilinearLearner):
+    """Adaptive regularisation of weight matrices: a Gaussian over M whose variance shrinks with use.
+
+    Per round, argmin KL(N(M, S) || N(M_t, S_t)) + ([1 - m]_+)^2 / (2r) + phi' S phi / (2r) with
+    phi = vec(x (x+ - x-)') and m = x' M (x+ - x-): confident entries move less.
+
+    Parameters
+    ----------
+    r : float
+        Larger values take smaller steps and forget uncertainty more slowly.
+    covariance : "diagonal", "diagonal-drop" or "factored"
+        "diagonal" keeps one precision per entry (the exact minimiser over diagonal covariances),
+        "diagonal-drop" the diagonal of the full update instead, "factored" the covariance
+        Lambda (x) Omega of a d x d and a d' x d' matrix (dense memory of d^2 + d'^2, blocked exactly).
+    {average}
+    {common}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    Deviations from the paper: it does not state the factored update's constant; the exact minimiser of
+    the objective over each factor, the other fixed and both updated from the old ones, is used. An
+    experiment that does not name the variant is taken to mean "diagonal".
+
+    References
+    ----------
+    Crammer, Chechik. Adaptive regularization for weight matrices. ICML 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from simstream import AROMA, TripletSampler
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = AROMA(r=10.0, preprocessor=X).fit(TripletSampler(y, 0).draw(2000))
+    >>> model.n_updates_ < model.n_rounds_
+    True
+    """
+
+    _has_aux = True
+
+    def __init__(
+        self,
+        r: float = 1.0,
+        *,
+        covariance: str = "diagonal",
+        average_from: int | None = None,
+        init: Any = "identity",
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.r = r
+        self.covariance = covariance
+        self.average_from = average_from
+        self.init = init
+        self.block_size = block_size
+        self.head_bytes = head_bytes
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("r", self.r)
+        check_choice("covariance", self.covariance, ("diagonal", "diagonal-drop", "factored"))
+
+    def _rule(self) -> Any:
+        from .._kernels.rules import Confidence
+
+        return Confidence(
+            False,
+            1.0 / float(self.r),
+            drop=self.covariance == "diagonal-drop",
+            factored=self.covariance == "factored",
+        )
+
+    def _step(self) -> Any:
+        from .._kernels.steps import CONFIDENCE, Step
+
+        return Step(CONFIDENCE, r=float(self.r), average_from=self.average_from or 0)
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        if self.covariance != "factored":
+            return super()._new_engine(tuples)
+        start = self._start(tuples.left, tuples.right)
+        dense = start.toarray() if sp.issparse(start) else start
+        return FactoredEngine(self._rule(), self.average_from, dense)
+
+    def _block_size(self, engine: Any) -> int:
+        if engine.kind != "factored":
+            return 1
+        # Its recursion costs B^3: smaller blocks than usual, but blocks even where d is small.
+        return self.block_size or max(32, default_block_size(max(engine.shape)) // 4)

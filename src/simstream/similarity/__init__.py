@@ -1,0 +1,1 @@
+"""What was learnt: similarities that score, search, transform and are saved."""

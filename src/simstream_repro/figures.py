@@ -1,0 +1,501 @@
+"""Pictures of the records of a study, as the ``draw`` table of an exhibit says.
+
+form = "lines"
+    ``curve``: a recorded curve against its x (named by ``x``); or ``measures`` = "P@{x}" with ``values``: one
+    measure for each x; or ``y``: a measure against a swept value, or against another measure ``x`` with
+    the points joined in the order of the swept value ``along``. ``references`` = {study, methods} draws the
+    value of ``y`` of other methods as thin lines.
+form = "bars"
+    ``y``: a measure, grouped by ``x``: "dataset", or a swept value.
+form = "matrix"
+    ``value``: a measure, over two swept values ``x`` and ``y``.
+
+Every form: ``panels`` = "dataset" (one for each), "method" or nothing (one); ``log_x``, ``log_y``;
+``unit_x``, ``unit_y``; ``label_x``, ``label_y``. Lines are means over the seeds, with one standard
+deviation on each side (not on a logarithmic axis).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simstream.plots import check_available, new_figure, tidy
+
+from .plan import Exhibit, Paper, Study
+from .records import Record, RecordStore, mean_curve, over_seeds
+from .verdicts import records_of
+
+#: Colours of Okabe and Ito; a family of methods shares one, its members differ in line and marker.
+_FAMILIES = {
+    "Euclidean": "#999999",
+    "Dot": "#555555",
+    "Cosine": "#555555",
+    "OASIS": "#0072B2",
+    "OSTRSL": "#CC79A7",
+    "OGD": "#56B4E9",
+    "OGRSL": "#56B4E9",
+    "SORS": "#009E73",
+    "AdaSORS": "#E69F00",
+    "AROMA": "#CC79A7",
+    "SDCA": "#D55E00",
+    "OMTRSL": "#D55E00",
+    "Active": "#009E73",
+    "Random": "#E69F00",
+    "OSLLR-GS": "#D55E00",
+    "OMLLR": "#009E73",
+    "Loreta": "#E69F00",
+    "mRMR": "#56B4E9",
+    "random": "#999999",
+    "all features": "#000000",
+    "CSFS": "#B59B00",
+    "PAII": "#009E73",
+    "PALS": "#E69F00",
+    "PAI": "#0072B2",
+    "PA-II": "#009E73",
+    "PA-I": "#0072B2",
+    "PA": "#000000",
+    "POLA": "#000000",
+    "RDML": "#56B4E9",
+    "LEGO": "#66A61E",
+    "OnlineITML": "#8C6D1F",
+    "ITML": "#B59B00",
+    "LMNN": "#000000",
+    "mtLMNN": "#000000",
+    "MCML": "#8C564B",
+    "RCA": "#7B3F9E",
+}
+#: Of methods that belong to no family, in the order in which they are listed.
+_OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES = ("-", "--", ":", "-.")
+_MARKERS = "osD^vPX*<>"
+#: Characters below the bars of one panel that do not run into one another.
+_FITS_UPRIGHT = 36
+#: Inches: what a page shows without making it small, and the height of a line of the legend.
+_WIDEST = 11.0
+_LEGEND_ROW = 0.17
+#: Share of a logarithmic axis that has room for one name.
+_NAMED_APART = 0.08
+#: Places on a logarithmic axis that can all be named.
+_FEW_PLACES = 8
+
+
+class Style(NamedTuple):
+    """How a method looks, in every figure."""
+
+    colour: str
+    line: str
+    marker: str
+
+
+def style_of(method: str, present: Sequence[str] = ()) -> Style:
+    """Colour by family, line and marker by the place among the methods of its family that are present.
+
+    A method without a family has a colour and marker by its place among those.
+
+    Examples
+    --------
+    >>> style_of("SORS-I").colour == style_of("SORS-II").colour != style_of("AdaSORS-I").colour
+    True
+    >>> both = ("SORS-I", "SORS-II")
+    >>> style_of("SORS-I", both).line == style_of("SORS-II", both).line
+    False
+    >>> others = ("this", "that")
+    >>> style_of("this", others).colour == style_of("that", others).colour
+    False
+    """
+    family = _family(method)
+    members = sorted({name for name in (*present, method) if _family(name) == family})
+    place = members.index(method)
+    line = _LINES[place % len(_LINES)]
+    if family in _FAMILIES:
+        number = list(_FAMILIES).index(family)
+        return Style(_FAMILIES[family], line, _MARKERS[number % len(_MARKERS)])
+    strangers = [name for name in (*present, method) if _family(name) not in _FAMILIES]
+    number = strangers.index(method)
+    return Style(_OTHERS[number % len(_OTHERS)], line, _MARKERS[number % len(_MARKERS)])
+
+
+def _family(method: str) -> str:
+    """The longest name of a family that the method begins with."""
+    fitting = [name for name in _FAMILIES if method.startswith(name)]
+    return max(fitting, key=len, default=method)
+
+
+class Table(NamedTuple):
+    """The records of a study, and the methods and data sets to draw."""
+
+    records: dict[tuple[str, str], list[Record]]
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    #: What data sets are called in the figure.
+    labels: dict[str, str] = {}  # noqa: RUF012
+    #: Records of the study that reference lines come from.
+    references: dict[tuple[str, str], list[Record]] = {}  # noqa: RUF012
+
+    def of(self, dataset: str, method: str) -> list[Record]:
+        """Finished records of a method on a data set."""
+        found = self.records.get((dataset, method), [])
+        return [record for record in found if record["status"] == "done"]
+
+
+def draw(
+    paper: Paper, exhibit: Exhibit, store: RecordStore, study: Study | None = None
+) -> Any | None:
+    """The figure of an exhibit, or None if there are no records for it."""
+    check_available()
+    study = study or paper.study_of(exhibit.id)
+    if study is None:
+        return None
+    table = Table(
+        records_of(paper, study, store),
+        exhibit.datasets or study.datasets,
+        exhibit.methods or study.methods,
+        {name: given.label for name, given in paper.datasets.items()},
+    )
+    table = table._replace(
+        datasets=tuple(d for d in table.datasets if any(table.of(d, m) for m in table.methods)),
+    )
+    table = table._replace(
+        methods=tuple(m for m in table.methods if any(table.of(d, m) for d in table.datasets)),
+    )
+    if not table.datasets:
+        return None
+    how = exhibit.draw
+    if "references" in how:
+        other = paper.studies[how["references"]["study"]]
+        table = table._replace(references=records_of(paper, other, store))
+    return {"lines": _lines, "bars": _bars, "matrix": _matrix}[how["form"]](table, how)
+
+
+# -- forms ------------------------------------------------------------------------------------------------
+
+
+def _lines(table: Table, how: dict[str, Any]) -> Any | None:
+    panels = _panels(table, how)
+    figure, all_axes = _grid(len(panels))
+    drawn: set[str] = set()
+    for axes, (title, datasets, methods) in zip(all_axes, panels, strict=True):
+        for dataset in datasets:
+            for method in methods:
+                for name, x, y, spread in _series(table.of(dataset, method), how):
+                    label = method if name is None else f"{method}, {name}"
+                    style = style_of(label, table.methods)
+                    is_flat = len(x) > 1 and not np.ptp(y)  # has no places to mark
+                    axes.plot(
+                        x,
+                        y,
+                        style.line,
+                        color=style.colour,
+                        marker=None if is_flat or len(x) > 25 else style.marker,
+                        markersize=4,
+                        linewidth=1.6,
+                        label=label,
+                    )
+                    # On a logarithmic axis mean - deviation may be below zero, and the band without an end.
+                    if spread is not None and np.any(spread) and not how.get("log_y"):
+                        axes.fill_between(
+                            x, y - spread, y + spread, color=style.colour, alpha=0.15, linewidth=0
+                        )
+                    drawn.add(label)
+        _draw_references(axes, table, datasets, how)
+        axes.set_title(title, fontsize=10)
+        _label(axes, how)
+        _name_few_places(axes, how)
+    return _finish(figure, all_axes) if drawn else None
+
+
+def _name_few_places(axes: Any, how: dict[str, Any]) -> None:
+    """On a logarithmic axis, name the places that have points, where these are few; else plain numbers."""
+    places = sorted({float(x) for line in axes.lines for x in line.get_xdata() if x > 0})
+    gaps = np.diff(np.log10(places)) if len(places) > 1 else np.zeros(0)
+    if (
+        how.get("log_x")
+        and 1 < len(places) <= _FEW_PLACES
+        and gaps.min() > _NAMED_APART * gaps.sum()
+    ):
+        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.minorticks_off()
+    elif how.get("log_x") and places and places[0] >= 1:  # powers of ten alone, written out
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    elif not how.get("log_x"):
+        axes.locator_params(axis="x", nbins=6)  # more would run into one another
+
+
+def _draw_references(
+    axes: Any, table: Table, datasets: tuple[str, ...], how: dict[str, Any]
+) -> None:
+    """Thin lines at the values that other methods reach, whatever x is."""
+    for dataset in datasets:
+        for method in how.get("references", {}).get("methods", ()):
+            value = over_seeds(table.references.get((dataset, method), []), how["y"])
+            if value is not None:
+                style = style_of(method)
+                label = f"{method} (all answers)"
+                axes.axhline(value[0], color=style.colour, linewidth=1, linestyle=":", label=label)
+
+
+def _series(
+    records: list[Record], how: dict[str, Any]
+) -> Iterable[tuple[str | None, np.ndarray, np.ndarray, np.ndarray | None]]:
+    """(name, x, y, spread) of the lines of one method: one, or one for each swept value of a curve."""
+    if not records:
+        return
+    if "curve" in how:
+        groups = _by_variant(records)
+        for variant, group in groups.items():
+            found = mean_curve(group, how["curve"])
+            if found is not None:
+                name = None if len(groups) == 1 else variant
+                yield name, found[0], found[1], found[2]
+    elif "measures" in how:
+        values = [over_seeds(records, how["measures"].format(x=x)) for x in how["values"]]
+        kept = [(x, v) for x, v in zip(how["values"], values, strict=True) if v is not None]
+        if kept:
+            yield None, *_columns((x, v[0], v[1]) for x, v in kept)
+    else:
+        along = how.get("along", how["x"])
+        points = []
+        for group in _by_variant(records, along).values():
+            y = over_seeds(group, how["y"])
+            x = (group[0]["variant"][along],) if along == how["x"] else over_seeds(group, how["x"])
+            if x is not None and y is not None:
+                points.append((group[0]["variant"][along], x[0], y[0], y[1]))
+        if points:
+            points.sort(key=lambda one: one[0])
+            yield None, *_columns(one[1:] for one in points)
+
+
+def _columns(
+    rows: Iterable[tuple[float, float, float]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    x, y, spread = np.array(list(rows), dtype=float).T
+    return x, y, spread
+
+
+def _by_variant(records: list[Record], name: str | None = None) -> dict[str, list[Record]]:
+    """Records that differ in seed only, or those with the same value of one swept quantity."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        variant = record["variant"]
+        shown = [variant[name]] if name in variant else [f"{k} {v}" for k, v in variant.items()]
+        groups.setdefault(", ".join(map(str, shown)), []).append(record)
+    return groups
+
+
+def _bars(table: Table, how: dict[str, Any]) -> Any | None:
+    panels = _panels(table, how)
+    by_dataset = how["x"] == "dataset"
+    groups_of = {
+        title: list(datasets)
+        if by_dataset
+        else list(
+            dict.fromkeys(
+                str(record["variant"][how["x"]])
+                for dataset in datasets
+                for method in methods
+                for record in table.of(dataset, method)
+            )
+        )
+        for title, datasets, methods in panels
+    }
+    most = max(len(groups) for groups in groups_of.values())
+    width = min(_WIDEST, max(4.2, 0.28 * most * len(table.methods)))
+    figure, all_axes = _grid(len(panels), width=width)
+    for axes, (title, datasets, methods) in zip(all_axes, panels, strict=True):
+        groups = groups_of[title]
+        width = 0.85 / len(methods)
+        for place, method in enumerate(methods):
+            x, y, spread = [], [], []
+            for at, group in enumerate(groups):
+                records = (
+                    table.of(group, method)
+                    if by_dataset
+                    else [
+                        record
+                        for dataset in datasets
+                        for record in table.of(dataset, method)
+                        if str(record["variant"][how["x"]]) == group
+                    ]
+                )
+                value = over_seeds(records, how["y"])
+                if value is not None:
+                    x.append(at + (place - (len(methods) - 1) / 2) * width)
+                    y.append(value[0])
+                    spread.append(value[1])
+            style = style_of(method, table.methods)
+            hatch = {"-": "", "--": "///", ":": "...", "-.": "xxx"}[style.line]
+            axes.bar(
+                x,
+                y,
+                width,
+                yerr=spread if any(spread) and not how.get("log_y") else None,
+                color=style.colour,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0.3,
+                error_kw={"elinewidth": 0.8},
+                label=method,
+            )
+        names = [str(table.labels.get(group, group)) for group in groups]
+        is_tight = most > 3 or sum(map(len, names)) > _FITS_UPRIGHT
+        axes.set_xticks(
+            range(len(groups)),
+            names,
+            rotation=30 if is_tight else 0,
+            ha="right" if is_tight else "center",
+        )
+        axes.set_title(title, fontsize=10)
+        _label(axes, how | ({"label_x": ""} if by_dataset else {}))
+    return _finish(figure, all_axes)
+
+
+def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
+    panels = [
+        (f"{method}, {table.labels[dataset]}", dataset, method)
+        for dataset in table.datasets
+        for method in table.methods
+    ]
+    figure, all_axes = _grid(len(panels))
+    for axes, (title, dataset, method) in zip(all_axes, panels, strict=True):
+        records = table.of(dataset, method)
+        xs, ys = (
+            sorted({record["variant"][how[name]] for record in records}) for name in ("x", "y")
+        )
+        values = np.full((len(ys), len(xs)), np.nan)
+        for (row, y), (column, x) in ((r, c) for r in enumerate(ys) for c in enumerate(xs)):
+            group = [
+                record
+                for record in records
+                if record["variant"][how["x"]] == x and record["variant"][how["y"]] == y
+            ]
+            found = over_seeds(group, how["value"])
+            if found is not None:
+                values[row, column] = found[0]
+        picture = axes.imshow(values, origin="lower", cmap="cividis", aspect="auto")
+        for (row, column), value in np.ndenumerate(values):
+            if np.isfinite(value):
+                low, high = np.nanmin(values), np.nanmax(values)
+                light = high > low and (value - low) / (high - low) < 0.5
+                axes.text(
+                    column,
+                    row,
+                    f"{value:.3g}",
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if light else "black",
+                )
+        axes.set_xticks(range(len(xs)), [f"{x:g}" if isinstance(x, float) else str(x) for x in xs])
+        axes.set_yticks(range(len(ys)), [f"{y:g}" if isinstance(y, float) else str(y) for y in ys])
+        axes.set_xlabel(how.get("label_x", how["x"]))
+        axes.set_ylabel(how.get("label_y", how["y"]))
+        axes.set_title(title, fontsize=10)
+        figure.colorbar(picture, ax=axes, label=how["value"], shrink=0.85)
+    return figure
+
+
+# -- what they share --------------------------------------------------------------------------------------
+
+
+def _panels(
+    table: Table, how: dict[str, Any]
+) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    kind = how.get("panels")
+    if kind == "dataset":
+        return [(table.labels[one], (one,), table.methods) for one in table.datasets]
+    if kind == "method":
+        return [(method, table.datasets, (method,)) for method in table.methods]
+    title = table.labels[table.datasets[0]] if len(table.datasets) == 1 else ""
+    return [(title, table.datasets, table.methods)]
+
+
+def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
+    """So many axes, two or three in a row."""
+    columns = min(n, 1 if width > 7 else 2 if n in (2, 4) else 3)
+    rows = -(-n // columns)
+    figure = new_figure(columns * width + 0.4, rows * 3.2 + 0.9)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for unused in axes[n:]:
+        unused.set_visible(False)
+    return figure, list(axes[:n])
+
+
+def _label(axes: Any, how: dict[str, Any]) -> None:
+    x = how.get("label_x", how.get("x", ""))
+    y = how.get("label_y", how.get("y", how.get("curve", "")))
+    y = y.removeprefix("min:")
+    axes.set_xlabel(f"{x} ({how['unit_x']})" if "unit_x" in how else x)
+    axes.set_ylabel(f"{y} ({how['unit_y']})" if "unit_y" in how else y)
+    if how.get("log_x"):
+        axes.set_xscale("log")
+    if how.get("log_y"):
+        axes.set_yscale("log")
+    tidy(axes, grid="y")
+
+
+def _finish(figure: Any, all_axes: list[Any]) -> Any:
+    """One legend for all panels, below them."""
+    handles: dict[str, Any] = {}
+    for axes in all_axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    longest = max(map(len, handles), default=0)
+    columns = min(len(handles), max(1, int(13 * figure.get_figwidth() / (longest + 7))))
+    n_rows = -(-len(handles) // columns)
+    figure.set_figheight(
+        figure.get_figheight() + _LEGEND_ROW * (n_rows - 1)
+    )  # not out of the panels
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+        handlelength=3,  # long enough to tell dashes from dots
+    )
+    return figure
+
+
+def rank_figure(result: Any, methods: Sequence[str]) -> Any:
+    """Average ranks on a line, with the critical difference of Nemenyi's test at 0.05.
+
+    Methods whose ranks differ by less than the bar are not told apart by these data sets.
+    """
+    from simstream.metrics import critical_difference
+
+    ranks = np.asarray(result.average_ranks)
+    order = np.argsort(ranks, kind="stable")
+    n = len(methods)
+    gap = critical_difference(n, result.n_datasets)
+    figure = new_figure(7.5, 0.9 + 0.24 * n)
+    axes = figure.subplots()
+    for height, place in enumerate(order[::-1]):
+        style = style_of(methods[place], methods)
+        axes.plot([1, ranks[place]], [height, height], color="#DDDDDD", linewidth=0.8, zorder=1)
+        axes.plot(ranks[place], height, style.marker, color=style.colour, markersize=7, zorder=3)
+        axes.annotate(
+            f"{ranks[place]:.2f}",
+            (ranks[place], height),
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    best = ranks[order[0]]
+    axes.axvspan(best, best + gap, color="#56B4E9", alpha=0.18, linewidth=0)
+    axes.annotate(
+        f"critical difference {gap:.2f}: not clearly behind the first",
+        (best, n - 0.4),
+        fontsize=8,
+        color="#33668A",
+    )
+    axes.set_yticks(range(n), [methods[place] for place in order[::-1]], fontsize=8)
+    axes.set_xlabel(f"average rank over {result.n_datasets} data sets (1 is best)")
+    axes.set_ylim(-0.6, n + 0.3)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return figure

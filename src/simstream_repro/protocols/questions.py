@@ -1,0 +1,254 @@
+"""Accuracy on held-out answers against the number of questions asked.
+
+People say which of two candidates is more like an anchor, where the data set has their triplets; elsewhere
+the labels do: it is the candidate of the anchor's class, and nobody can say where both or neither is. Some
+answers are held out. A learner asks one question after the other about other triplets, chosen by the rule of
+the service (`simstream.asking`), and learns from each answer before it asks again. Settings: ``delta``,
+``random_share`` and ``pool`` of the rule (its defaults where not given), and
+
+questions
+    Numbers of questions at which the accuracy is measured; the curve "accuracy".
+split
+    "triplet": no held-out triplet is asked about, but its items are. "item": items are held out, and only
+    triplets of these are judged; no question is about any of them.
+held_out_share
+    Share of the items that are held out (0.3), for the split by item.
+n_held_out
+    Held-out answers, at most.
+candidates
+    "answered" (default): questions are chosen among triplets that have an answer. "any": among all, as in
+    the service; those without an answer count as questions, and teach nothing.
+choosing
+    True: what is held out is set aside, and the rest divided again in the same way. To choose by, without a
+    look at what is held out otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+import simstream
+from simstream import datasets, metrics
+from simstream.asking import Asking, choose_triplet, draw_triplets
+from simstream.data.samplers import nearer_first
+
+from ..clock import working_seconds
+from ..plan import Cell
+from .common import dataset, digest, make
+
+#: Triplets drawn at a time: one at a time would take most of the time.
+_AT_A_TIME = 8192
+
+#: Triplets drawn for each held-out one: with ten classes, labels answer one in five or six.
+_DRAWN_FOR_ONE = 16
+
+_OF_RULE = frozenset(field.name for field in fields(Asking)) - {"seed"}
+
+
+class Judge(Protocol):
+    """Whoever answers."""
+
+    def answers(self, triplets: np.ndarray) -> np.ndarray:
+        """+1 where the first candidate is nearer to the anchor, -1 where the second is, 0 if unknown."""
+
+
+class Labels:
+    """Answers by classes.
+
+    Examples
+    --------
+    >>> Labels(np.array([0, 1, 0, 1])).answers(np.array([[0, 1, 2], [0, 2, 1], [0, 1, 3]])).tolist()
+    [-1, 1, 0]
+    """
+
+    def __init__(self, labels: np.ndarray) -> None:
+        self._labels = labels
+
+    def answers(self, triplets: np.ndarray) -> np.ndarray:
+        """See `Judge`."""
+        anchor, first, second = self._labels[triplets].T
+        return (first == anchor).astype(np.int64) - (second == anchor)
+
+
+class People:
+    """Answers that were given: triplets anchor, near, far.
+
+    Examples
+    --------
+    >>> People(np.array([[0, 3, 1]]), 4).answers(np.array([[0, 1, 3], [0, 3, 1], [0, 1, 2]])).tolist()
+    [-1, 1, 0]
+    """
+
+    def __init__(self, triplets: np.ndarray, n_items: int) -> None:
+        keys = question_keys(triplets, n_items)
+        order = np.argsort(keys)
+        self._n, self._keys, self._near = n_items, keys[order], triplets[order, 1]
+
+    def answers(self, triplets: np.ndarray) -> np.ndarray:
+        """See `Judge`."""
+        place, known = _find(question_keys(triplets, self._n), self._keys)
+        return np.where(known, np.where(self._near[place] == triplets[:, 1], 1, -1), 0)
+
+
+def question_keys(triplets: np.ndarray, n_items: int) -> np.ndarray:
+    """One number for each question, whichever candidate comes first.
+
+    Examples
+    --------
+    >>> first, same, other = question_keys(np.array([[0, 1, 2], [0, 2, 1], [1, 0, 2]]), 3)
+    >>> bool(first == same), bool(first == other)
+    (True, False)
+    """
+    anchor, first, second = triplets.T.astype(np.int64)
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    return (anchor * n_items + low) * n_items + high
+
+
+def _find(wanted: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of numbers in a sorted array, and whether they are there."""
+    if not len(among):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    place = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
+    return place, among[place] == wanted
+
+
+class World(NamedTuple):
+    """Who answers, what may be asked about, and what is held out."""
+
+    items: Any
+    judge: Judge
+    #: Items that questions are about.
+    rows: np.ndarray
+    #: Triplets to judge a model by, the nearer candidate first.
+    held_out: np.ndarray
+    #: Questions that may not be asked, in order.
+    forbidden: np.ndarray
+    #: Whether all questions that are asked have an answer.
+    answered_only: bool
+
+
+class Candidates:
+    """Triplets that may be asked about, all equally likely, drawn many at a time.
+
+    Parameters
+    ----------
+    world : World
+    rng : numpy Generator
+    """
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        self._world, self._rng = world, rng
+        self._waiting = np.empty((0, 3), np.int64)
+
+    def draw(self, size: int) -> np.ndarray:
+        """The next so many."""
+        while len(self._waiting) < size:
+            self._waiting = np.concatenate([self._waiting, self._allowed(max(size, _AT_A_TIME))])
+        drawn, self._waiting = self._waiting[:size], self._waiting[size:]
+        return drawn
+
+    def _allowed(self, n_drawn: int) -> np.ndarray:
+        world = self._world
+        drawn = world.rows[draw_triplets(len(world.rows), n_drawn, self._rng)]
+        allowed = ~_find(question_keys(drawn, world.items.shape[0]), world.forbidden)[1]
+        if world.answered_only:
+            allowed &= world.judge.answers(drawn) != 0
+        return drawn[allowed]
+
+
+def world_of(cell: Cell) -> World:
+    """Divide the data of a cell."""
+    data, settings = dataset(cell.data), cell.settings
+    n, split = data.items.shape[0], settings["split"]
+    if split not in ("triplet", "item"):
+        raise ValueError(f"split: expected 'triplet' or 'item', got {split!r}")
+    if settings.get("candidates", "answered") not in ("answered", "any"):
+        raise ValueError(
+            f"candidates: expected 'answered' or 'any', got {settings['candidates']!r}"
+        )
+    judge: Judge = Labels(data.labels) if data.triplets is None else People(data.triplets, n)
+    rng = np.random.default_rng(cell.seed)
+    rows, forbidden = np.arange(n), np.empty(0, np.int64)
+    for _ in range(2 if settings.get("choosing") else 1):
+        judged = rows
+        if split == "item":
+            shuffled = rng.permutation(rows)
+            n_judged = round(settings.get("held_out_share", 0.3) * len(rows))
+            judged, rows = np.sort(shuffled[:n_judged]), np.sort(shuffled[n_judged:])
+        held_out = _answered(judge, judged, settings["n_held_out"], forbidden, n, rng)
+        forbidden = np.union1d(forbidden, question_keys(held_out, n))
+    items = datasets.prepare(data.items, cell.preprocessing, fit_rows=rows).items
+    answered_only = settings.get("candidates", "answered") == "answered"
+    return World(items, judge, rows, held_out, forbidden, answered_only)
+
+
+def _answered(
+    judge: Judge,
+    rows: np.ndarray,
+    n_wanted: int,
+    forbidden: np.ndarray,
+    n_items: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Different triplets with answers, the nearer first; fewer than wanted if there are not so many."""
+    drawn = rows[draw_triplets(len(rows), _DRAWN_FOR_ONE * n_wanted, rng)]
+    keys = question_keys(drawn, n_items)
+    _, first = np.unique(keys, return_index=True)
+    drawn = drawn[np.sort(first)]  # in the order drawn, so that any n of them are a fair sample
+    drawn = drawn[~_find(question_keys(drawn, n_items), forbidden)[1]]
+    answers = judge.answers(drawn)
+    found = nearer_first(drawn, answers)[answers != 0][:n_wanted]
+    if not len(found):
+        raise ValueError("held_out_share: expected items with answers about them, got none")
+    return found
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """Ask, learn, and measure on the way."""
+    world = world_of(cell)
+    stops = sorted(cell.settings["questions"])
+    asking = Asking(**{key: cell.settings[key] for key in _OF_RULE & cell.settings.keys()})
+    learner = make(cell, preprocessor=world.items)
+    learner.prepare()
+    learns = not isinstance(learner, (simstream.Dot, simstream.Euclidean))
+    rng = np.random.default_rng([cell.seed, 1])
+    candidates = Candidates(world, rng)
+    n_asked = n_answers = n_chosen = n_considered = 0
+    seconds = 0.0
+    accuracies, answers_at = [], []
+    for stop in stops:
+        start = working_seconds()
+        while learns and n_asked < stop:
+            chosen = choose_triplet(candidates.draw, learner.triplet_margin, asking, rng)
+            n_asked += 1
+            n_considered += chosen.considered
+            n_chosen += not chosen.is_random
+            triplet = chosen.triplet[None]
+            answer = world.judge.answers(triplet)
+            if answer[0]:
+                n_answers += 1
+                learner.partial_fit(nearer_first(triplet, answer))
+        seconds += working_seconds() - start
+        accuracies.append(metrics.triplet_accuracy(learner, world.held_out))
+        answers_at.append(n_answers)
+    measures = {f"accuracy@{stop}": value for stop, value in zip(stops, accuracies, strict=True)}
+    measures |= {"accuracy": accuracies[-1], "mean accuracy": float(np.mean(accuracies))}
+    if n_asked:
+        measures["answered"] = n_answers / n_asked
+    if n_chosen:
+        measures["considered"] = n_considered / n_chosen
+    return {
+        "measures": measures | {"seconds": seconds},
+        "curves": {
+            "accuracy": {"x": stops, "y": accuracies},
+            "answers": {"x": stops, "y": answers_at},
+        },
+        "parameters": cell.parameters,
+        "seconds": seconds,
+        "held_out": digest(world.held_out),
+        "n_train": len(world.rows),
+        "n_test": len(world.held_out),
+    }

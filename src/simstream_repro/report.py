@@ -1,0 +1,395 @@
+"""Pages of results: one per paper and an index, as self-contained HTML, or as Markdown with pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from simstream.data import atomic_write
+
+from .claims import check_claims
+from .figures import draw, rank_figure
+from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
+from .ranks import adjusted_p_value, rank_methods
+from .records import RecordStore
+from .verdicts import (
+    COUNTED,
+    MISSING,
+    Comparison,
+    compare,
+    count,
+    n_left_out,
+    n_missing,
+    n_with_fewer_runs,
+    records_of,
+    share_good,
+    tuned_instead,
+)
+
+_MARKS = {"reproduced": "=", "better": "+", "worse": "-"}
+
+
+def write_reports(
+    papers: tuple[str, ...], store: RecordStore, output: str | Path, form: str = "html"
+) -> list[Path]:
+    """Write the pages of these papers (of all for none) from their records.
+
+    Parameters
+    ----------
+    papers : tuple of ids
+    store : RecordStore
+    output : folder to write to
+    form : "html" or "md"
+
+    Returns
+    -------
+    list of Path
+        What was written: a page per paper, an index and ``summary.json`` (not over those of more papers),
+        and for Markdown the pictures.
+    """
+    for paper_id in papers:
+        load_paper(paper_id)  # says which there are
+    output = Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    pages = []
+    for paper_id in papers or tuple(paper_ids()):
+        paper = load_paper(paper_id)
+        page = paper_page(paper, store)
+        for exhibit in page["exhibits"]:
+            written += _place_picture(exhibit, output, form)
+        pages.append(page)
+        written.append(_write(output / f"{paper.id}.{form}", _render(f"paper.{form}.j2", page)))
+    index_page = output / f"index.{form}"
+    if papers and index_page.exists():  # it is of all papers: not to be replaced by one of some
+        return written
+    counts = _sum(page["counts"] for page in pages)
+    index = {
+        "pages": pages,
+        "counts": counts,
+        "share": share_good(counts),
+        "missing": n_missing(counts),
+        "fewer_runs": sum(page["fewer_runs"] for page in pages),
+    }
+    written.append(_write(index_page, _render(f"index.{form}.j2", index)))
+    written.append(
+        _write(output / "summary.json", json.dumps(_summary(pages, index), indent=1) + "\n")
+    )
+    return written
+
+
+def _write(path: Path, text: str) -> Path:
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, "utf-8")
+    return path
+
+
+def _render(template: str, context: dict[str, Any]) -> str:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ImportError(
+            "jinja2 is not installed; get it with: pip install 'simstream[repro]'"
+        ) from error
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("simstream_repro"),
+        autoescape=template.endswith(".html.j2"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["prose"] = prose
+    return environment.get_template(template).render(context)
+
+
+def prose(text: str) -> Any:
+    """HTML of a text with paragraphs, `code` and **stress**, the marks that notes use.
+
+    Examples
+    --------
+    >>> str(prose("**a** < `b`\\n\\nc"))
+    '<p class="note"><b>a</b> &lt; <code>b</code></p><p class="note">c</p>'
+    """
+    from markupsafe import Markup, escape
+
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    marked = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", marked)
+    paragraphs = [f'<p class="note">{one}</p>' for one in marked.split("\n\n") if one.strip()]
+    return Markup("".join(paragraphs))  # escaped above, before the marks became tags
+
+
+def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Path]:
+    """The picture inside the page, or in a file beside it."""
+    figure = exhibit.pop("figure")
+    exhibit["picture"] = None
+    if figure is None:
+        return []
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, facecolor="white")
+    if form == "html":
+        exhibit["picture"] = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        return []
+    path = output / f"{exhibit['id']}.png"
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(buffer.getvalue())
+    exhibit["picture"] = path.name
+    return [path]
+
+
+# -- what a page shows ------------------------------------------------------------------------------------
+
+
+def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
+    """Everything a page says, for the templates."""
+    exhibits, everything = [], []
+    for exhibit in paper.exhibits.values():
+        comparisons = compare(paper, exhibit, store) if exhibit.kind in ("table", "absent") else []
+        everything += comparisons
+        exhibits.append(_exhibit(paper, exhibit, comparisons, store))
+    counts = count(everything)
+    worse = [one for one in everything if one.verdict == "worse"]
+    return {
+        "paper": paper,
+        "counts": counts,
+        "share": share_good(counts),
+        "missing": n_missing(counts),
+        "exhibits": exhibits,
+        "claims": check_claims(paper, store),
+        "explained": _grouped(one for one in worse if one.explanation),
+        "untested": [_name(one) for one in worse if not one.is_tested],
+        "fewer_runs": n_with_fewer_runs(everything),
+        "runs": (runs := _runs(paper, store)),
+        "versions": [
+            json.loads(x) for x in sorted({json.dumps(v) for r in runs for v in r["versions"]})
+        ],
+        "counted": COUNTED,
+        "is_compared": any(exhibit.published for exhibit in paper.exhibits.values()),
+    }
+
+
+def _exhibit(
+    paper: Paper, exhibit: Exhibit, comparisons: list[Comparison], store: RecordStore
+) -> dict[str, Any]:
+    view: dict[str, Any] = {
+        "id": exhibit.id,
+        "title": exhibit.title,
+        "kind": exhibit.kind,
+        "note": exhibit.note,
+        "tables": _tables(paper, exhibit, comparisons),
+        "figure": None,
+        "ranks": [],
+        "pairs": [],
+        "text": "",
+    }
+    study = paper.study_of(exhibit.id)
+    if study is None:
+        view["text"] = "Not run: its data is not at hand."
+    elif exhibit.kind == "figure":
+        view["figure"] = draw(paper, exhibit, store)
+        view["text"] = "" if view["figure"] else "Not run yet."
+    elif exhibit.kind in ("ranks", "pairs"):
+        view |= _ranks(paper, exhibit, study, store)
+    stands = {
+        name: paper.datasets[name]
+        for name in (study.datasets if study else ())
+        if paper.datasets[name].standing != "exact" or paper.datasets[name].note
+    }
+    view["data"] = [
+        f"{name}: {given.standing}"
+        + (f" ({given.data})" if given.data and given.data != name else "")
+        + (f"; {given.note}" if given.note else "")
+        for name, given in stands.items()
+        if given.standing != "bundled"
+    ]
+    return view
+
+
+def _tables(paper: Paper, exhibit: Exhibit, comparisons: list[Comparison]) -> list[dict[str, Any]]:
+    """One table per measure: data sets as rows, methods as columns."""
+    tables = []
+    for measure in exhibit.measures:
+        mine = [one for one in comparisons if one.measure is measure]
+        if not mine:
+            continue
+        methods = list(dict.fromkeys(one.method for one in mine))
+        datasets = list(dict.fromkeys(one.dataset for one in mine))
+        by_place = {(one.dataset, one.method): one for one in mine}
+        rows = []
+        for dataset in datasets:
+            found = [by_place.get((dataset, method)) for method in methods]
+            values = [one.ours[0] for one in found if one is not None and one.ours is not None]
+            choose = {"higher": max, "lower": min}.get(measure.better, lambda *_, **__: None)
+            best = choose(values, default=None)
+            given = paper.datasets.get(dataset)
+            name = dataset if given is None else given.label
+            rows.append({"name": name, "cells": [_cell(one, best) for one in found]})
+        tables.append(
+            {
+                "label": measure.label,
+                "methods": methods,
+                "rows": rows,
+                "compared": any(one.theirs for one in mine),
+                "is_time": measure.kind == "time",
+            }
+        )
+    return tables
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+
+
+def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
+    if one is None:
+        return {"ours": "", "theirs": "", "verdict": "", "mark": "", "best": False, "speed_up": ""}
+    digits = one.measure.digits
+    ours = ""
+    if one.verdict == "over budget":
+        ours = f"over {one.limit}"
+    elif one.ours is not None:
+        mean, std, n = one.ours
+        small = one.measure.kind == "time" and 0 < abs(mean) < 10.0**-digits
+        ours = f"{mean:.1e}" if small else f"{mean:.{digits}f}"
+        if n > 1 and one.measure.kind == "quality":
+            ours += f" ± {std:.{digits}f}"
+        if n < one.planned:
+            ours += f" [{n}]"
+    elif one.verdict in MISSING:
+        ours = one.verdict
+    elif one.verdict == "does not apply":
+        ours = "n/a"
+    theirs = one.theirs + (f" ± {one.their_std:g}" if one.their_std else "")
+    return {
+        "ours": ours,
+        "theirs": theirs,
+        "verdict": one.verdict,
+        "mark": _MARKS.get(one.verdict, ""),
+        "best": one.ours is not None and one.ours[0] == best,
+        "speed_up": _times(one.speed_up) if one.speed_up else "",
+    }
+
+
+def _ranks(paper: Paper, exhibit: Exhibit, study: Study, store: RecordStore) -> dict[str, Any]:
+    """Average ranks with a critical-difference diagram, or the pairs that differ."""
+    measure = exhibit.measures[0]
+    methods = exhibit.methods or study.methods
+    records = [
+        record
+        for (dataset, _), found in records_of(paper, study, store).items()
+        for record in found
+        if not exhibit.datasets or dataset in exhibit.datasets
+    ]
+    ranked = rank_methods(records, methods, measure.ours, lower_is_better=measure.better == "lower")
+    if ranked is None:
+        return {"text": "Not run on enough data sets yet."}
+    result, used = ranked
+    left_out = sorted({one["dataset"] for one in records} - set(used))
+    printed = published(exhibit.published) if exhibit.published else {}
+    theirs = {
+        method: value for (_, method, name), (value, _) in printed.items() if name == measure.name
+    }
+    text = (
+        f"Friedman over {len(used)} data sets and {len(methods)} methods: chi2 = {result.chi2:.1f}, "
+        f"p = {result.p_value:.2g}."
+    )
+    if exhibit.kind == "pairs":
+        pairs = [
+            {"name": name, "ours": _p_value(adjusted_p_value(result, name)), "theirs": value}
+            for name, value in theirs.items()
+        ]
+        return {"text": text, "pairs": pairs}
+    order = sorted(zip(methods, result.average_ranks, strict=True), key=lambda one: one[1])
+    return {
+        "text": f"{text} Data sets: {', '.join(used)}."
+        + (
+            f" Left out, as a method has no number there: {', '.join(left_out)}."
+            if left_out
+            else ""
+        ),
+        "ranks": [
+            {"name": name, "ours": f"{rank:.2f}", "theirs": theirs.get(name, "")}
+            for name, rank in order
+        ],
+        "figure": rank_figure(result, methods),
+    }
+
+
+def _p_value(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"
+
+
+def _name(one: Comparison) -> str:
+    return f"{one.dataset}, {one.method}, {one.measure.label}"
+
+
+def _grouped(worse: Any) -> list[dict[str, Any]]:
+    """Explanations with the numbers they are for."""
+    groups: dict[str, list[str]] = {}
+    for one in worse:
+        groups.setdefault(one.explanation, []).append(_name(one))
+    return [{"text": text, "names": names} for text, names in groups.items()]
+
+
+def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
+    """How every study was run."""
+    runs = []
+    for study in paper.studies.values():
+        records = [record for found in records_of(paper, study, store).values() for record in found]
+        states = Counter(record["status"] for record in records)
+        versions = {
+            json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
+            for one in records
+            if "versions" in one
+        }
+        runs.append(
+            {
+                "study": study,
+                "states": dict(states),
+                "limits": sorted({r["error"] for r in records if r["status"] == "over budget"}),
+                "n_cells": len(list(paper.cells(study))),
+                "n_left_out": n_left_out(paper, study, store),
+                "tuned_instead": tuned_instead(paper, study, store),
+                "hours": sum(record.get("wall_seconds", 0) for record in records) / 3600,
+                "same_streams": _same_streams(records),
+                "versions": [json.loads(one) for one in sorted(versions)],
+            }
+        )
+    return runs
+
+
+def _same_streams(records: list[dict[str, Any]]) -> bool | None:
+    """Whether all methods of a run saw the same tuples; None if no record says what was seen."""
+    streams: dict[tuple[Any, ...], set[str]] = {}
+    for record in records:
+        if record.get("stream"):
+            key = (record["dataset"], record["seed"], json.dumps(record["variant"]))
+            streams.setdefault(key, set()).add(record["stream"])
+    return all(len(found) == 1 for found in streams.values()) if streams else None
+
+
+def _sum(counters: Any) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for one in counters:
+        total.update(one)
+    return total
+
+
+def _summary(pages: list[dict[str, Any]], index: dict[str, Any]) -> dict[str, Any]:
+    """Headline numbers for machines."""
+    return {
+        "counts": dict(index["counts"]),
+        "reproduced or better": index["share"],
+        "fewer runs than planned": index["fewer_runs"],
+        "papers": {
+            page["paper"].id: {
+                "counts": dict(page["counts"]),
+                "reproduced or better": page["share"],
+            }
+            for page in pages
+        },
+    }
