@@ -142,7 +142,7 @@ def test_the_variable_names_the_folder(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"rows": 5}, "not what index.json says: rows 4 instead of 5"),
+        ({"rows": 5}, "does not match index.json: rows 4 instead of 5"),
         ({"classes": 3, "rows": 9}, "rows 4 instead of 9; classes 2 instead of 3"),
         ({"class_counts": [3, 1]}, r"class_counts \[2, 2\] instead of \[3, 1\]"),
         ({"features": "two"}, "expected a whole number of features for wine.csv.gz, got 'two'"),
@@ -375,7 +375,7 @@ def test_a_download_that_fails(monkeypatch):
         raise URLError("no network")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
-    with pytest.raises(DatasetMissingError, match=r"isolet could not be downloaded.*no network"):
+    with pytest.raises(DatasetMissingError, match=r"isolet: download with fetch_openml.* failed: .*no network"):
         datasets.load("isolet", download=True)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..validation import check_choice
-from .dataset import Dataset
-from .facts import table
+from .facts import Dataset, table
 
 _N_PER_CLASS = 200
 _TRAIN_SHARE = 0.3
