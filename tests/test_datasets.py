@@ -522,10 +522,10 @@ def test_the_items_given_are_not_changed():
         (COUNTS, "span", "span would fill"),
         (ITEMS, "constant:x", "a number V, got 'constant:x'"),
         (ITEMS, "constant:inf", "a number V"),
-        (-COUNTS, "[0,1]", "least value is not 0 would fill"),
-        (ITEMS, "tf-idf", "expected counts, none below 0"),
-        (ITEMS, "top-terms:2", "expected counts, none below 0"),
-        (COUNTS, "top-terms:13", "expected at most the 12 features"),
+        (-COUNTS, "[0,1]", "minimum is not 0 would fill"),
+        (ITEMS, "tf-idf", "expected counts, which are not negative"),
+        (ITEMS, "top-terms:2", "expected counts, which are not negative"),
+        (COUNTS, "top-terms:13", "expected N at most 12"),
         (COUNTS, "top-terms:0", "N at least 1"),
         (COUNTS, "top-terms", "unknown preprocessing"),
         (ITEMS, "pca:1.5", "share between 0 and 1"),
@@ -533,7 +533,7 @@ def test_the_items_given_are_not_changed():
         (ITEMS, "pca:7", "at most 6 components"),
         (ITEMS, "whitened", "expected one of as-is, unit-norm"),
         (ITEMS, "", "unknown preprocessing"),
-        (ITEMS, "as-is+unit-norm", "'as-is' stands alone"),
+        (ITEMS, "as-is+unit-norm", "'as-is' cannot be combined"),
     ],
 )
 def test_what_preprocessing_refuses(items, how, message):
