@@ -1,11 +1,13 @@
 """Files of items, labels and triplets: what is written is read back, and what is wrong is said."""
 
 import gzip
+import importlib.util
 import io
 import json
 import os
 import pickle
 import stat
+import sys
 import threading
 from itertools import permutations
 
@@ -30,10 +32,12 @@ from simstream.data import (
 )
 from simstream.data.record_parsers import CellParser, JsonParser
 
-LIBSVM = [".svm", ".libsvm", ".svmlight", ".svm.gz", ".svm.bz2", ".LIBSVM"]
-DENSE = [".csv", ".csv.gz", ".csv.bz2", ".jsonl", ".jsonl.gz", ".npy", ".npz"]
-SPARSE = [*LIBSVM, ".jsonl", ".jsonl.gz", ".npz"]
-TRIPLETS = [".csv", ".csv.gz", ".tsv", ".txt", ".jsonl", ".jsonl.gz", ".jsonl.bz2", ".npy", ".npz"]
+HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
+PARQUET = [".parquet"] if HAS_PYARROW else []
+LIBSVM = [".svm", ".libsvm", ".svmlight.gz", ".LIBSVM.bz2"]
+DENSE = [".csv", ".csv.bz2", ".jsonl", ".jsonl.gz", ".npy", ".npz", *PARQUET]
+SPARSE = [*LIBSVM, ".jsonl", ".npz"]
+RECORDS = [".csv", ".csv.gz", ".tsv", ".txt", ".jsonl", ".jsonl.bz2", ".npy", ".npz"]
 
 # tmp_path is shared by the examples of one test, which overwrite the same file: that is intended.
 few = settings(
@@ -197,7 +201,7 @@ def test_sparse_round_trip(tmp_path, extension, items, data):
     assert back.labels.tolist() == labels
 
 
-@pytest.mark.parametrize("extension", [".npy", ".npz"])
+@pytest.mark.parametrize("extension", [".npy", ".npz", *PARQUET])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_arrays_keep_their_type(tmp_path, extension, dtype):
     path = tmp_path / f"items{extension}"
@@ -324,11 +328,50 @@ def test_jsonl_rows(tmp_path):
     assert ids == ["5", "b"]
 
 
+def test_foreign_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "items.parquet"
+
+    def written(**columns):
+        pa.parquet.write_table(pa.table(columns), path)
+        return path
+
+    kinds = pa.array(["cat", "dog"])
+    items, labels, ids = read_items(written(a=[1, 2], id=[7, 8], label=kinds, b=[0.5, 1.5]))
+    assert items.tolist() == [[1, 0.5], [2, 1.5]]
+    assert (labels.tolist(), ids) == (["cat", "dog"], ["7", "8"])
+    for column in ("kind", -1):
+        items, labels, _ = read_items(written(a=[1, 2], kind=kinds), label_column=column)
+        assert (items.tolist(), labels.tolist()) == ([[1], [2]], ["cat", "dog"])
+    chunks = pa.chunked_array([[[1.0, 2.0]], [[3.0, 4.0]]])
+    for kind in (pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float64(), 2)):
+        items = read_items(written(features=chunks.cast(kind), other=kinds)).items
+        assert items.tolist() == [[1, 2], [3, 4]]
+    refuse("ragged row 1 .*2 features.*got 1", read_items, written(features=[[1.0, 2.0], [3.0]]))
+    refuse("null in column 'a', row 1", read_items, written(a=[1.0, None]))
+    refuse("not finite at row 0, column 1", read_items, written(features=[[1.0, np.inf]]))
+    refuse("bad column 'features'; expected a vector", read_items, written(features=[1.0]))
+    refuse("bad column 'kind'; expected numbers", read_items, written(a=[1, 2], kind=kinds))
+    refuse("no label column 'x'", read_items, path, label_column="x")
+    refuse("not rows of features", read_items, written(label=kinds))
+    refuse("not rows of features", read_items, written(features=pa.array([], pa.list_(pa.int8()))))
+
+
+def test_parquet_without_pyarrow_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = text_file(tmp_path, "items.parquet", "PAR1")
+    for function, arguments in ((read_items, ()), (write_items, (np.eye(2),))):
+        refuse(r"items.parquet: .*pip install 'simstream\[parquet\]'", function, path, *arguments)
+
+
 # -- items: errors -------------------------------------------------------------------------------
 
+SPARSE_LINE = '{"features": {"%d": 1}}\n'
 BAD_ITEMS = [
     ("ragged.csv", "a,b\n1,2\n\n3\n", "ragged.csv, line 4: ragged.*2 cells.*got 1"),
     ("long.csv", "1,2\n1,2,3\n", "long.csv, line 2: ragged row.*got 3"),
+    ("header.csv", "a,label\n1,2,x\n3,4,y\n", "header.csv, line 2: ragged row.*2 cells.*got 3"),
+    ("names.csv", "a,b,label\n\n1,2\n", "names.csv, line 3: ragged row.*3 cells.*got 2"),
     ("cell.csv", "a,b\n1,x\n", r"cell.csv, line 2: .*column 1 .*\(b\).*a number, got 'x'"),
     ("score.csv", "a,b\n1,1_0\n", "score.csv, line 2: .*'1_0'"),
     ("gap.csv", "1,2\n1,\n", "gap.csv, line 2: .*got ''"),
@@ -370,6 +413,7 @@ BAD_ITEMS = [
         r"file.xls: unknown extension.*\.svm.*\.csv.*\.jsonl.*\.npz, \.parquet, got '.xls'",
     ),
     ("file.npy.gz", "1", "file.npy.gz: unknown extension"),
+    ("damaged.parquet", "PAR1 but no more", "damaged.parquet: damaged or truncated"),
     ("damaged.npz", "PK but no archive", "damaged.npz: damaged or truncated"),
     ("pickle.npy", pickle.dumps([1]), "pickle.npy: damaged or truncated"),
     ("text.csv.gz", None, "text.csv.gz: damaged or truncated"),
@@ -381,6 +425,8 @@ BAD_ITEMS = [
     ("name", "text", "message"), BAD_ITEMS, ids=[case[0] for case in BAD_ITEMS]
 )
 def test_bad_items(tmp_path, name, text, message):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
     path = tmp_path / name
     if text is None:
         path.write_bytes(b"not compressed")
@@ -421,6 +467,17 @@ def test_wrong_number_of_features(tmp_path):
     refuse("items.npz: .*row 2.*got 2", read_items, tmp_path / "items.npz", n_features=2)
     write_items(tmp_path / "items.npy", np.eye(3))
     refuse("wrong number.*expected 4, got 3", read_items, tmp_path / "items.npy", n_features=4)
+
+
+@pytest.mark.parametrize(("name", "line"), [("i.svm", "1 1:1 %d:1\n"), ("i.jsonl", SPARSE_LINE)])
+def test_one_mistyped_feature_number_does_not_take_gigabytes(tmp_path, name, line):
+    path = text_file(tmp_path, name, line % 7 + line % 100_000_000)
+    first = 100_000_000 - name.endswith(".svm")  # numbered from 1 there
+    message = f"{name}, line 2: improbably large feature number in row 1 .*n_features, got {first}"
+    refuse(message, read_items, path)
+    assert read_items(path, n_features=100_000_001).items.shape == (2, 100_000_001)
+    wide = text_file(tmp_path, name, line % 16_000_000)
+    assert read_items(wide).items.shape[1] == 16_000_000 + (not name.endswith(".svm"))
 
 
 def test_bad_arrays(tmp_path):
@@ -491,6 +548,7 @@ def test_damaged_files_never_show_a_foreign_error(tmp_path, extension, place, va
 CANNOT_HOLD = [
     (".npy", sparse.eye(2), None, None, "sparse items"),
     (".csv", sparse.eye(2), None, None, "sparse items"),
+    (".parquet", sparse.eye(2), None, None, "sparse items"),
     (".npy", np.eye(2), [1, 2], None, "labels"),
     (".svm", np.eye(2), ["a", "b"], None, "string labels"),
     (".svm", np.eye(2), None, ["a", "b"], "ids"),
@@ -575,7 +633,7 @@ triplet_lists = st.lists(
 )
 
 
-@pytest.mark.parametrize("extension", TRIPLETS)
+@pytest.mark.parametrize("extension", RECORDS)
 @few
 @given(triplets=triplet_lists, batch_size=st.integers(1, 12), data=st.data())
 def test_triplets_round_trip_and_resume(tmp_path, extension, triplets, batch_size, data):
@@ -910,7 +968,7 @@ pair_lists = st.lists(
 )
 
 
-@pytest.mark.parametrize("extension", TRIPLETS)
+@pytest.mark.parametrize("extension", RECORDS)
 @few
 @given(records=pair_lists, batch_size=st.integers(1, 12), data=st.data())
 def test_pairs_round_trip_and_resume(tmp_path, extension, records, batch_size, data):

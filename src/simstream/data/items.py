@@ -101,7 +101,7 @@ def read_items(
     - ``.npy``: a 2-d array
     - ``.npz``: from `scipy.sparse.save_npz`; or an array ``items`` or ``X``, or the CSR parts
       ``data, indices, indptr, shape``; each with optional ``labels`` or ``y``, and ``ids``
-    - ``.parquet`` (``pip install simstream[parquet]``): a column ``features`` of vectors, or else
+    - ``.parquet`` (``pip install 'simstream[parquet]'``): a column ``features`` of vectors, or else
       one column per feature; with optional columns ``label`` and ``id``
 
     The text formats may be compressed (``.gz``, ``.bz2``).

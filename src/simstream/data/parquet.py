@@ -1,4 +1,4 @@
-"""Items in parquet files, read and written with pyarrow: ``pip install simstream[parquet]``.
+"""Items in parquet files, read and written with pyarrow: ``pip install 'simstream[parquet]'``.
 
 pyarrow could read CSV and JSONL too, about twice as fast as `items` does, but it does not say in which line
 an error is: large files are better kept as parquet, ``.npy`` or ``.npz``.
@@ -85,6 +85,6 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError:
         raise FormatError(
-            f"{path}: parquet needs pyarrow; install it with: pip install simstream[parquet]"
+            f"{path}: parquet needs pyarrow; install it with: pip install 'simstream[parquet]'"
         ) from None
     return pyarrow, pyarrow.parquet
