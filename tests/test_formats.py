@@ -72,10 +72,14 @@ def refuse(message, function, *arguments, **options):
     return text
 
 
-def read_all(source, **options):
-    """All triplets, as lists, and all batches."""
-    batches = list(read_triplets(source, **options))
-    return [row for batch in batches for row in batch.triplets.tolist()], batches
+def read_all(source, read=read_triplets, **options):
+    """All records, as lists of three, and all batches."""
+    batches = list(read(source, **options))
+    return [row for batch in batches for row in np.column_stack(batch.tuples).tolist()], batches
+
+
+def read_all_pairs(source, **options):
+    return read_all(source, read_pairs, **options)
 
 
 # -- atomic_write --------------------------------------------------------------------------------
@@ -626,34 +630,43 @@ def test_bad_labels(tmp_path, name, text, message):
 
 # -- triplets: formats ---------------------------------------------------------------------------
 
-triplet_lists = st.lists(
-    st.tuples(*[st.integers(0, 2**63 - 1) | st.integers(0, 30)] * 3).filter(lambda t: t[1] != t[2]),
-    min_size=1,
-    max_size=30,
+numbers = st.integers(0, 2**63 - 1) | st.integers(0, 30)
+triplets = st.tuples(numbers, numbers, numbers).filter(lambda t: t[1] != t[2])
+pairs = st.tuples(numbers, st.integers(31, 99), st.sampled_from([1, -1])).filter(
+    lambda pair: pair[0] != pair[1]
 )
 
 
+@pytest.mark.parametrize("kind", ["triplets", "pairs"])
 @pytest.mark.parametrize("extension", RECORDS)
 @few
-@given(triplets=triplet_lists, batch_size=st.integers(1, 12), data=st.data())
-def test_triplets_round_trip_and_resume(tmp_path, extension, triplets, batch_size, data):
-    path = tmp_path / f"triplets{extension}"
-    write_triplets(path, np.array(triplets))
-    expected = [list(triplet) for triplet in triplets]
-    rows, batches = read_all(path, batch_size=batch_size)
+@given(batch_size=st.integers(1, 12), data=st.data())
+def test_records_round_trip_and_resume(tmp_path, kind, extension, batch_size, data):
+    path = tmp_path / f"{kind}{extension}"
+    records = data.draw(
+        st.lists(triplets if kind == "triplets" else pairs, min_size=1, max_size=90)
+    )
+    expected = [list(record) for record in records]
+    array = np.array(expected)
+    if kind == "triplets":
+        write_triplets(path, array)
+    else:
+        write_pairs(path, array[:, :2], array[:, 2])
+    read = read_triplets if kind == "triplets" else read_pairs
+    rows, batches = read_all(path, read, batch_size=batch_size)
     assert rows == expected
     n_read = 0
     for batch in batches:
-        assert 1 <= len(batch.triplets) <= batch_size
-        assert batch.triplets.dtype == np.int64
-        assert batch.triplets.flags.c_contiguous
-        n_read += len(batch.triplets)
-        assert batch.position == n_read
-        assert batch.n_skipped == 0
-    start = data.draw(st.integers(0, len(triplets)))
-    rows, batches = read_all(path, batch_size=batch_size, start=start)
+        for part in batch.tuples:
+            assert 1 <= len(part) <= batch_size
+            assert part.dtype == np.int64
+            assert part.flags.c_contiguous
+        n_read += len(batch.tuples[0])
+        assert (batch.position, batch.n_skipped) == (n_read, 0)
+    start = data.draw(st.integers(0, len(records)))
+    rows, batches = read_all(path, read, batch_size=batch_size, start=start)
     assert rows == expected[start:]
-    assert not batches or batches[-1].position == len(triplets)
+    assert not batches or batches[-1].position == len(records)
 
 
 @pytest.mark.parametrize("names", formats.records.TRIPLETS.names[:3], ids=",".join)
@@ -943,54 +956,30 @@ def test_an_anchor_among_the_others_is_bad_where_asked_for(tmp_path):
     assert read_all(path, distinct=True, on_error="skip")[0] == [[1, 2, 3]]
 
 
-# -- pairs ---------------------------------------------------------------------------------------
-
-
-def read_all_pairs(source, **options):
-    """All pairs with their labels, as lists of three, and all batches."""
-    batches = list(read_pairs(source, **options))
-    rows = [
-        [*pair, y]
-        for batch in batches
-        for pair, y in zip(batch.pairs.tolist(), batch.y, strict=True)
-    ]
-    return rows, batches
-
-
-pair_lists = st.lists(
-    st.tuples(
-        st.integers(0, 2**63 - 1) | st.integers(0, 30),
-        st.integers(31, 99),
-        st.sampled_from([1, -1]),
-    ),
-    min_size=1,
-    max_size=100,
-)
+TASKS = ["ann", "a b", "c,d", 'say "x"', "\u00fc", "7"]
 
 
 @pytest.mark.parametrize("extension", RECORDS)
-@few
-@given(records=pair_lists, batch_size=st.integers(1, 12), data=st.data())
-def test_pairs_round_trip_and_resume(tmp_path, extension, records, batch_size, data):
-    path = tmp_path / f"pairs{extension}"
-    expected = [list(record) for record in records if record[0] != record[1]]
-    if not expected:
+@pytest.mark.parametrize("has_answers", [True, False])
+def test_answers_and_tasks_round_trip(tmp_path, extension, has_answers):
+    path = tmp_path / f"t{extension}"
+    one_word = extension == ".txt"
+    tasks = [task for task in TASKS if not one_word or len(task.split()) == 1]
+    triplets = np.arange(3 * len(tasks)).reshape(-1, 3)
+    y = np.where(np.arange(len(tasks)) % 2, 1, -1) if has_answers else None
+    if extension == ".npy":
+        refuse("npy cannot hold", write_triplets, path, triplets, y, tasks)
         return
-    array = np.array(expected)
-    write_pairs(path, array[:, :2], array[:, 2])
-    rows, batches = read_all_pairs(path, batch_size=batch_size)
-    assert rows == expected
-    n_read = 0
-    for batch in batches:
-        assert 1 <= len(batch.pairs) == len(batch.y) <= batch_size
-        for part in batch.tuples:
-            assert part.dtype == np.int64
-            assert part.flags.c_contiguous
-        n_read += len(batch.pairs)
-        assert (batch.position, batch.n_skipped) == (n_read, 0)
-    start = data.draw(st.integers(0, len(expected)))
-    rows, batches = read_all_pairs(path, batch_size=batch_size, start=start)
-    assert rows == expected[start:]
+    write_triplets(path, triplets, y, tasks)
+    batches = list(read_triplets(path, batch_size=3))
+    assert np.concatenate([batch.triplets for batch in batches]).tolist() == triplets.tolist()
+    assert np.concatenate([batch.tasks for batch in batches]).tolist() == tasks
+    answers = np.concatenate([batch.tuples[1] for batch in batches])
+    assert answers.tolist() == (y.tolist() if has_answers else [1] * len(tasks))
+    assert (batches[0].y is None) == (not has_answers)
+
+
+# -- pairs ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
