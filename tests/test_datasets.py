@@ -1,4 +1,4 @@
-"""Data sets by name: where they come from, what is checked, what preprocessing may look at."""
+"""Data sets by name: where they come from, what is checked, and which rows preprocessing may use."""
 
 import gzip
 import hashlib
