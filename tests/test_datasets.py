@@ -375,7 +375,8 @@ def test_a_download_that_fails(monkeypatch):
         raise URLError("no network")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
-    with pytest.raises(DatasetMissingError, match=r"isolet: download with fetch_openml.* failed: .*no network"):
+    message = r"isolet: download with fetch_openml.* failed: .*no network"
+    with pytest.raises(DatasetMissingError, match=message):
         datasets.load("isolet", download=True)
 
 

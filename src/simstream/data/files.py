@@ -1,10 +1,12 @@
-"""Opening files to read, writing them atomically, and the one error raised about them."""
+"""Opening files and reading their lines, writing them atomically, and the one error raised about them."""
 
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import io
+import json
 import os
 import secrets
 import stat
@@ -130,6 +132,31 @@ def text_lines(handle: IO[bytes]) -> Iterator[tuple[int, str]]:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         if text.strip():
             yield number, text
+
+
+def split_cells(path: Path, line: int, text: str) -> list[str]:
+    """Split one line of CSV."""
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error as error:
+        raise format_error(path, "not CSV", "short cells", error, line) from None
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number, finite or not."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # which Python accepts and numpy does not
+
+
+def parse_json(path: Path, line: int, text: str) -> Any:
+    """Parse one line of JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise format_error(path, "not JSON", "one value", excerpt(text), line) from None
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -21,22 +21,16 @@ from .files import (
     excerpt,
     format_error,
     format_of,
+    is_number,
     load_arrays,
     open_input,
     open_output,
     open_text_output,
-    text_lines,
-)
-from .labels import (
-    as_labels,
-    check_labels,
-    is_number,
-    json_labels,
-    numbers_if_possible,
     parse_json,
     split_cells,
-    whole_if_possible,
+    text_lines,
 )
+from .labels import as_labels, check_labels, json_labels, numbers_if_possible, whole_if_possible
 
 _FORMATS = {
     ".svm": "libsvm",

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .files import PathLike, excerpt, format_error, format_of, load_arrays, open_input, text_lines
+from .files import (
+    PathLike,
+    excerpt,
+    format_error,
+    format_of,
+    load_arrays,
+    open_input,
+    parse_json,
+    split_cells,
+    text_lines,
+)
 
 _FORMATS = {".npy": "npy", ".csv": "csv", ".txt": "txt", ".jsonl": "jsonl"}
 
@@ -102,31 +110,6 @@ def _read_column(path: Path, name: str) -> np.ndarray:
     has_header = bool(texts) and texts[0].strip().lower() == name
     labels = numbers_if_possible(np.array(texts[has_header:], dtype=str))
     return check_labels(path, labels, what=name)
-
-
-def split_cells(path: Path, line: int, text: str) -> list[str]:
-    """Split one line of CSV."""
-    try:
-        return next(csv.reader([text]), [])
-    except csv.Error as error:
-        raise format_error(path, "not CSV", "short cells", error, line) from None
-
-
-def is_number(cell: str) -> bool:
-    """Whether a cell is a number, finite or not."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell  # which Python accepts and numpy does not
-
-
-def parse_json(path: Path, line: int, text: str) -> Any:
-    """Parse one line of JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise format_error(path, "not JSON", "one value", excerpt(text), line) from None
 
 
 def json_labels(

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .files import excerpt, format_error
-from .labels import is_number
+from .files import excerpt, format_error, is_number
 from .records import ANSWER, CANDIDATES, SEPARATORS, TASK, UNREADABLE, RecordKind, Rows
 
 #: Three integers, and the answer and the task where the input has them.
