@@ -16,6 +16,9 @@ from .files import FormatError, format_error, open_input, open_output
 from .items import RawItems, special_columns
 from .labels import as_labels
 
+#: pandas writes an index as a column of such a name: it is not a feature.
+_INDEX = "__index_level_"
+
 
 def read_parquet(path: Path, label_column: str | int | None) -> RawItems:
     """Read a column ``features`` of vectors, or else one column per feature."""
@@ -25,24 +28,27 @@ def read_parquet(path: Path, label_column: str | int | None) -> RawItems:
             table = pq.read_table(handle)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise format_error(path, "damaged or truncated", "a parquet file", error) from None
-    names = table.column_names
-    for name, column in zip(names, table.columns, strict=True):
-        if column.null_count:
-            row = column.is_null().to_pylist().index(True)
+    names = [name for name in table.column_names if not name.startswith(_INDEX)]
+    special = {
+        role: names[place] for role, place in special_columns(path, names, label_column).items()
+    }
+    features = ["features"] if "features" in names else names
+    features = [name for name in features if name not in special.values()]
+    for name in [*features, *special.values()]:
+        if table.column(name).null_count:
+            row = table.column(name).is_null().to_pylist().index(True)
             problem = f"null in column {name!r}, row {row} (counted from 0)"
             raise format_error(path, problem, "a value in every row", "null")
-    special = special_columns(path, names, label_column)
-    found = {role: table.column(place).to_numpy() for role, place in special.items()}
-    if "features" in names:
+    if features == ["features"]:
         items = _vectors(path, pa, table.column("features"))
     else:
-        places = [place for place in range(len(names)) if place not in special.values()]
-        items = np.empty((table.num_rows, len(places)))
-        for k, place in enumerate(places):
-            kind = table.column(place).type
+        items = np.empty((table.num_rows, len(features)))
+        for k, name in enumerate(features):
+            kind = table.column(name).type
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-                raise format_error(path, f"bad column {names[place]!r}", "numbers", kind)
-            items[:, k] = table.column(place).to_numpy()
+                raise format_error(path, f"bad column {name!r}", "numbers", kind)
+            items[:, k] = table.column(name).to_numpy()
+    found = {role: table.column(name).to_numpy() for role, name in special.items()}
     return RawItems(
         items,
         as_labels(found["label"]) if "label" in found else None,
