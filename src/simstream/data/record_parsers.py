@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .files import excerpt, format_error, is_number
-from .records import ANSWER, CANDIDATES, SEPARATORS, TASK, UNREADABLE, RecordKind, Rows
+from .records import ANSWER, CANDIDATES, SEPARATORS, TASK, UNREADABLE, RecordKind, RecordRows
 
 #: Three integers, and the answer and the task where the input has them.
 Record = tuple[list[int], int | None, str | None]
@@ -50,22 +50,22 @@ class LineParser(ABC):
             return str(error)
         return ""
 
-    def parse_all(self, block: bytes) -> tuple[Rows, Sequence[int]]:
+    def parse_all(self, block: bytes) -> tuple[RecordRows, Sequence[int]]:
         """Return the rows of a block of lines, and the place of each one's line in the block."""
         numbers = self.parse_block(block)
         if numbers is not None:
-            return Rows(numbers), range(len(numbers))
+            return RecordRows(numbers), range(len(numbers))
         lines = block.split(b"\n")
         places = [place for place, line in enumerate(lines) if line.strip()]
         return self.parse_lines([lines[place] for place in places]), places
 
-    def parse_lines(self, lines: Sequence[bytes]) -> Rows:
+    def parse_lines(self, lines: Sequence[bytes]) -> RecordRows:
         """Return the rows of lines, with `UNREADABLE` in that of a bad one."""
         if not self.has_answer and not self.has_task:
-            return Rows(self._numbers(lines))
+            return RecordRows(self._numbers(lines))
         records = [self._record(line) for line in lines]
         y = [answer or 0 for _, answer, _ in records] if self.has_answer else None
-        return Rows(
+        return RecordRows(
             np.array([three for three, _, _ in records], np.int64).reshape(-1, 3),
             None if y is None else np.array(y, np.int64),
             np.array([task or "" for _, _, task in records], str) if self.has_task else None,

@@ -27,7 +27,16 @@ from .files import (
     open_input,
 )
 from .record_parsers import LineParser, parser_for
-from .records import ANSWER, FORMATS, PAIRS, TRIPLETS, Limits, RecordKind, Rows, rows_of_arrays
+from .records import (
+    ANSWER,
+    FORMATS,
+    PAIRS,
+    TRIPLETS,
+    ItemLimits,
+    RecordKind,
+    RecordRows,
+    rows_of_arrays,
+)
 
 _BLOCK_LINES = 4096
 _READ_BYTES = 1 << 20
@@ -162,7 +171,7 @@ def read_triplets(
     ...     print(batch.triplets.tolist(), batch.position, batch.n_skipped)
     [[0, 1, 2], [0, 3, 4]] 3 1
     """
-    limits = Limits(_both(n_items), distinct)
+    limits = ItemLimits(_both(n_items), distinct)
     reader = _Reader(source, TRIPLETS, limits, on_error, start, batch_size)
     return (
         Batch(rows.numbers, position, n_skipped, rows.y, rows.tasks)
@@ -212,7 +221,7 @@ def read_pairs(
     ...     print(batch.pairs.tolist(), batch.y.tolist(), batch.position, batch.n_skipped)
     [[0, 1], [0, 2]] [1, -1] 3 1
     """
-    limits = Limits(_both(n_items), distinct=not isinstance(n_items, tuple | list))
+    limits = ItemLimits(_both(n_items), distinct=not isinstance(n_items, tuple | list))
     reader = _Reader(source, PAIRS, limits, on_error, start, batch_size)
     return (
         PairBatch(
@@ -240,7 +249,7 @@ class _Reader:
         self,
         source: PathLike | IO[Any],
         kind: RecordKind,
-        limits: Limits,
+        limits: ItemLimits,
         on_error: str,
         start: int,
         batch_size: int,
@@ -262,7 +271,7 @@ class _Reader:
             name = getattr(source, "name", None)
             self.name = name if isinstance(name, str) else "<stream>"
 
-    def batches(self) -> Iterator[tuple[Rows, int, int]]:
+    def batches(self) -> Iterator[tuple[RecordRows, int, int]]:
         """Yield the valid rows of each batch, the position, and the number of invalid rows."""
         position = self.start
         for rows, describe in self._parts():
@@ -283,7 +292,7 @@ class _Reader:
                 position += len(valid)
                 yield batch.part(valid) if n_invalid else batch, position, n_invalid
 
-    def _parts(self) -> Iterator[tuple[Rows, _Describe]]:
+    def _parts(self) -> Iterator[tuple[RecordRows, _Describe]]:
         """Yield rows that are not checked yet, and how to describe one of them in a message."""
         if not isinstance(self.source, str | os.PathLike):
             yield from self._text(self.source)
@@ -294,7 +303,7 @@ class _Reader:
             with open_input(Path(self.source)) as handle:
                 yield from self._text(handle)
 
-    def _array(self, path: Path) -> Rows:
+    def _array(self, path: Path) -> RecordRows:
         arrays, key = load_arrays(path), "" if self.extension == "npy" else self.kind.plural
         numbers = arrays.get(key, np.empty(0))
         if numbers.ndim != 2 or numbers.shape[1] != 3 or numbers.dtype.kind not in "iu":
@@ -307,7 +316,7 @@ class _Reader:
         y, tasks = (arrays.get(name) if name else None for name in names)
         return rows_of_arrays(path, numbers, y, tasks).part(slice(self.start, None))
 
-    def _text(self, stream: Any) -> Iterator[tuple[Rows, _Describe]]:
+    def _text(self, stream: Any) -> Iterator[tuple[RecordRows, _Describe]]:
         """Parse blocks of lines: a block at once where its lines allow it, else line by line."""
         parser: LineParser | None = None
         next_line = 1

@@ -16,9 +16,9 @@ from .records import (
     SEPARATORS,
     TASK,
     TRIPLETS,
-    Limits,
+    ItemLimits,
     RecordKind,
-    Rows,
+    RecordRows,
     rows_of_arrays,
 )
 
@@ -101,7 +101,7 @@ def write_pairs(path: PathLike, pairs: Any, y: Any) -> None:
         found = f"shape {labels.shape}, values {np.unique(labels)[:5].tolist()}"
         raise format_error(path, "bad labels of pairs", expected, found)
     columns = array.astype(np.int64), labels.astype(np.int64)
-    _write(Path(path), PAIRS, Rows(np.column_stack(columns)))
+    _write(Path(path), PAIRS, RecordRows(np.column_stack(columns)))
 
 
 def _check_integers(path: PathLike, array: np.ndarray, kind: RecordKind, width: int) -> None:
@@ -110,12 +110,12 @@ def _check_integers(path: PathLike, array: np.ndarray, kind: RecordKind, width: 
         raise format_error(path, f"not {kind.plural}", f"integers of shape (n, {width})", found)
 
 
-def _write(path: Path, kind: RecordKind, rows: Rows) -> None:
+def _write(path: Path, kind: RecordKind, rows: RecordRows) -> None:
     extension = format_of(path, FORMATS)
-    valid = kind.are_valid(rows, Limits())
+    valid = kind.are_valid(rows, ItemLimits())
     if not valid.all():
         bad = int(np.argmin(valid))
-        problem, expected = kind.problem(rows.part(slice(bad, bad + 1)), Limits())
+        problem, expected = kind.problem(rows.part(slice(bad, bad + 1)), ItemLimits())
         problem += f" in row {bad} (counted from 0)"
         raise format_error(path, problem, expected, rows.shown(bad))
     if extension == "npy":
@@ -132,7 +132,7 @@ def _write(path: Path, kind: RecordKind, rows: Rows) -> None:
         _write_text(path, extension, kind, rows)
 
 
-def _write_text(path: Path, extension: str, kind: RecordKind, rows: Rows) -> None:
+def _write_text(path: Path, extension: str, kind: RecordKind, rows: RecordRows) -> None:
     names, cells = list(kind.names[0]), rows.numbers
     if rows.y is not None:
         names.append(ANSWER)

@@ -38,8 +38,8 @@ CANDIDATES = ("anchor", "first", "second")
 Check = tuple[np.ndarray, str, str]
 
 
-class Limits(NamedTuple):
-    """Limits on the item numbers of a record."""
+class ItemLimits(NamedTuple):
+    """ItemLimits on the item numbers of a record."""
 
     #: Number of items of the first column and of the others; None: no number is too large.
     n_items: tuple[int, int] | None = None
@@ -47,7 +47,7 @@ class Limits(NamedTuple):
     distinct: bool = False
 
 
-class Rows(NamedTuple):
+class RecordRows(NamedTuple):
     """Records as arrays."""
 
     #: The three integers of each: int64, shape (n, 3).
@@ -57,10 +57,10 @@ class Rows(NamedTuple):
     #: Names of the tasks of triplets, where the input has them: shape (n,).
     tasks: np.ndarray | None = None
 
-    def part(self, which: Any) -> Rows:
+    def part(self, which: Any) -> RecordRows:
         """The rows that a slice or a mask selects."""
         y, tasks = (None if column is None else column[which] for column in (self.y, self.tasks))
-        return Rows(self.numbers[which], y, tasks)
+        return RecordRows(self.numbers[which], y, tasks)
 
     def shown(self, row: int) -> str:
         """The numbers of a record, for a message."""
@@ -68,7 +68,7 @@ class Rows(NamedTuple):
         return str(numbers if self.y is None else [*numbers, int(self.y[row])])
 
 
-def rows_of_arrays(source: object, numbers: np.ndarray, y: Any, tasks: Any) -> Rows:
+def rows_of_arrays(source: object, numbers: np.ndarray, y: Any, tasks: Any) -> RecordRows:
     """Triplets with the arrays of their answers and tasks, whose shapes and types are checked."""
     for name, values, kinds, expected in (
         (ANSWER, y, "iu", "integers"),
@@ -79,7 +79,7 @@ def rows_of_arrays(source: object, numbers: np.ndarray, y: Any, tasks: Any) -> R
             expected = f"{expected}, one for each of {len(numbers)} triplets"
             found = f"shape {values.shape}, type {values.dtype}"
             raise format_error(source, f"bad array {name!r}", expected, found)
-    return Rows(
+    return RecordRows(
         np.ascontiguousarray(numbers, np.int64),
         None if y is None else y.astype(np.int64),
         None if tasks is None else tasks.astype(str),
@@ -99,7 +99,7 @@ class RecordKind(NamedTuple):
     #: Whether records may have an answer and a task.
     may_have_extras: bool
     #: Checks of rows, in the order in which they are reported.
-    checks: Callable[[Rows, Limits], Iterator[Check]]
+    checks: Callable[[RecordRows, ItemLimits], Iterator[Check]]
 
     @property
     def headers(self) -> str:
@@ -115,14 +115,14 @@ class RecordKind(NamedTuple):
         """The first set of names that is complete among those found; empty if none is."""
         return next((names for names in self.names if all(name in found for name in names)), ())
 
-    def are_valid(self, rows: Rows, limits: Limits) -> np.ndarray:
+    def are_valid(self, rows: RecordRows, limits: ItemLimits) -> np.ndarray:
         """Which rows are valid records."""
         valid = rows.numbers[:, 0] != UNREADABLE
         for passed, _, _ in self.checks(rows, limits):
             valid &= passed
         return valid
 
-    def problem(self, row: Rows, limits: Limits, reason: str = "") -> tuple[str, str]:
+    def problem(self, row: RecordRows, limits: ItemLimits, reason: str = "") -> tuple[str, str]:
         """What is wrong with an invalid record, and what was expected.
 
         ``reason`` is why its text could not be parsed, if that is known.
@@ -136,7 +136,7 @@ class RecordKind(NamedTuple):
         return f"not a {self.singular}" + (reason and f": {reason}"), expected
 
 
-def _triplet_checks(rows: Rows, limits: Limits) -> Iterator[Check]:
+def _triplet_checks(rows: RecordRows, limits: ItemLimits) -> Iterator[Check]:
     anchor, positive, negative = rows.numbers.T
     is_number = (anchor >= 0) & (positive >= 0) & (negative >= 0)
     yield is_number, "negative item number", "numbers from 0"
@@ -156,7 +156,7 @@ def _triplet_checks(rows: Rows, limits: Limits) -> Iterator[Check]:
         yield differ, "anchor compared with itself", "three different items"
 
 
-def _pair_checks(rows: Rows, limits: Limits) -> Iterator[Check]:
+def _pair_checks(rows: RecordRows, limits: ItemLimits) -> Iterator[Check]:
     first, second, y = rows.numbers.T
     yield (first >= 0) & (second >= 0), "negative item number", "numbers from 0"
     yield (y == 1) | (y == -1), "bad label of a pair", "+1 (similar) or -1 (dissimilar)"
