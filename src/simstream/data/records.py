@@ -39,7 +39,7 @@ Check = tuple[np.ndarray, str, str]
 
 
 class ItemLimits(NamedTuple):
-    """ItemLimits on the item numbers of a record."""
+    """Limits on the item numbers of a record."""
 
     #: Number of items of the first column and of the others; None: no number is too large.
     n_items: tuple[int, int] | None = None
