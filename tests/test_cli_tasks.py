@@ -229,16 +229,16 @@ def test_errors_of_triplets_say_what_is_missing():
     for text, message in (
         (
             "a,b,c\n0,1,2\n",
-            "unknown header.*anchor,first,second,y, and beside them perhaps task and y",
+            "unknown header.*anchor,first,second,y, optionally with task and y",
         ),
-        ("0,1,2,1,ann\n", "5 columns without a header, which every file and stream"),
+        ("0,1,2,1,ann\n", "5 columns without a header, which is required"),
         ('{"anchor": 0, "positive": 1}\n', "no key 'negative'"),
         ('{"head": 0, "loser": 1}\n', "no key 'winner'"),
         ('{"anchor": 0, "positive": 1.5, "negative": 2}\n', "key 'positive' is not an integer"),
         (whole + whole.replace(', "y": 1', ""), "line 2: not a triplet: no key 'y'"),
         (whole + whole.replace(', "task": "ann"', ""), "line 2: not a triplet: no key 'task'"),
-        (whole + whole.replace('"ann"', "[]"), "key 'task' is not a text or an integer"),
-        (whole.replace(', "y": 1', "") + whole, "key 'y', which the first record has not"),
+        (whole + whole.replace('"ann"', "[]"), "key 'task' is not a string or an integer"),
+        (whole.replace(', "y": 1', "") + whole, "key 'y', which the first record does not have"),
         (
             "anchor,positive,negative,y\n0,1,2,0\n",
             r"y = \+1 \(the first candidate is nearer\) or -1",
@@ -390,7 +390,7 @@ def test_wrong_use_of_tasks_is_told(files, digits):
     assert "expected 300" in fail(1, *learn, files / "short.txt")
     (files / "empty.txt").write_text("")
     assert "empty" in fail(1, *learn, files / "empty.txt")
-    assert "No such file" in fail(1, *learn, files / "nothing.txt")
+    assert "no such file" in fail(1, *learn, files / "nothing.txt")
     (files / "alone.txt").write_text("\n".join(map(str, range(300))))
     assert "got none in 300 tasks" in fail(1, *learn, files / "alone.txt")
     assert not path.exists()

@@ -1,4 +1,4 @@
-"""Data sets by name: where they come from, what is checked, what preprocessing may look at."""
+"""Data sets by name: where they come from, what is checked, and which rows preprocessing may use."""
 
 import gzip
 import hashlib
@@ -142,7 +142,7 @@ def test_the_variable_names_the_folder(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"rows": 5}, "not what index.json says: rows 4 instead of 5"),
+        ({"rows": 5}, "does not match index.json: rows 4 instead of 5"),
         ({"classes": 3, "rows": 9}, "rows 4 instead of 9; classes 2 instead of 3"),
         ({"class_counts": [3, 1]}, r"class_counts \[2, 2\] instead of \[3, 1\]"),
         ({"features": "two"}, "expected a whole number of features for wine.csv.gz, got 'two'"),
@@ -375,7 +375,8 @@ def test_a_download_that_fails(monkeypatch):
         raise URLError("no network")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
-    with pytest.raises(DatasetMissingError, match=r"isolet could not be downloaded.*no network"):
+    message = r"isolet: download with fetch_openml.* failed: .*no network"
+    with pytest.raises(DatasetMissingError, match=message):
         datasets.load("isolet", download=True)
 
 
@@ -522,10 +523,10 @@ def test_the_items_given_are_not_changed():
         (COUNTS, "span", "span would fill"),
         (ITEMS, "constant:x", "a number V, got 'constant:x'"),
         (ITEMS, "constant:inf", "a number V"),
-        (-COUNTS, "[0,1]", "least value is not 0 would fill"),
-        (ITEMS, "tf-idf", "expected counts, none below 0"),
-        (ITEMS, "top-terms:2", "expected counts, none below 0"),
-        (COUNTS, "top-terms:13", "expected at most the 12 features"),
+        (-COUNTS, "[0,1]", "minimum is not 0 would fill"),
+        (ITEMS, "tf-idf", "expected counts, which are not negative"),
+        (ITEMS, "top-terms:2", "expected counts, which are not negative"),
+        (COUNTS, "top-terms:13", "expected N at most 12"),
         (COUNTS, "top-terms:0", "N at least 1"),
         (COUNTS, "top-terms", "unknown preprocessing"),
         (ITEMS, "pca:1.5", "share between 0 and 1"),
@@ -533,7 +534,7 @@ def test_the_items_given_are_not_changed():
         (ITEMS, "pca:7", "at most 6 components"),
         (ITEMS, "whitened", "expected one of as-is, unit-norm"),
         (ITEMS, "", "unknown preprocessing"),
-        (ITEMS, "as-is+unit-norm", "'as-is' stands alone"),
+        (ITEMS, "as-is+unit-norm", "'as-is' cannot be combined"),
     ],
 )
 def test_what_preprocessing_refuses(items, how, message):

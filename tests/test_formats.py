@@ -1,11 +1,13 @@
 """Files of items, labels and triplets: what is written is read back, and what is wrong is said."""
 
 import gzip
+import importlib.util
 import io
 import json
 import os
 import pickle
 import stat
+import sys
 import threading
 from itertools import permutations
 
@@ -28,12 +30,14 @@ from simstream.data import (
     write_pairs,
     write_triplets,
 )
-from simstream.data.lines import csv_parser, parse_block, parse_json_line, parse_lines
+from simstream.data.record_parsers import CellParser, JsonParser
 
-LIBSVM = [".svm", ".libsvm", ".svmlight", ".svm.gz", ".svm.bz2", ".LIBSVM"]
-DENSE = [".csv", ".csv.gz", ".csv.bz2", ".jsonl", ".jsonl.gz", ".npy", ".npz"]
-SPARSE = [*LIBSVM, ".jsonl", ".jsonl.gz", ".npz"]
-TRIPLETS = [".csv", ".csv.gz", ".tsv", ".txt", ".jsonl", ".jsonl.gz", ".jsonl.bz2", ".npy", ".npz"]
+HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
+PARQUET = [".parquet"] if HAS_PYARROW else []
+LIBSVM = [".svm", ".libsvm", ".svmlight.gz", ".LIBSVM.bz2"]
+DENSE = [".csv", ".csv.bz2", ".jsonl", ".jsonl.gz", ".npy", ".npz", *PARQUET]
+SPARSE = [*LIBSVM, ".jsonl", ".npz"]
+RECORDS = [".csv", ".csv.gz", ".tsv", ".txt", ".jsonl", ".jsonl.bz2", ".npy", ".npz"]
 
 # tmp_path is shared by the examples of one test, which overwrite the same file: that is intended.
 few = settings(
@@ -63,16 +67,19 @@ def refuse(message, function, *arguments, **options):
         function(*arguments, **options)
     text = str(caught.value)
     assert "\n" not in text
-    assert "; expected " in text
-    assert ", got " in text
+    assert ("expected " in text) == (", got " in text)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     return text
 
 
-def read_all(source, **options):
-    """All triplets, as lists, and all batches."""
-    batches = list(read_triplets(source, **options))
-    return [row for batch in batches for row in batch.triplets.tolist()], batches
+def read_all(source, read=read_triplets, **options):
+    """All records, as lists of three, and all batches."""
+    batches = list(read(source, **options))
+    return [row for batch in batches for row in np.column_stack(batch.tuples).tolist()], batches
+
+
+def read_all_pairs(source, **options):
+    return read_all(source, read_pairs, **options)
 
 
 # -- atomic_write --------------------------------------------------------------------------------
@@ -198,7 +205,7 @@ def test_sparse_round_trip(tmp_path, extension, items, data):
     assert back.labels.tolist() == labels
 
 
-@pytest.mark.parametrize("extension", [".npy", ".npz"])
+@pytest.mark.parametrize("extension", [".npy", ".npz", *PARQUET])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_arrays_keep_their_type(tmp_path, extension, dtype):
     path = tmp_path / f"items{extension}"
@@ -325,23 +332,64 @@ def test_jsonl_rows(tmp_path):
     assert ids == ["5", "b"]
 
 
+def test_foreign_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "items.parquet"
+
+    def written(**columns):
+        pa.parquet.write_table(pa.table(columns), path)
+        return path
+
+    kinds = pa.array(["cat", "dog"])
+    for column in (kinds, kinds.dictionary_encode()):
+        columns = {"a": [1, 2], "id": [7, 8], "label": column, "b": [0.5, 1.5]}
+        items, labels, ids = read_items(written(**columns, __index_level_0__=[3, 4]))
+        assert items.tolist() == [[1, 0.5], [2, 1.5]]
+        assert (labels.tolist(), ids) == (["cat", "dog"], ["7", "8"])
+    for column in ("kind", -1):
+        items, labels, _ = read_items(written(a=[1, 2], kind=kinds), label_column=column)
+        assert (items.tolist(), labels.tolist()) == ([[1], [2]], ["cat", "dog"])
+    chunks = pa.chunked_array([[[1.0, 2.0]], [[3.0, 4.0]]])
+    for kind in (pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float64(), 2)):
+        items = read_items(written(features=chunks.cast(kind), other=[1, None])).items
+        assert items.tolist() == [[1, 2], [3, 4]]
+    refuse("ragged row 1 .*2 features.*got 1", read_items, written(features=[[1.0, 2.0], [3.0]]))
+    refuse("null in column 'a', row 1", read_items, written(a=[1.0, None]))
+    refuse("not finite at row 0, column 1", read_items, written(features=[[1.0, np.inf]]))
+    refuse("bad column 'features'; expected a vector", read_items, written(features=[1.0]))
+    refuse("bad column 'kind'; expected numbers", read_items, written(a=[1, 2], kind=kinds))
+    refuse("no label column 'x'", read_items, path, label_column="x")
+    refuse("not rows of features", read_items, written(label=kinds))
+    refuse("not rows of features", read_items, written(features=pa.array([], pa.list_(pa.int8()))))
+
+
+def test_parquet_without_pyarrow_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = text_file(tmp_path, "items.parquet", "PAR1")
+    for function, arguments in ((read_items, ()), (write_items, (np.eye(2),))):
+        refuse(r"items.parquet: .*pip install 'simstream\[parquet\]'", function, path, *arguments)
+
+
 # -- items: errors -------------------------------------------------------------------------------
 
+SPARSE_LINE = '{"features": {"%d": 1}}\n'
 BAD_ITEMS = [
     ("ragged.csv", "a,b\n1,2\n\n3\n", "ragged.csv, line 4: ragged.*2 cells.*got 1"),
     ("long.csv", "1,2\n1,2,3\n", "long.csv, line 2: ragged row.*got 3"),
-    ("cell.csv", "a,b\n1,x\n", r"cell.csv, line 2: .*column 1 .*\(b\).*finite number.*'x'"),
+    ("header.csv", "a,label\n1,2,x\n3,4,y\n", "header.csv, line 2: ragged row.*2 cells.*got 3"),
+    ("names.csv", "a,b,label\n\n1,2\n", "names.csv, line 3: ragged row.*3 cells.*got 2"),
+    ("cell.csv", "a,b\n1,x\n", r"cell.csv, line 2: .*column 1 .*\(b\).*a number, got 'x'"),
     ("score.csv", "a,b\n1,1_0\n", "score.csv, line 2: .*'1_0'"),
     ("gap.csv", "1,2\n1,\n", "gap.csv, line 2: .*got ''"),
-    ("nan.csv", "1,2\n\n3,nan\n", "nan.csv, line 3: .*column 1.*finite.*'nan'"),
-    ("huge.csv", "1,2\n1e999,1\n", "huge.csv, line 2: .*column 0.*'1e999'"),
+    ("nan.csv", "1,2\n\n3,nan\n", "nan.csv, line 3: not finite at row 1, column 1.*nan"),
+    ("huge.csv", "1,2\n1e999,1\n", "huge.csv, line 2: not finite at row 1, column 0.*inf"),
     ("label.csv", "label,b\n,1\n", "label.csv, line 2: .*column 0.*expected a label"),
     ("head.csv", "a,b\n", "head.csv: no rows"),
     ("blank.csv", "\n\n", "blank.csv: no rows"),
     ("only.csv", "label\n1\n", "only.csv: not rows of features"),
     ("bytes.csv", b"a,b\n1,\xff\n", "bytes.csv: not text.*UTF-8"),
     ("word.svm", "1 1:2\n# c\nx 1:2\n", "word.svm, line 3: .*'x 1:2'"),
-    ("order.svm", "1 1:2\n1 1:2\n1 2:1 1:1\n1 1:1\n", "order.svm, line 3: .*rising"),
+    ("order.svm", "1 1:2\n1 1:2\n1 2:1 1:1\n1 1:1\n", "order.svm, line 3: .*increasing"),
     ("value.svm.gz", "1 1:\n", "value.svm.gz, line 1: not a LIBSVM line"),
     ("index.svm", "1 99999999999:1\n", "index.svm, line 1"),
     ("nan.svm", "# c\n1 1:2\n1 2:nan\n", "nan.svm, line 3: not finite at row 1, column 1"),
@@ -365,12 +413,17 @@ BAD_ITEMS = [
     ("empty.csv", "", "empty.csv: empty file"),
     ("empty.svm", "", "empty.svm: empty file"),
     ("empty.npy", "", "empty.npy: empty file"),
-    ("file.xls", "1", r"file.xls: unknown extension.*\.svm.*\.csv.*\.jsonl.*\.npz, got '.xls'"),
+    (
+        "file.xls",
+        "1",
+        r"file.xls: unknown extension.*\.svm.*\.csv.*\.jsonl.*\.npz, \.parquet, got '.xls'",
+    ),
     ("file.npy.gz", "1", "file.npy.gz: unknown extension"),
-    ("damaged.npz", "PK but no archive", "damaged.npz: damaged or cut off"),
-    ("pickle.npy", pickle.dumps([1]), "pickle.npy: damaged or cut off"),
-    ("text.csv.gz", None, "text.csv.gz: damaged or cut off"),
-    ("text.csv.bz2", b"1,2\n", "text.csv.bz2: cannot be read"),
+    ("damaged.parquet", "PAR1 but no more", "damaged.parquet: damaged or truncated"),
+    ("damaged.npz", "PK but no archive", "damaged.npz: damaged or truncated"),
+    ("pickle.npy", pickle.dumps([1]), "pickle.npy: damaged or truncated"),
+    ("text.csv.gz", None, "text.csv.gz: damaged or truncated"),
+    ("text.csv.bz2", b"1,2\n", "text.csv.bz2: damaged or truncated"),
 ]
 
 
@@ -378,6 +431,8 @@ BAD_ITEMS = [
     ("name", "text", "message"), BAD_ITEMS, ids=[case[0] for case in BAD_ITEMS]
 )
 def test_bad_items(tmp_path, name, text, message):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
     path = tmp_path / name
     if text is None:
         path.write_bytes(b"not compressed")
@@ -388,10 +443,12 @@ def test_bad_items(tmp_path, name, text, message):
 
 def test_missing_files_and_folders(tmp_path):
     for function in (read_items, read_labels, read_triplets):
-        refuse("absent.csv: cannot be read.*No such file", function, tmp_path / "absent.csv")
+        refuse("absent.csv: no such file$", function, tmp_path / "absent.csv")
     (tmp_path / "folder.csv").mkdir()
-    refuse("folder.csv: cannot be read.*directory", read_items, tmp_path / "folder.csv")
-    refuse("folder.csv: cannot be read", list, read_triplets(tmp_path / "folder.csv"))
+    refuse("folder.csv: expected a file, got a folder", read_items, tmp_path / "folder.csv")
+    refuse(
+        "folder.csv: expected a file, got a folder", list, read_triplets(tmp_path / "folder.csv")
+    )
 
 
 def test_wrong_label_columns(tmp_path):
@@ -402,7 +459,9 @@ def test_wrong_label_columns(tmp_path):
     refuse("items.csv: no label column 2.*-2 to 1", read_items, path, label_column=2)
     refuse("no label column -3", read_items, path, label_column=-3)
     write_items(tmp_path / "items.npy", np.eye(2))
-    refuse("label_column is for CSV", read_items, tmp_path / "items.npy", label_column=0)
+    refuse(
+        "label_column is for CSV and parquet", read_items, tmp_path / "items.npy", label_column=0
+    )
 
 
 def test_wrong_number_of_features(tmp_path):
@@ -414,6 +473,17 @@ def test_wrong_number_of_features(tmp_path):
     refuse("items.npz: .*row 2.*got 2", read_items, tmp_path / "items.npz", n_features=2)
     write_items(tmp_path / "items.npy", np.eye(3))
     refuse("wrong number.*expected 4, got 3", read_items, tmp_path / "items.npy", n_features=4)
+
+
+@pytest.mark.parametrize(("name", "line"), [("i.svm", "1 1:1 %d:1\n"), ("i.jsonl", SPARSE_LINE)])
+def test_one_mistyped_feature_number_does_not_take_gigabytes(tmp_path, name, line):
+    path = text_file(tmp_path, name, line % 7 + line % 100_000_000)
+    first = 100_000_000 - name.endswith(".svm")  # numbered from 1 there
+    message = f"{name}, line 2: improbably large feature number in row 1 .*n_features, got {first}"
+    refuse(message, read_items, path)
+    assert read_items(path, n_features=100_000_001).items.shape == (2, 100_000_001)
+    wide = text_file(tmp_path, name, line % 16_000_000)
+    assert read_items(wide).items.shape[1] == 16_000_000 + (not name.endswith(".svm"))
 
 
 def test_bad_arrays(tmp_path):
@@ -461,7 +531,7 @@ def test_cut_off_files(tmp_path, extension):
     whole = path.read_bytes()
     for length in (len(whole) // 2, len(whole) - 5):
         path.write_bytes(whole[:length])
-        refuse(f"items{extension}: damaged or cut off", read_items, path)
+        refuse(f"items{extension}: damaged or truncated", read_items, path)
 
 
 @pytest.mark.parametrize("extension", [".npy", ".npz", ".csv", ".jsonl.gz", ".svm"])
@@ -484,6 +554,7 @@ def test_damaged_files_never_show_a_foreign_error(tmp_path, extension, place, va
 CANNOT_HOLD = [
     (".npy", sparse.eye(2), None, None, "sparse items"),
     (".csv", sparse.eye(2), None, None, "sparse items"),
+    (".parquet", sparse.eye(2), None, None, "sparse items"),
     (".npy", np.eye(2), [1, 2], None, "labels"),
     (".svm", np.eye(2), ["a", "b"], None, "string labels"),
     (".svm", np.eye(2), None, ["a", "b"], "ids"),
@@ -544,7 +615,7 @@ def test_labels_from_an_array(tmp_path):
     ("name", "text", "message"),
     [
         ("gap.txt", "a\n\nb\n", "gap.txt, line 2: blank line"),
-        ("two.csv", "a\nb,c\n", "two.csv, line 2: not a label.*one label a line"),
+        ("two.csv", "a\nb,c\n", "two.csv, line 2: not a label.*one label per line"),
         ("head.txt", "label\n", "head.txt: no labels"),
         ("empty.txt", "", "empty.txt: empty file"),
         ("nan.txt", "1\nnan\n", "nan.txt: label 1 .*not finite"),
@@ -561,34 +632,43 @@ def test_bad_labels(tmp_path, name, text, message):
 
 # -- triplets: formats ---------------------------------------------------------------------------
 
-triplet_lists = st.lists(
-    st.tuples(*[st.integers(0, 2**63 - 1) | st.integers(0, 30)] * 3).filter(lambda t: t[1] != t[2]),
-    min_size=1,
-    max_size=30,
+numbers = st.integers(0, 2**63 - 1) | st.integers(0, 30)
+triplets = st.tuples(numbers, numbers, numbers).filter(lambda t: t[1] != t[2])
+pairs = st.tuples(numbers, st.integers(31, 99), st.sampled_from([1, -1])).filter(
+    lambda pair: pair[0] != pair[1]
 )
 
 
-@pytest.mark.parametrize("extension", TRIPLETS)
+@pytest.mark.parametrize("kind", ["triplets", "pairs"])
+@pytest.mark.parametrize("extension", RECORDS)
 @few
-@given(triplets=triplet_lists, batch_size=st.integers(1, 12), data=st.data())
-def test_triplets_round_trip_and_resume(tmp_path, extension, triplets, batch_size, data):
-    path = tmp_path / f"triplets{extension}"
-    write_triplets(path, np.array(triplets))
-    expected = [list(triplet) for triplet in triplets]
-    rows, batches = read_all(path, batch_size=batch_size)
+@given(batch_size=st.integers(1, 12), data=st.data())
+def test_records_round_trip_and_resume(tmp_path, kind, extension, batch_size, data):
+    path = tmp_path / f"{kind}{extension}"
+    records = data.draw(
+        st.lists(triplets if kind == "triplets" else pairs, min_size=1, max_size=90)
+    )
+    expected = [list(record) for record in records]
+    array = np.array(expected)
+    if kind == "triplets":
+        write_triplets(path, array)
+    else:
+        write_pairs(path, array[:, :2], array[:, 2])
+    read = read_triplets if kind == "triplets" else read_pairs
+    rows, batches = read_all(path, read, batch_size=batch_size)
     assert rows == expected
     n_read = 0
     for batch in batches:
-        assert 1 <= len(batch.triplets) <= batch_size
-        assert batch.triplets.dtype == np.int64
-        assert batch.triplets.flags.c_contiguous
-        n_read += len(batch.triplets)
-        assert batch.position == n_read
-        assert batch.n_skipped == 0
-    start = data.draw(st.integers(0, len(triplets)))
-    rows, batches = read_all(path, batch_size=batch_size, start=start)
+        for part in batch.tuples:
+            assert 1 <= len(part) <= batch_size
+            assert part.dtype == np.int64
+            assert part.flags.c_contiguous
+        n_read += len(batch.tuples[0])
+        assert (batch.position, batch.n_skipped) == (n_read, 0)
+    start = data.draw(st.integers(0, len(records)))
+    rows, batches = read_all(path, read, batch_size=batch_size, start=start)
     assert rows == expected[start:]
-    assert not batches or batches[-1].position == len(triplets)
+    assert not batches or batches[-1].position == len(records)
 
 
 @pytest.mark.parametrize("names", formats.records.TRIPLETS.names[:3], ids=",".join)
@@ -813,7 +893,7 @@ def test_two_item_spaces(tmp_path):
         ("empty.csv", "", "empty.csv: empty file"),
         ("float.csv", "1.0,2.0,3.0\n", "float.csv, line 1: not a triplet"),
         ("t.dat", "1,2,3\n", r"t.dat: unknown extension.*\.csv, \.jsonl"),
-        ("bad.npy", "no array", "bad.npy: damaged or cut off"),
+        ("bad.npy", "no array", "bad.npy: damaged or truncated"),
     ],
 )
 def test_bad_files_of_triplets(tmp_path, name, text, message):
@@ -848,16 +928,16 @@ def test_a_cut_off_file_gives_what_it_has(tmp_path):
     path.write_bytes(path.read_bytes()[:-1000])
     batches = read_triplets(path)
     assert next(batches).triplets.tolist() == triplets[: 4096 - 1].tolist()
-    refuse("t.csv.gz: damaged or cut off", list, batches)
+    refuse("t.csv.gz: damaged or truncated", list, batches)
 
 
 def test_wrong_options(tmp_path):
     path = text_file(tmp_path, "t.csv", "1,2,3\n")
     with pytest.raises(ValueError, match="expected 'fail' or 'skip', got 'ignore'"):
         read_triplets(path, on_error="ignore")
-    with pytest.raises(ValueError, match="got batch_size=0, start=0"):
+    with pytest.raises(ValueError, match="batch_size: expected at least 1, got 0"):
         read_triplets(path, batch_size=0)
-    with pytest.raises(ValueError, match="start=-1"):
+    with pytest.raises(ValueError, match="start: expected at least 0, got -1"):
         read_triplets(path, start=-1)
 
 
@@ -878,54 +958,30 @@ def test_an_anchor_among_the_others_is_bad_where_asked_for(tmp_path):
     assert read_all(path, distinct=True, on_error="skip")[0] == [[1, 2, 3]]
 
 
-# -- pairs ---------------------------------------------------------------------------------------
+TASKS = ["ann", "a b", "c,d", 'say "x"', "\u00fc", "7"]
 
 
-def read_all_pairs(source, **options):
-    """All pairs with their labels, as lists of three, and all batches."""
-    batches = list(read_pairs(source, **options))
-    rows = [
-        [*pair, y]
-        for batch in batches
-        for pair, y in zip(batch.pairs.tolist(), batch.y, strict=True)
-    ]
-    return rows, batches
-
-
-pair_lists = st.lists(
-    st.tuples(
-        st.integers(0, 2**63 - 1) | st.integers(0, 30),
-        st.integers(31, 99),
-        st.sampled_from([1, -1]),
-    ),
-    min_size=1,
-    max_size=100,
-)
-
-
-@pytest.mark.parametrize("extension", TRIPLETS)
-@few
-@given(records=pair_lists, batch_size=st.integers(1, 12), data=st.data())
-def test_pairs_round_trip_and_resume(tmp_path, extension, records, batch_size, data):
-    path = tmp_path / f"pairs{extension}"
-    expected = [list(record) for record in records if record[0] != record[1]]
-    if not expected:
+@pytest.mark.parametrize("extension", RECORDS)
+@pytest.mark.parametrize("has_answers", [True, False])
+def test_answers_and_tasks_round_trip(tmp_path, extension, has_answers):
+    path = tmp_path / f"t{extension}"
+    one_word = extension == ".txt"
+    tasks = [task for task in TASKS if not one_word or len(task.split()) == 1]
+    triplets = np.arange(3 * len(tasks)).reshape(-1, 3)
+    y = np.where(np.arange(len(tasks)) % 2, 1, -1) if has_answers else None
+    if extension == ".npy":
+        refuse("npy cannot hold", write_triplets, path, triplets, y, tasks)
         return
-    array = np.array(expected)
-    write_pairs(path, array[:, :2], array[:, 2])
-    rows, batches = read_all_pairs(path, batch_size=batch_size)
-    assert rows == expected
-    n_read = 0
-    for batch in batches:
-        assert 1 <= len(batch.pairs) == len(batch.y) <= batch_size
-        for part in batch.tuples:
-            assert part.dtype == np.int64
-            assert part.flags.c_contiguous
-        n_read += len(batch.pairs)
-        assert (batch.position, batch.n_skipped) == (n_read, 0)
-    start = data.draw(st.integers(0, len(expected)))
-    rows, batches = read_all_pairs(path, batch_size=batch_size, start=start)
-    assert rows == expected[start:]
+    write_triplets(path, triplets, y, tasks)
+    batches = list(read_triplets(path, batch_size=3))
+    assert np.concatenate([batch.triplets for batch in batches]).tolist() == triplets.tolist()
+    assert np.concatenate([batch.tasks for batch in batches]).tolist() == tasks
+    answers = np.concatenate([batch.tuples[1] for batch in batches])
+    assert answers.tolist() == (y.tolist() if has_answers else [1] * len(tasks))
+    assert (batches[0].y is None) == (not has_answers)
+
+
+# -- pairs ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1033,6 +1089,8 @@ def test_only_pairs_are_written(tmp_path):
 
 # -- triplets: the fast parser never disagrees with the slow one ---------------------------------
 
+CSV, JSON = CellParser([], ",", formats.records.TRIPLETS), JsonParser(formats.records.TRIPLETS)
+
 cells = st.sampled_from(
     ["1", "20", "-1", "+1", "007", "-4", "+5", "", " 6", "x", "9" * 19, "1 2", "\x01", "888888881"]
 )
@@ -1051,7 +1109,7 @@ regular = st.lists(st.tuples(*[st.integers(0, 10**19)] * 3), min_size=1, max_siz
 @example(lines=["-1,2,1", "1,-1,1", "1,1,+1"])
 @example(lines=["1,2,3", "4\x015\x016"])
 def test_blocks_of_odd_csv(lines):
-    check_block([line.encode() for line in lines], csv_parser((0, 1, 2), 3))
+    check_block([line.encode() for line in lines], CSV)
 
 
 @settings(max_examples=200, deadline=None)
@@ -1066,34 +1124,34 @@ def test_blocks_of_odd_json(rows, odd, data):
     if odd is not None:
         place = len(lines) if data is None else data.draw(st.integers(0, len(lines)))
         lines.insert(place, odd.encode())
-    check_block(lines, parse_json_line)
+    check_block(lines, JSON)
 
 
-def check_block(lines, parse):
-    triplets = parse_block(b"\n".join([*lines, b""]), parse)
+def check_block(lines, parser):
+    triplets = parser.parse_block(b"\n".join([*lines, b""]))
     if triplets is not None:
-        assert triplets.tolist() == parse_lines(lines, parse).tolist()
+        assert triplets.tolist() == parser.parse_lines(lines).numbers.tolist()
 
 
 def test_regular_blocks_are_parsed_as_a_whole():
     """Otherwise the test above would be about nothing."""
-    for lines, parse in [
-        (b"1,2,3\n40,50,60\n", csv_parser((0, 1, 2), 3)),
-        (b" 1, 2,3\r\n 40, 50,60\r\n", csv_parser((0, 1, 2), 3)),
-        (b"[1, 2, 3]\n[40, 50, 60]\n", parse_json_line),
+    for lines, parser in [
+        (b"1,2,3\n40,50,60\n", CSV),
+        (b" 1, 2,3\r\n 40, 50,60\r\n", CSV),
+        (b"[1, 2, 3]\n[40, 50, 60]\n", JSON),
         (
             b'{"loser": 3, "head": 1, "winner": 2}\n{"loser": 60, "head": 40, "winner": 50}\n',
-            parse_json_line,
+            JSON,
         ),
     ]:
-        assert parse_block(lines, parse).tolist() == [[1, 2, 3], [40, 50, 60]]
-    for lines, parse in [
-        (b"1,2,-1\n40,50,+1\n", csv_parser((0, 1, 2), 3)),
-        (b"1 2 -1\n40 50 1\n", csv_parser((0, 1, 2), 3, None)),
-        (b"[1, 2, -1]\n[40, 50, 1]\n", parse_json_line),
+        assert parser.parse_block(lines).tolist() == [[1, 2, 3], [40, 50, 60]]
+    for lines, parser in [
+        (b"1,2,-1\n40,50,+1\n", CSV),
+        (b"1 2 -1\n40 50 1\n", CellParser([], None, formats.records.TRIPLETS)),
+        (b"[1, 2, -1]\n[40, 50, 1]\n", JSON),
     ]:
-        assert parse_block(lines, parse).tolist() == [[1, 2, -1], [40, 50, 1]]
-    assert parse_block(b"[1, 2, +1]\n", parse_json_line) is None
+        assert parser.parse_block(lines).tolist() == [[1, 2, -1], [40, 50, 1]]
+    assert JSON.parse_block(b"[1, 2, +1]\n") is None
 
 
 def test_public_names():

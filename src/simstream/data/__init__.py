@@ -1,8 +1,7 @@
-"""The files the command line reads and writes: items, labels, triplets and pairs.
+"""Reading and writing items, labels, triplets and pairs; drawing triplets and pairs from labels.
 
-Everything that is wrong with a file is reported as a one-line `FormatError` that names the file,
-the line where there are lines, what was expected and what was found. Files are written whole or not
-at all.
+Whatever is wrong with a file is reported as a one-line `FormatError` that names the file, the line if there
+is one, what was expected and what was found. Files are written completely or not at all.
 
 Examples
 --------
@@ -19,10 +18,10 @@ Examples
 """
 
 from .files import FormatError, atomic_write
-from .item_files import ItemsFile, read_items, write_items
+from .items import ItemsFile, read_items, write_items
 from .labels import read_labels, read_tasks
-from .tuple_readers import Batch, PairBatch, read_pairs, read_triplets
-from .tuple_writers import write_pairs, write_triplets
+from .record_reader import Batch, PairBatch, read_pairs, read_triplets
+from .record_writer import write_pairs, write_triplets
 
 __all__ = [
     "Batch",

@@ -1,10 +1,12 @@
-"""Opening, naming and replacing files, and the one error that is raised about them."""
+"""Opening files and reading their lines, writing them atomically, and the one error raised about them."""
 
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import io
+import json
 import os
 import secrets
 import stat
@@ -20,11 +22,12 @@ import numpy as np
 PathLike = str | os.PathLike[str]
 
 _COMPRESSIONS = (".gz", ".bz2")
-_BINARY = (".npy", ".npz")
+#: Formats that are not text, and are never compressed once more.
+_BINARY = (".npy", ".npz", ".parquet")
 
 
 class FormatError(ValueError):
-    """Something is wrong with a file, or cannot be put into one.
+    """A file cannot be read or understood, or data cannot be written to it.
 
     The message is one line: the file, the line number where there is one, what is wrong, what was
     expected and what was found instead.
@@ -36,14 +39,14 @@ class FormatError(ValueError):
     ...     read_items("absent.csv")
     ... except FormatError as error:
     ...     str(error)
-    'absent.csv: cannot be read; expected a file, got No such file or directory'
+    'absent.csv: no such file'
     """
 
 
 def format_error(
-    source: object, problem: str, *, expected: str, got: str, line: int | None = None
+    source: object, problem: str, expected: str, got: object, line: int | None = None
 ) -> FormatError:
-    """Build the error; ``got`` may be any text, and only the first line of it is kept."""
+    """Build the error; of a text of several lines, only the first is kept."""
     place = f"{source}" if line is None else f"{source}, line {line}"
     return FormatError(f"{place}: {problem}; expected {expected}, got {got}".partition("\n")[0])
 
@@ -55,35 +58,35 @@ def excerpt(value: object, limit: int = 60) -> str:
 
 
 def format_of(path: Path, known: Mapping[str, str]) -> str:
-    """Look up the file name's extension, less one of compression, in a table of formats."""
+    """Look up the file's extension, ignoring that of a compression, in a table of formats."""
     stem, extension = os.path.splitext(path.name.lower())
     compressed = extension in _COMPRESSIONS
     if compressed:
         extension = os.path.splitext(stem)[1]
     if extension not in known or (compressed and extension in _BINARY):
         text = ", ".join(name for name in known if name not in _BINARY)
-        arrays = ", ".join(name for name in known if name in _BINARY)
-        raise format_error(
-            path,
-            "unknown extension",
-            expected=f"{text} (each also {' or '.join(_COMPRESSIONS)}), {arrays}",
-            got=excerpt("".join(path.suffixes)),
-        )
+        binary = ", ".join(name for name in known if name in _BINARY)
+        expected = f"{text} (each also with {' or '.join(_COMPRESSIONS)}), {binary}"
+        raise format_error(path, "unknown extension", expected, excerpt("".join(path.suffixes)))
     return known[extension]
+
+
+# -- reading -------------------------------------------------------------------------------------
 
 
 @contextmanager
 def open_input(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that may be compressed; what goes wrong in the block becomes a FormatError.
+    """Open a file, decompressing it if needed; whatever goes wrong in the block is a FormatError.
 
-    One chain of handlers for every format, because a cut-off file is only noticed while it is read.
+    One chain of handlers serves every format, because a truncated file is only noticed while it is
+    read.
     """
     try:
         if path.stat().st_size == 0 and path.is_file():
-            raise format_error(path, "empty file", expected="data", got="0 bytes")
+            raise FormatError(f"{path}: empty file")
         openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
         opener = openers.get(path.suffix.lower())
-        # Buffered, because the decompressors' own reading of lines is slow.
+        # Buffered, because the decompressors themselves read lines slowly.
         with (
             open(path, "rb")
             if opener is None
@@ -91,25 +94,39 @@ def open_input(path: Path) -> Iterator[IO[bytes]]:
         ):
             yield handle
     except UnicodeDecodeError as error:
-        raise format_error(
-            path,
-            "not text",
-            expected="UTF-8",
-            got=excerpt(error.object[error.start : error.start + 8]),
-        ) from None
+        found = excerpt(error.object[error.start : error.start + 8])
+        raise format_error(path, "not text", "UTF-8", found) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise format_error(
-            path, "damaged or cut off", expected="a whole compressed file", got=f"{error}"
-        ) from None
+        raise _damaged(path, "a complete compressed file", error) from None
     except OSError as error:
-        # bz2 reports damage as an OSError with a message and no number.
-        raise format_error(
-            path, "cannot be read", expected="a file", got=error.strerror or f"{error}"
-        ) from None
+        raise cannot_read(path, error) from None
+
+
+def cannot_read(path: Path, error: OSError) -> FormatError:
+    """Say why a file cannot be opened or read."""
+    if isinstance(error, FileNotFoundError):
+        return FormatError(f"{path}: no such file")
+    if isinstance(error, IsADirectoryError):
+        return FormatError(f"{path}: expected a file, got a folder")
+    if error.errno is None:  # bz2 reports damage as an OSError with a message and no number
+        return _damaged(path, "a complete compressed file", error)
+    return FormatError(f"{path}: cannot be read: {error.strerror}")
+
+
+def _damaged(path: Path, expected: str, error: object) -> FormatError:
+    return format_error(path, "damaged or truncated", expected, error)
+
+
+def is_regular(path: Path) -> bool:
+    """Whether this is an ordinary file, so that reading never waits for a writer."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        raise cannot_read(path, error) from None
 
 
 def text_lines(handle: IO[bytes]) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, from 1, without the blank ones."""
+    """Yield the lines that are not blank, with their numbers from 1."""
     for number, line in enumerate(handle, 1):
         # Spreadsheets put a byte order mark before the first column's name.
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -117,8 +134,33 @@ def text_lines(handle: IO[bytes]) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
+def split_cells(path: Path, line: int, text: str) -> list[str]:
+    """Split one line of CSV."""
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error as error:
+        raise format_error(path, "not CSV", "short cells", error, line) from None
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number, finite or not."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # which Python accepts and numpy does not
+
+
+def parse_json(path: Path, line: int, text: str) -> Any:
+    """Parse one line of JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise format_error(path, "not JSON", "one value", excerpt(text), line) from None
+
+
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an .npz file; that of an .npy file under the key ``""``."""
+    """Load all arrays of an .npz file, or the one of an .npy file under the key ``""``."""
     with open_input(path) as handle:
         try:
             loaded = np.load(handle, allow_pickle=False)
@@ -128,22 +170,21 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         except Exception as error:
             # A damaged header or archive surfaces as almost anything: BadZipFile, struct.error,
             # SyntaxError, MemoryError for an absurd shape...
-            raise format_error(
-                path,
-                "damaged or cut off",
-                expected=f"a {path.suffix} file of plain arrays",
-                got=f"{type(error).__name__}: {error}",
-            ) from None
+            found = f"{type(error).__name__}: {error}"
+            raise _damaged(path, f"a {path.suffix} file of plain arrays", found) from None
+
+
+# -- writing -------------------------------------------------------------------------------------
 
 
 @contextmanager
 def atomic_write(path: PathLike) -> Iterator[Path]:
-    """Replace a file as a whole, or leave it as it was.
+    """Replace a file completely, or leave it unchanged.
 
-    Gives a temporary path in the same folder and with the same extensions. When the block ends,
-    what was written there is forced to the disk and takes the name ``path``; when it raises, it is
-    removed. A reader never sees half a file. Symbolic links are followed and an existing file's
-    permissions kept.
+    Yields a temporary path in the same folder and with the same extensions. When the block ends,
+    what was written there is flushed to disk and renamed to ``path``; if the block raises, it is
+    deleted. A reader never sees half a file. Symbolic links are followed, and the permissions of an
+    existing file are kept.
 
     Parameters
     ----------
@@ -166,42 +207,38 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     >>> from simstream.data import atomic_write
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "note.txt"
     >>> with atomic_write(path) as temporary:
-    ...     _ = temporary.write_text("whole")
+    ...     _ = temporary.write_text("complete")
     >>> path.read_text()
-    'whole'
+    'complete'
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".tmp-{secrets.token_hex(6)}{''.join(target.suffixes)}")
     try:
         if target.is_dir():
-            raise IsADirectoryError(None, "a folder of that name")
+            raise IsADirectoryError(None, "it is a folder")
         if target.exists() and not target.is_file():
-            raise OSError(None, "a device or pipe of that name")  # replacing it would destroy it
-        # Made here, and not by tempfile, so that the permissions follow the umask.
+            raise OSError(None, "it is a device or a pipe")  # replacing it would destroy it
+        # Created here, not by tempfile, so that the permissions follow the umask.
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         mode = (target if target.exists() else temporary).stat().st_mode
     except OSError as error:
-        raise format_error(
-            path,
-            "cannot be written",
-            expected="a name in a writable folder",
-            got=f"{error.strerror}",
-        ) from None
+        missing = isinstance(error, FileNotFoundError)
+        reason = f"no such folder: {target.parent}" if missing else f"{error.strerror}"
+        raise FormatError(f"{path}: cannot be written: {reason}") from None
     try:
         yield temporary
-        os.chmod(
-            temporary, stat.S_IMODE(mode)
-        )  # a writer may have made the file anew, for itself only
-        _force_to_disk(temporary)
+        # The block may have created the file anew, with other permissions.
+        os.chmod(temporary, stat.S_IMODE(mode))
+        _flush_to_disk(temporary)
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _force_to_disk(target.parent)
+    _flush_to_disk(target.parent)
 
 
-def _force_to_disk(path: Path) -> None:
-    """Fsync a file, or a folder so that a rename in it is kept."""
+def _flush_to_disk(path: Path) -> None:
+    """Fsync a file, or a folder so that a rename in it survives a crash."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -211,7 +248,7 @@ def _force_to_disk(path: Path) -> None:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[Any]:
-    """Write a file atomically, compressed as its name says."""
+    """Write a binary file atomically, compressed if its name says so."""
     with atomic_write(path) as temporary, open(temporary, "wb") as raw:
         match path.suffix.lower():
             case ".gz":
@@ -227,19 +264,9 @@ def open_output(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def open_text_output(path: Path) -> Iterator[IO[str]]:
-    """Write a text file atomically, compressed as its name says."""
+    """Write a text file atomically, compressed if its name says so."""
     with (
         open_output(path) as handle,
         io.TextIOWrapper(handle, encoding="utf-8", newline="\n") as text,
     ):
         yield text
-
-
-def is_regular(path: Path) -> bool:
-    """Whether reading never has to wait: not a pipe, a terminal or a socket."""
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except OSError as error:
-        raise format_error(
-            path, "cannot be read", expected="a file", got=f"{error.strerror}"
-        ) from None

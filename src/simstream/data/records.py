@@ -1,83 +1,93 @@
-"""The two kinds of records of three numbers, triplets and labelled pairs: names, and what makes one good.
+"""The two kinds of records, triplets and labelled pairs: their names, and what makes one valid.
 
-Triplets may have an answer and a task besides. Then a record is five numbers: anchor, two candidates, answer,
-and the number of the task among the names found so far (see `Extras`).
+Both have three integers: anchor, positive and negative, or two items and +1 or -1. Triplets may also have an
+answer and a task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Stands for every number of a line that is not a record. No good record begins with a negative number.
+from .files import format_error
+
+FORMATS = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".tsv": "tsv",
+    ".txt": "txt",
+    ".npy": "npy",
+    ".npz": "npz",
+}
+
+#: What separates the cells of a line; in others (a stream, .txt) the first line shows it.
+SEPARATORS = {"csv": ",", "tsv": "\t"}
+
+#: Stands for each number of a line that cannot be parsed: no valid record begins with a negative number.
 UNREADABLE = -(2**63)
 
-#: Names of the columns that triplets may have besides.
+#: Names of the optional columns of triplets.
 ANSWER, TASK = "y", "task"
 
-#: Names of two candidates that do not say which is nearer: they need an answer.
-UNDECIDED = ("anchor", "first", "second")
+#: Names of candidates that do not say which of them is nearer: such triplets need an answer.
+CANDIDATES = ("anchor", "first", "second")
 
-_NO_TASK, _EMPTY_TASK = -1, -2
-
-#: Which rows are good, what is wrong with the others, and what was expected of them.
+#: Which rows pass, what is wrong with the others, and what was expected.
 Check = tuple[np.ndarray, str, str]
 
 
-class Limits(NamedTuple):
-    """What the item numbers of a record must fulfil besides being numbers."""
+class ItemLimits(NamedTuple):
+    """Limits on the item numbers of a record."""
 
-    #: Items of the first column and of the others; None: no number is too large.
+    #: Number of items of the first column and of the others; None: no number is too large.
     n_items: tuple[int, int] | None = None
-    #: Whether the first column may not name the same item as another one.
+    #: Whether the first column must differ from the others.
     distinct: bool = False
 
 
-class Extras:
-    """The answer and the task that every record of an input has besides its three numbers, or has not.
+class RecordRows(NamedTuple):
+    """Records as arrays."""
 
-    Parameters
-    ----------
-    has_answer, has_task : bool
+    #: The three integers of each: int64, shape (n, 3).
+    numbers: np.ndarray
+    #: Answers to triplets, where the input has them: int64, shape (n,).
+    y: np.ndarray | None = None
+    #: Names of the tasks of triplets, where the input has them: shape (n,).
+    tasks: np.ndarray | None = None
 
-    Examples
-    --------
-    >>> extras = Extras(has_answer=False, has_task=True)
-    >>> extras.completed([0, 1, 2], None, "ann"), extras.completed([0, 1, 2], None, "bob")
-    ([0, 1, 2, 1, 0], [0, 1, 2, 1, 1])
-    >>> extras.names
-    ['ann', 'bob']
-    """
+    def part(self, which: Any) -> RecordRows:
+        """The rows that a slice or a mask selects."""
+        y, tasks = (None if column is None else column[which] for column in (self.y, self.tasks))
+        return RecordRows(self.numbers[which], y, tasks)
 
-    def __init__(self, has_answer: bool = False, has_task: bool = False) -> None:
-        self.has_answer, self.has_task = has_answer, has_task
-        self.names: list[str] = []
-        self._numbers: dict[str, int] = {}
+    def shown(self, row: int) -> str:
+        """The numbers of a record, for a message."""
+        numbers = self.numbers[row].tolist()
+        return str(numbers if self.y is None else [*numbers, int(self.y[row])])
 
-    @property
-    def width(self) -> int:
-        """Numbers of a record."""
-        return 5 if self.has_answer or self.has_task else 3
 
-    def completed(self, three: list[int], answer: int | None, task: str | None) -> list[int]:
-        """A record with its answer (+1 if there are none) and the number of its task."""
-        if self.width == 3:
-            return three
-        return [*three, 1 if answer is None else answer, self._number_of(task)]
-
-    def _number_of(self, task: str | None) -> int:
-        if not task:
-            return _NO_TASK if task is None else _EMPTY_TASK
-        number = self._numbers.setdefault(task, len(self.names))
-        if number == len(self.names):
-            self.names.append(task)
-        return number
+def rows_of_arrays(source: object, numbers: np.ndarray, y: Any, tasks: Any) -> RecordRows:
+    """Triplets with the arrays of their answers and tasks, whose shapes and types are checked."""
+    for name, values, kinds, expected in (
+        (ANSWER, y, "iu", "integers"),
+        ("tasks", tasks, "iuU", "strings or integers"),
+    ):
+        shape = (len(numbers),)
+        if values is not None and (values.shape != shape or values.dtype.kind not in kinds):
+            expected = f"{expected}, one for each of {len(numbers)} triplets"
+            found = f"shape {values.shape}, type {values.dtype}"
+            raise format_error(source, f"bad array {name!r}", expected, found)
+    return RecordRows(
+        np.ascontiguousarray(numbers, np.int64),
+        None if y is None else y.astype(np.int64),
+        None if tasks is None else tasks.astype(str),
+    )
 
 
 class RecordKind(NamedTuple):
-    """One kind of records."""
+    """Triplets or pairs: how they are called, and the checks of their rows."""
 
     singular: str
     #: Also the name of its array in an ``.npz`` file.
@@ -86,44 +96,48 @@ class RecordKind(NamedTuple):
     names: tuple[tuple[str, str, str], ...]
     #: What a record consists of.
     numbers: str
-    #: Whether records may have an answer and a task besides.
+    #: Whether records may have an answer and a task.
     may_have_extras: bool
-    #: Checks of rows of numbers, the first failed one is reported.
-    checks: Callable[[np.ndarray, Limits], Iterator[Check]]
+    #: Checks of rows, in the order in which they are reported.
+    checks: Callable[[RecordRows, ItemLimits], Iterator[Check]]
 
     @property
     def headers(self) -> str:
-        """The names that a header may have, for a message."""
-        sets = [",".join((*names, ANSWER) if names == UNDECIDED else names) for names in self.names]
-        besides = f", and beside them perhaps {TASK} and {ANSWER}" if self.may_have_extras else ""
-        return " or ".join(sets) + besides
+        """The headers a file may have, for a message."""
+        sets = [
+            ",".join((*names, ANSWER) if names == CANDIDATES else names) for names in self.names
+        ]
+        return " or ".join(sets) + (
+            f", optionally with {TASK} and {ANSWER}" if self.may_have_extras else ""
+        )
 
     def names_in(self, found: Container[str]) -> tuple[str, ...]:
-        """The set of names that all are among these; the empty one if there is none."""
+        """The first set of names that is complete among those found; empty if none is."""
         return next((names for names in self.names if all(name in found for name in names)), ())
 
-    def are_good(self, rows: np.ndarray, limits: Limits) -> np.ndarray:
-        """Which rows are good records."""
-        good = np.ones(len(rows), bool)
-        for passed, _, _ in self._all_checks(rows, limits):
-            good &= passed
-        return good
+    def are_valid(self, rows: RecordRows, limits: ItemLimits) -> np.ndarray:
+        """Which rows are valid records."""
+        valid = rows.numbers[:, 0] != UNREADABLE
+        for passed, _, _ in self.checks(rows, limits):
+            valid &= passed
+        return valid
 
-    def problem(self, row: np.ndarray, limits: Limits) -> tuple[str, str]:
-        """What is wrong with a bad record, and what was expected."""
-        found = self._all_checks(row[None, :], limits)
-        what, expected = next((what, text) for passed, what, text in found if not passed[0])
-        if len(row) > 3 and row[0] == UNREADABLE:
-            expected = f"{expected}, and the answer y or the task that the first record has"
-        return what, expected
+    def problem(self, row: RecordRows, limits: ItemLimits, reason: str = "") -> tuple[str, str]:
+        """What is wrong with an invalid record, and what was expected.
 
-    def _all_checks(self, rows: np.ndarray, limits: Limits) -> Iterator[Check]:
-        yield rows[:, 0] != UNREADABLE, f"not a {self.singular}", self.numbers
-        yield from self.checks(rows, limits)
+        ``reason`` is why its text could not be parsed, if that is known.
+        """
+        if row.numbers[0, 0] != UNREADABLE:
+            checks = self.checks(row, limits)
+            return next((what, expected) for passed, what, expected in checks if not passed[0])
+        expected = self.numbers
+        if row.y is not None or row.tasks is not None:
+            expected += ", and the answer y or the task that the first record has"
+        return f"not a {self.singular}" + (reason and f": {reason}"), expected
 
 
-def _triplet_checks(rows: np.ndarray, limits: Limits) -> Iterator[Check]:
-    anchor, positive, negative = rows[:, :3].T
+def _triplet_checks(rows: RecordRows, limits: ItemLimits) -> Iterator[Check]:
+    anchor, positive, negative = rows.numbers.T
     is_number = (anchor >= 0) & (positive >= 0) & (negative >= 0)
     yield is_number, "negative item number", "numbers from 0"
     yield positive != negative, "positive equals negative", "two different items"
@@ -132,21 +146,18 @@ def _triplet_checks(rows: np.ndarray, limits: Limits) -> Iterator[Check]:
         fits = (anchor < n_anchors) & (positive < n_others) & (negative < n_others)
         expected = f"anchor < {n_anchors}, positive and negative < {n_others}"
         yield fits, "item number too large", expected
-    if rows.shape[1] > 3:
-        answer, task = rows[:, 3:].T
-        yield (
-            (answer == 1) | (answer == -1),
-            "bad answer",
-            "y = +1 (the first candidate is nearer) or -1",
-        )
-        yield task != _EMPTY_TASK, "no task", "the name of a task"
+    if rows.y is not None:
+        expected = "y = +1 (the first candidate is nearer) or -1"
+        yield (rows.y == 1) | (rows.y == -1), "bad answer", expected
+    if rows.tasks is not None:
+        yield rows.tasks != "", "no task", "the name of a task"
     if limits.distinct:
         differ = (anchor != positive) & (anchor != negative)
         yield differ, "anchor compared with itself", "three different items"
 
 
-def _pair_checks(rows: np.ndarray, limits: Limits) -> Iterator[Check]:
-    first, second, y = rows.T
+def _pair_checks(rows: RecordRows, limits: ItemLimits) -> Iterator[Check]:
+    first, second, y = rows.numbers.T
     yield (first >= 0) & (second >= 0), "negative item number", "numbers from 0"
     yield (y == 1) | (y == -1), "bad label of a pair", "+1 (similar) or -1 (dissimilar)"
     if limits.n_items is not None:
@@ -157,22 +168,20 @@ def _pair_checks(rows: np.ndarray, limits: Limits) -> Iterator[Check]:
         yield first != second, "an item paired with itself", "two different items"
 
 
-#: Anchor, positive, negative; the second names are Salmon's.
 TRIPLETS = RecordKind(
     "triplet",
     "triplets",
     (
         ("anchor", "positive", "negative"),
-        ("head", "winner", "loser"),
+        ("head", "winner", "loser"),  # as Salmon calls them
         ("anchor", "near", "far"),
-        UNDECIDED,
+        CANDIDATES,
     ),
     "three integers",
     True,
     _triplet_checks,
 )
 
-#: Two items, and +1 (similar) or -1 (dissimilar).
 PAIRS = RecordKind(
     "pair",
     "pairs",

@@ -1,4 +1,4 @@
-"""Tuples from labels: drawn by a seeded generator, as row numbers, without touching features."""
+"""Draw triplets and pairs from class labels, as row numbers, with a seeded generator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from ..validation import check_integer, check_number, check_tasks
 
 
 class _LabelSampler:
-    """What samplers share: items grouped by class, and a generator whose state can be kept."""
+    """Items grouped by class, and a generator whose state can be saved.
+
+    A subclass draws a fixed number of uniforms per tuple, in stream order, so that drawing n tuples at once
+    or in several calls gives the same stream.
+    """
 
     def __init__(self, labels: Any, random_state: Any) -> None:
         labels = np.asarray(labels)
@@ -26,14 +30,14 @@ class _LabelSampler:
         self._rng = np.random.default_rng(random_state)
 
     def _others_of_class(self, item: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Uniform over the item's class without itself: its own place is skipped."""
+        """Uniform over the other items of the item's class: its own place is skipped."""
         first, size = self._span(item)
         within = _scaled(u, size - 1)
         within += within >= self._place[item] - first
         return self._by_class[first + within]
 
     def _of_other_classes(self, item: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Uniform over all items that are not of the item's class."""
+        """Uniform over all items of other classes."""
         first, size = self._span(item)
         outside = _scaled(u, len(self._codes) - size)
         outside += np.where(outside >= first, size, 0)
@@ -46,7 +50,7 @@ class _LabelSampler:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The generator's state, to go on later: numbers and strings only."""
+        """The generator's state, to resume from: numbers and strings only."""
         return dict(self._rng.bit_generator.state)
 
     @state.setter
@@ -57,9 +61,9 @@ class _LabelSampler:
 class TripletSampler(_LabelSampler):
     """Draw triplets (anchor, positive, negative) from class labels.
 
-    The anchor is uniform over the items that can be one, the positive uniform over the other items of
-    its class, the negative uniform over all items of other classes. Drawing n triplets at once or in
-    several calls gives the same stream.
+    The anchor is uniform over the items whose class has another item, the positive uniform over the
+    other items of its class, the negative uniform over all items of other classes. Drawing n triplets
+    at once or in several calls gives the same stream.
 
     Parameters
     ----------
@@ -97,7 +101,6 @@ class TripletSampler(_LabelSampler):
     def draw(self, n: int) -> np.ndarray:
         """Return the next n triplets, an int64 array of shape (n, 3)."""
         n = check_integer("n", n, minimum=0)
-        # Three uniforms per triplet, in stream order, so that the cut into calls does not matter.
         u = self._rng.random((n, 3))
         anchor = self._anchors[_scaled(u[:, 0], np.full(n, len(self._anchors)))]
         if self.allow_self:
@@ -109,25 +112,25 @@ class TripletSampler(_LabelSampler):
 
 
 class TaskTripletSampler(_LabelSampler):
-    """Draw questions about triplets, and their answers, inside tasks: of users, speakers, departments, ...
+    """Draw triplets within tasks (users, speakers, departments, ...) as questions with answers.
 
     A task is drawn with probability proportional to its number of items; the anchor is uniform over its items
-    that can be one, the positive over the other items of the anchor's class in that task, the negative over
-    the task's items of other classes. A coin decides which of the two comes first, and that is the answer.
-    Drawing n at once or in several calls gives the same stream.
+    whose class has another item there, the positive over the other items of that class in the task, the
+    negative over the task's items of other classes. A fair coin decides which of the two candidates comes
+    first; the answer says which is nearer. Drawing n at once or in several calls gives the same stream.
 
     Parameters
     ----------
     labels : array-like of shape (n_items,)
     tasks : sequence of n_items hashable values
-        Task of each item, as learners of many tasks take them: strings, numbers, tuples, None (the task
-        without a name), in any mixture; NaN, which is not even itself, is refused.
+        Task of each item, as multi-task learners take them: strings, numbers, tuples, None (the unnamed
+        task), in any mixture; NaN is refused, because it does not equal itself.
     random_state : None, int or numpy Generator
 
     Attributes
     ----------
     left_out : list
-        Tasks from which nothing can be drawn, for want of two classes or of a class with two items.
+        Tasks from which nothing can be drawn: they lack two classes, or a class with two items.
 
     Examples
     --------
@@ -149,7 +152,7 @@ class TaskTripletSampler(_LabelSampler):
         _check_one_per_item(labels)
         classes = np.unique(labels, return_inverse=True)[1]
         names, task_of = _numbered(check_tasks(tasks, len(labels), "item"))
-        # A class of one task is another class than that of another task; tasks lie one after the other.
+        # A class of one task and the same class of another are two classes; tasks lie one after the other.
         super().__init__(task_of * (classes.max() + 1) + classes, random_state)
         self._names, self._task_of = names, task_of
         self._task_size = np.bincount(task_of)
@@ -163,15 +166,14 @@ class TaskTripletSampler(_LabelSampler):
         self.left_out = names[self._n_anchors == 0].tolist()
         if not len(anchors):
             raise ValueError(
-                "labels: expected a task with two classes, one of them with at least two items, got none in "
-                f"{len(names)} tasks"
+                "labels: expected a task with two classes, one of them with at least two items, "
+                f"got none in {len(names)} tasks"
             )
         self._drawn_from = np.flatnonzero(self._n_anchors[task_of] > 0)
 
     def draw(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the next n triplets, shape (n, 3), their answers (+1: the first is nearer) and tasks."""
         n = check_integer("n", n, minimum=0)
-        # Five uniforms per triplet, in stream order, so that the cut into calls does not matter.
         u = self._rng.random((n, 5))
         task = self._task_of[self._drawn_from[_scaled(u[:, 0], np.full(n, len(self._drawn_from)))]]
         anchor = self._anchors[self._first_anchor[task] + _scaled(u[:, 1], self._n_anchors[task])]
@@ -185,7 +187,7 @@ class TaskTripletSampler(_LabelSampler):
 
 
 def nearer_first(triplets: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Triplets of an anchor and two candidates, the nearer one first; its own inverse.
+    """Put the nearer candidate of each triplet first; the function is its own inverse.
 
     Parameters
     ----------
@@ -201,7 +203,7 @@ def nearer_first(triplets: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 class PairSampler(_LabelSampler):
-    """Draw pairs of different items from class labels: +1 for two items of one class, else -1.
+    """Draw pairs of different items from class labels: +1 if their classes are equal, else -1.
 
     Parameters
     ----------
@@ -242,14 +244,13 @@ class PairSampler(_LabelSampler):
             raise ValueError("labels: expected at least two items to pair, got n_samples = 1")
         self.similar_share = similar_share
         size = self._size[self._codes]
-        # An item begins as many similar pairs as there are others in its class.
+        # An item is first in as many similar pairs as its class has other items.
         self._begins = [np.cumsum(size - 1), np.cumsum(len(size) - size)]
 
     def draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the next n pairs, shape (n, 2), and their labels; a pair may come again."""
+        """Return the next n pairs, shape (n, 2), and their labels; pairs may repeat."""
         n = check_integer("n", n, minimum=0)
         n_items = len(self._codes)
-        # Three uniforms per pair, in stream order, so that the cut into calls does not matter.
         u = self._rng.random((n, 3))
         if self.similar_share is None:
             first = _scaled(u[:, 0], np.full(n, n_items))
@@ -293,7 +294,7 @@ def _scaled(u: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 
 def _numbered(tasks: list[Hashable]) -> tuple[np.ndarray, np.ndarray]:
-    """The different tasks in the order in which they appear, and the place of each item's task there."""
+    """The distinct tasks in the order in which they appear, and the number of each item's task."""
     numbers: dict[Hashable, int] = {}
     for task in tasks:
         if task != task:
@@ -301,7 +302,7 @@ def _numbered(tasks: list[Hashable]) -> tuple[np.ndarray, np.ndarray]:
         numbers.setdefault(task, len(numbers))
     if {type(task) for task in numbers} in ({str}, {int}):
         names = np.array(list(numbers))
-    else:  # each as it is: numpy would make texts of a mixture, and rows of tuples
+    else:  # as objects: numpy would turn a mixture into strings, and tuples into rows
         names = np.empty(len(numbers), object)
         for task, number in numbers.items():
             names[number] = task

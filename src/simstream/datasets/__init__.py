@@ -1,4 +1,4 @@
-"""Data sets by name, from a folder, scikit-learn or the network, all of one type; named preprocessing.
+"""Data sets by name, from a folder, scikit-learn or the network; preprocessing by name, for records.
 
 Examples
 --------
@@ -10,8 +10,7 @@ Examples
 ((178, 13), 'standardised', True)
 """
 
-from .dataset import OUTSIDE, VERDICTS, Dataset
-from .facts import Facts, facts, names
+from .facts import OUTSIDE, VERDICTS, Dataset, Facts, facts, names
 from .loading import DatasetMissingError, available, load
 from .preprocessing import Prepared, prepare
 from .synthetic import make_low_rank

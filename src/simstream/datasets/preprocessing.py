@@ -1,23 +1,23 @@
-"""Preprocessing by name, so that a record can say what was done to the items.
+"""Preprocessing steps by name, so that results can record what was done to the items.
 
-A name is one step or several joined by ``+``, done from left to right:
+A name is one step, or several joined by ``+`` and done from left to right:
 
 =============== =========================================================================================
 "as-is"         nothing
-"unit-norm"     every row divided by its length
-"centred"       every feature less its mean; dense only
-"standardised"  every feature less its mean, divided by its standard deviation; dense only
-"[0,1]"         every feature mapped linearly, its least value to 0 and its greatest to 1; a sparse one only
-                where its least value is 0
-"log"           counts c replaced by log(1 + c)
-"tf-idf"        counts times the logarithm of inverse document frequency (smoothed), rows of length one
-"top-terms:N"   the N features of the largest sums: for counts, the most frequent terms
+"unit-norm"     divide every row by its norm
+"centred"       subtract the mean of every feature; dense only
+"standardised"  subtract the mean of every feature and divide by its standard deviation; dense only
+"[0,1]"         map every feature linearly from its minimum and maximum to 0 and 1; for sparse items the
+                minimum must be 0
+"log"           replace counts c by log(1 + c)
+"tf-idf"        multiply counts by the (smoothed) logarithm of inverse document frequency, then unit norm
+"top-terms:N"   keep the N features with the largest sums: for counts, the most frequent terms
 "pca:S"         principal components: as many as explain the share S of the variance (S below 1), or S of
                 them; dense only
-"constant:V"    one more feature that is V for every item: s(q, x) = q'Mx can learn what speaks for x whatever
-                q is, which it cannot from centred items
-"span"          coordinates in the span of all rows: no more features than rows, the same inner products, so
-                the same results of whatever does not look at single features; dense only
+"constant:V"    append a feature that is V for every item: from it, s(q, x) = q'Mx can learn what favours x
+                for every q, which it cannot learn from centred items
+"span"          coordinates in the span of all rows: at most as many features as rows and the same inner
+                products, so the same results for whatever does not look at single features; dense only
 =============== =========================================================================================
 """
 
@@ -31,12 +31,14 @@ from scipy import sparse
 
 from ..validation import check_items
 
-#: Takes the items to transform and those to take the statistics from.
+# scikit-learn is imported inside the steps: it takes a second, and most uses of this package need none of it.
+
+#: From the items to transform, and those to take the statistics from, to the transformed items.
 Step = Callable[[Any, Any], Any]
 
 
 class Prepared(NamedTuple):
-    """Items after preprocessing, and the name to put into a record.
+    """Items after preprocessing, and the name of what was done.
 
     Examples
     --------
@@ -50,28 +52,28 @@ class Prepared(NamedTuple):
 
 
 def prepare(items: Any, how: str = "as-is", fit_rows: Any = None) -> Prepared:
-    """Preprocess items in a named way, with statistics of some of the rows only.
+    """Preprocess items by named steps, with statistics from the training rows only.
 
     Parameters
     ----------
     items : array-like or sparse matrix of shape (n_items, n_features)
-        All rows, those to learn from and those to measure on.
+        All rows, for training and for evaluation.
     how : str, default="as-is"
         "as-is", "unit-norm", "centred", "standardised", "[0,1]", "log", "tf-idf", "top-terms:N", "pca:S",
         "constant:V", "span", or several joined by "+", done from left to right.
     fit_rows : array of int, bool mask, range or slice, default=None
-        Rows that means, ranges, frequencies and directions are taken from: the training part. By
-        default all rows.
+        Rows from which means, ranges, frequencies and components are computed: the training part.
+        By default all rows.
 
     Returns
     -------
     Prepared
-        The items, of the same kind (CSR stays CSR), and the name of what was done.
+        The items, dense or sparse as given, and the name of what was done.
 
     Raises
     ------
     ValueError
-        If the name is unknown, or the step would fill a sparse matrix, or the rows do not exist.
+        If a name is unknown, a step would fill a sparse matrix, or rows do not exist.
 
     Examples
     --------
@@ -104,7 +106,7 @@ def _check_rows(fit_rows: Any, n_rows: int) -> np.ndarray | None:
 
 
 def _parse(how: str) -> list[tuple[str, Step]]:
-    """The steps with their names, spaces left out."""
+    """The steps with their names, without spaces."""
     steps = []
     for part in str(how).split("+"):
         name = part.strip()
@@ -120,7 +122,7 @@ def _parse(how: str) -> list[tuple[str, Step]]:
                 f"got {name!r}"
             )
     if len(steps) > 1 and "as-is" in (name for name, _ in steps):
-        raise ValueError(f"preprocessing: 'as-is' stands alone, got {how!r}")
+        raise ValueError(f"preprocessing: 'as-is' cannot be combined, got {how!r}")
     return steps
 
 
@@ -128,13 +130,13 @@ def _refuse_sparse(items: Any, name: str) -> None:
     if sparse.issparse(items):
         raise ValueError(
             f"{name} would fill a sparse matrix of {items.shape[0]} x {items.shape[1]}; "
-            "expected dense items, or another preprocessing such as unit-norm or tf-idf"
+            "expected dense items, or another step such as unit-norm or tf-idf"
         )
 
 
 def _refuse_negative(items: Any, name: str) -> None:
     if items.min() < 0:
-        raise ValueError(f"{name}: expected counts, none below 0, got {items.min()}")
+        raise ValueError(f"{name}: expected counts, which are not negative, got {items.min()}")
 
 
 def _as_is(items: Any, fit: Any) -> Any:
@@ -173,7 +175,7 @@ def _zero_to_one(items: Any, fit: Any) -> Any:
     if not sparse.issparse(items):
         return MinMaxScaler().fit(fit).transform(items)
     if (fit.min(axis=0).toarray() != 0).any():
-        _refuse_sparse(items, "[0,1] with features whose least value is not 0")
+        _refuse_sparse(items, "[0,1] with features whose minimum is not 0")
     return MaxAbsScaler().fit(fit).transform(items)
 
 
@@ -198,9 +200,9 @@ def _top_terms(name: str, argument: str) -> Step:
     def step(items: Any, fit: Any) -> Any:
         _refuse_negative(items, name)
         if n > items.shape[1]:
-            raise ValueError(f"{name}: expected at most the {items.shape[1]} features there are")
+            raise ValueError(f"{name}: expected N at most {items.shape[1]}, the number of features")
         sums = np.asarray(fit.sum(axis=0)).ravel()
-        # Stable, so that of equally frequent terms the first are kept.
+        # Stable, so that the first of equally frequent terms are kept.
         return items[:, np.sort(np.argsort(-sums, kind="stable")[:n])]
 
     return step

@@ -1,4 +1,4 @@
-"""Two Gaussians of low dimension in a space of a higher one, as data for low-rank learners."""
+"""Two low-dimensional Gaussians in a space of higher dimension, as data for low-rank learners."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..validation import check_choice
-from .dataset import Dataset
-from .facts import table
+from .facts import Dataset, table
 
 _N_PER_CLASS = 200
 _TRAIN_SHARE = 0.3
@@ -18,16 +17,17 @@ _DISTANCE_OF_MEANS = 3.0
 
 
 def make_low_rank(kind: str, seed: int = 0, *, dtype: Any = np.float64) -> Dataset:
-    """Generate the two-class data on which low rank and feature selection can be seen.
+    """Generate two-class data that show low rank and feature selection.
 
     Each class has 200 points g ~ N(mu_c, S_c) in five dimensions, where mu_2 = -mu_1, the two means
-    are 3 apart in a random direction, and S_c = B B'/5 + 0.1 I with B of standard normal entries.
+    are 3 apart in a random direction, and S_c = B B'/5 + 0.1 I with standard normal entries of B.
 
     Parameters
     ----------
     kind : {"projected", "embedded"}
-        "projected": x = R g, with R of 20 x 5 entries N(0, 1/5): data of rank 5, every feature of
-        use. "embedded": five random coordinates of 20 are g, the others N(0, 1).
+        "projected": x = R g, where R is 20 x 5 with entries N(0, 1/5): data of rank 5, in which
+        every feature is informative. "embedded": g in five random coordinates of 20, N(0, 1) in the
+        others.
     seed : int, default=0
         The same seed makes the same data.
     dtype : dtype, default=float64
@@ -36,8 +36,8 @@ def make_low_rank(kind: str, seed: int = 0, *, dtype: Any = np.float64) -> Datas
     Returns
     -------
     Dataset
-        ``informative`` has the numbers of the features that carry g; the split "train" has 30 % of
-        each class, "test" the rest.
+        ``informative`` holds the numbers of the informative features; the split "train" holds 30 %
+        of each class, "test" the rest.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def make_low_rank(kind: str, seed: int = 0, *, dtype: Any = np.float64) -> Datas
         items = rng.standard_normal((len(points), _N_FEATURES))
         informative = np.sort(rng.permutation(_N_FEATURES)[:_N_INFORMATIVE])
         items[:, informative] = points
-    # Points of a class are drawn independently: the first of them are as good as any.
+    # The points of a class are independent, so the first of them are a random sample.
     is_train = np.arange(len(items)) % _N_PER_CLASS < round(_TRAIN_SHARE * _N_PER_CLASS)
     facts = table()[f"synthetic-{kind}"]
     return Dataset(

@@ -1,4 +1,4 @@
-"""Triplet sampling: who may be drawn, how often, and that a seed means what it says."""
+"""Samplers: which triplets may be drawn, how often, and that a seed determines the stream."""
 
 import json
 
