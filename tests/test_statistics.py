@@ -375,7 +375,7 @@ X4, Y4 = np.eye(4), [0, 0, 1, 1]
         ((X4, Y4, X4, Y4, 3), {}, TypeError, "k_values: expected a sequence of integers, got 3"),
         ((X4, Y4[:2], X4, Y4, [1]), {}, ValueError, "query_labels: expected one for each of the 4"),
         ((X4, Y4, X4, Y4[:2], [1]), {}, ValueError, "item_labels: expected one for each of the 4"),
-        ((X4[:2], Y4[:2], X4, Y4, [1]), {"exclude_self": True}, ValueError, "got 2 queries, 4"),
+        ((X4[:2], Y4[:2], X4, Y4, [1]), {"exclude_self": True}, ValueError, "got 2 queries and 4"),
         ((np.nan * X4, Y4, X4, Y4, [1]), {}, ValueError, "queries: expected finite numbers"),
     ],
 )
