@@ -104,6 +104,7 @@ class SDCA(TripletDecisions, BilinearEstimator):
     natural_tuples = "triplets"
     _to_be_called = "fit"
     _kept: Any = None
+    _saved_numbers = ("primal_", "dual_", "n_iter_", "converged_")
 
     def __init__(
         self,
@@ -205,9 +206,7 @@ class SDCA(TripletDecisions, BilinearEstimator):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         matrix = self._fitted()
-        header = {
-            name: getattr(self, name) for name in ("primal_", "dual_", "n_iter_", "converged_")
-        }
+        header: dict[str, Any] = {name: getattr(self, name) for name in self._saved_numbers}
         history = np.array([self.history_[column] for column in EpochRecord._fields])
         arrays = {"alpha": self.alpha_, "history": history}
         header["shape"] = list(matrix.shape)
@@ -230,7 +229,7 @@ class SDCA(TripletDecisions, BilinearEstimator):
         self.n_features_in_ = matrix.shape[0]
         self.alpha_ = arrays["alpha"]
         self.history_ = dict(zip(EpochRecord._fields, arrays["history"], strict=True))
-        for name in ("primal_", "dual_", "n_iter_", "converged_"):
+        for name in self._saved_numbers:
             setattr(self, name, header[name])
 
 

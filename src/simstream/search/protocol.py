@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -75,8 +76,7 @@ def check_ids(ids: Iterable[Id]) -> list[Id]:
         if not isinstance(name, (int, str)) or isinstance(name, bool):
             raise TypeError(f"ids: expected integers or strings, got {name!r} at position {place}")
     if len(set(names)) < len(names):
-        seen: set[Id] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise ValueError(f"ids: expected distinct ids, got {twice!r} twice")
     return names
 
