@@ -106,16 +106,16 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         y : array of shape (n_items,)
             Class of each item.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, self._solve)
 
-    def _fit(self, X: Any, y: Any, *more: Any) -> Any:
+    def _fit(self, X: Any, y: Any, solve: Callable[..., None]) -> Any:
         self._check_parameters()
         self._check_these_are_items(X, y)
         with self._unchanged_on_error():
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
-            self._solve(X, codes, classes, *more)
+            solve(X, codes, classes)
         self._warn_unless_converged()
         return self
 
@@ -129,7 +129,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         return self
 
     @abstractmethod
-    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray, *more: Any) -> None:
+    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         """Learn from checked items; item i is of class ``classes[codes[i]]``."""
 
     @contextmanager

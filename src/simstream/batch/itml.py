@@ -161,7 +161,7 @@ class ITML(BatchMetric):
         targets = distance_targets(self.lower, self.upper, pairs)
         self._project(pairs, targets, float(self.gamma), np.empty((0, 2)))
 
-    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray, *more: Any) -> None:
+    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         check_several_classes(classes)
         check_some_class_has_two(codes, "draw similar pairs from")
         rng = check_random_state(self.random_state)

@@ -114,7 +114,7 @@ class LMNN(BatchMetric):
             raise ValueError(f"mu: expected at most 1, got {self.mu}")
         check_integer("patience", self.patience)
 
-    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray, *more: Any) -> None:
+    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         check_class_sizes(codes, classes, self.k)
         d = X.shape[1]
         if isinstance(self.init, str):

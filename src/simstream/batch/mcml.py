@@ -95,7 +95,7 @@ class MCML(BatchMetric):
         self.verbose = verbose
         self.preprocessor = preprocessor
 
-    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray, *more: Any) -> None:
+    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         check_several_classes(classes)
         check_some_class_has_two(codes, "learn from")
         start = first_metric(self.init, X.shape[1])

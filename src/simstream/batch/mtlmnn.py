@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,10 +143,12 @@ class MultiTaskLMNN(BatchMetric):
         tasks : array of n_items hashable values, optional
             Task of each item; one task for all if None.
         """
-        return self._fit(X, y, tasks)
+        return self._fit(X, y, partial(self._solve, tasks=tasks))
 
-    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray, *more: Any) -> None:
-        names, numbers = _task_numbers(more[0], len(X))
+    def _solve(
+        self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray, tasks: Any = None
+    ) -> None:
+        names, numbers = _task_numbers(tasks, len(X))
         d = X.shape[1]
         start = np.zeros((len(names) + 1, d, d))
         start[0] = first_metric(self.init, d)

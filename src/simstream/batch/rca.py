@@ -109,7 +109,7 @@ class RCA(BatchMetric):
         """
         return self._fit_pairs(pairs, y, self._solve_pairs)
 
-    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray, *more: Any) -> None:
+    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         check_some_class_has_two(codes, "form a chunklet")
         self._whiten(_inner_covariance(X, codes), X)
 
