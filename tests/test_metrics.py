@@ -355,7 +355,11 @@ X4, Y4 = np.eye(4), [0, 0, 1, 1]
         ((X4, Y4), {"k": (3, -1)}, "k: expected an integer >= 1, got"),
         ((X4, Y4), {"normalizer": "all"}, "normalizer: expected one of 'relevant', 'hits'"),
         ((X4, Y4), {"chunk_size": 0}, "chunk_size: expected an integer >= 1"),
-        ((X4, [0, 1, 2, 3]), {}, "query with a relevant candidate, got none among 4"),
+        (
+            (X4, [0, 1, 2, 3]),
+            {},
+            "queries: expected at least one with a relevant candidate, got none",
+        ),
     ],
 )
 def test_wrong_input_is_refused(arguments, options, message):

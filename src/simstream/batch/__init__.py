@@ -1,6 +1,7 @@
-"""Batch learners of a distance: scikit-learn transformers that see all labelled items at once.
+"""Batch learners, which see all their data at once.
 
-Each file holds an estimator and its solver, a pure function of arrays.
+ITML, LMNN, MCML, RCA and MultiTaskLMNN learn a distance from labelled items, as scikit-learn transformers.
+SDCA learns a bilinear similarity from triplets. Each file holds an estimator and its solver, a pure function.
 """
 
 from .itml import ITML

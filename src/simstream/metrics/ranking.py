@@ -288,8 +288,7 @@ def _report(
     used = n_relevant > 0
     if not used.any():
         raise ValueError(
-            "query_labels: expected at least one query with a relevant candidate, "
-            f"got none among {n_queries}"
+            f"queries: expected at least one with a relevant candidate, got none among {n_queries}"
         )
     n_relevant = n_relevant[used]
     hits, precisions, gains = sums[used].transpose(1, 0, 2)
