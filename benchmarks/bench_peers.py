@@ -280,7 +280,7 @@ class _Reached(Exception):
 def lmnn_case(learn_rate, quick, repeats):
     """Time until our solver reaches our objective at metric-learn's solution."""
     from simstream import LMNN
-    from simstream.batch.solve_lmnn import lmnn_objective_and_gradient, target_neighbors
+    from simstream.batch.lmnn import lmnn_objective_and_gradient, target_neighbors
 
     X, y = digits()
     if quick:
@@ -616,7 +616,7 @@ def case_rca(quick):
 def case_mcml(quick):
     """metric-learn has no MCML: objective and gradient against whole matrices in NumPy."""
     from simstream import MCML
-    from simstream.batch.solve_mcml import mcml_objective_and_gradient
+    from simstream.batch.mcml import mcml_objective_and_gradient
 
     X, y = digits()
     if quick:

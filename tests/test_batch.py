@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_wine
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -139,6 +139,21 @@ def test_thresholds():
     assert np.mean(model.predict_pairs(P) == labels) > 0.8
     with pytest.raises(NotFittedError, match="calibrate_threshold"):  # it was for another matrix
         model.fit(X, y).threshold_  # noqa: B018
+
+
+def test_a_fit_that_has_not_converged_warns_its_caller(wine):
+    X, y = wine
+    P, labels = labelled_pairs(y, 50)
+    itml = ITML(max_iter=1, tol=0, random_state=0, preprocessor=X)
+    for call in (
+        lambda: LMNN(max_iter=1).fit(X, y),
+        lambda: MCML(max_iter=1).fit(X, y),
+        lambda: itml.fit(X, y),
+        lambda: itml.fit_pairs(P, labels),
+    ):
+        with pytest.warns(ConvergenceWarning, match="has not converged after 1 iter") as caught:
+            call()
+        assert caught[0].filename == __file__
 
 
 def test_reports(wine, capsys):
@@ -373,8 +388,10 @@ def test_rca_from_chunklets_and_pairs(wine):
     C += 1e-9 * np.trace(C) / 13 * np.eye(13)
     from_pairs = RCA(preprocessor=X).fit_pairs(P, labels).get_mahalanobis_matrix()
     np.testing.assert_allclose(from_pairs, np.linalg.inv(C), rtol=1e-7)
+    model = RCA().fit(X, y)
     with pytest.raises(ValueError, match="one integer for each"):
-        RCA().fit_chunklets(X, y[:5])
+        model.fit_chunklets(X[:, :4], y[:5])
+    assert model.transform(X).shape == X.shape  # a failed fit changes nothing
     with pytest.raises(ValueError, match="similar pairs"):
         RCA(preprocessor=X).fit_pairs([[0, 100]], [-1])
 

@@ -1,9 +1,10 @@
-"""Indexes: what they find, what a view keeps, what goes wrong, and what an approximate one misses."""
+"""Indexes: what they find, what a view keeps, what is refused, and what an approximate one misses."""
 
 import json
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from simstream import OASIS, Bilinear, Mahalanobis, ModelFileError, TripletSampler
 from simstream.cli import main
 from simstream.search import ExactIndex, Found, HnswIndex, item_vectors, query_vectors, recall
-from simstream.search.rows import CsrRows, DenseRows
+from simstream.search.exact import _CsrRows, _DenseRows
 
 KINDS = {"dense": np.asarray, "csr": sp.csr_matrix}
 
@@ -60,7 +61,7 @@ def test_exact_search_with_ties_by_the_order_of_adding(kind, rng, n_queries, k):
 
 
 def test_pieces_of_items_are_joined(kind, rng, monkeypatch):
-    monkeypatch.setattr("simstream.search.rows._SCORE_BYTES", 1)  # 1,024 rows at a time
+    monkeypatch.setattr("simstream.search.exact._SCORE_BYTES", 1)  # 1,024 rows at a time
     values = whole_numbers(rng, 5000, 5)
     index = ExactIndex()
     index.add(range(5000), kind(values))
@@ -117,7 +118,7 @@ def test_items_come_and_go_and_views_stay(kind, rng):
 
 def test_removing_one_by_one_copies_each_row_a_few_times_only(kind, rng, monkeypatch):
     copied = []
-    for rows in (DenseRows, CsrRows):
+    for rows in (_DenseRows, _CsrRows):
         take = rows.take
         monkeypatch.setattr(
             rows,
@@ -244,9 +245,9 @@ def test_bad_input_changes_nothing(kind_of_index):
     index = kind_of_index()
     index.add(["a", 2], np.eye(2))
     for error, message, call in [
-        (ValueError, "'a', which is in the index", lambda i: i.add(["b", "a"], np.eye(2))),
+        (ValueError, "'a', which is already in the index", lambda i: i.add(["b", "a"], np.eye(2))),
         (ValueError, "got 'b' twice", lambda i: i.add(["b", "b"], np.eye(2))),
-        (TypeError, "got 1.5 at place 1", lambda i: i.add(["b", 1.5], np.eye(2))),
+        (TypeError, "got 1.5 at position 1", lambda i: i.add(["b", 1.5], np.eye(2))),
         (TypeError, "got True", lambda i: i.add([True], [[1.0, 1.0]])),
         (TypeError, "list of integers or strings", lambda i: i.add("b", [[1.0, 1.0]])),
         (ValueError, "each of 1 ids, got 2", lambda i: i.add(["b"], np.eye(2))),
@@ -290,6 +291,34 @@ def test_saved_and_loaded(kind, rng, tmp_path):
     loaded.remove(loaded.ids)
     loaded.save(path)
     assert ExactIndex.load(path).n_features == 5
+
+
+@pytest.mark.parametrize("name", ["exact-dense", "exact-csr", "hnsw"])
+def test_files_of_the_first_release_load(name):
+    """Written by version 0.1.0: twelve items, one of which was removed."""
+    if name == "hnsw":
+        pytest.importorskip("usearch", reason="usearch is not installed: HnswIndex is not tried")
+    kind_of_index = HnswIndex if name == "hnsw" else ExactIndex
+    index = kind_of_index.load(Path(__file__).parent / "models" / "index" / f"{name}.safetensors")
+    values = np.arange(60).reshape(12, 5) ** 2 % 11 - 5.0
+    ids = [*range(6), *(f"item-{n} \N{SNOWMAN}" for n in range(6))]
+    items = {i: row for i, row in zip(ids, values, strict=True) if i != 3}
+    assert len(index) == 11
+    assert all(i in index for i in items)
+    assert 3 not in index
+    queries = np.array([[1.0, 2.0, -3.0, 5.0, 0.5], [-2.0, 1.0, 1.0, 0.0, 7.0]])
+    if name == "hnsw":  # ties come in any order
+        found = index.search(queries, 4)
+        for query, scores, row in zip(queries, found.scores, found.ids, strict=True):
+            best = sorted((float(query @ value) for value in items.values()), reverse=True)[:4]
+            assert scores.tolist() == pytest.approx(best, rel=1e-6)
+            assert [float(query @ items[i]) for i in row] == pytest.approx(best)
+    else:
+        assert index.ids == list(items)
+        assert_finds(index, items, queries, 4)
+        assert sp.issparse(index.vectors(ids[:2])) == (name == "exact-csr")
+    index.add([3], values[3:4])
+    assert len(index) == 12
 
 
 def test_damaged_and_foreign_files(tmp_path):

@@ -10,9 +10,9 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import simstream
-from simstream.batch import solve_lmnn as lmnn
-from simstream.batch.mtlmnn import MultiTaskLMNN
-from simstream.batch.solve_mtlmnn import (
+from simstream.batch import lmnn
+from simstream.batch.mtlmnn import (
+    MultiTaskLMNN,
     TaskItems,
     _TaskObjective,
     mtlmnn_objective_and_gradient,
@@ -163,12 +163,13 @@ class TestSolver:
             report=lambda *arguments: seen.append(arguments),
         )
         assert_allclose(solution.history, history, rtol=1e-9)
-        assert_allclose(solution.matrices, M, atol=1e-8)
+        assert_allclose(solution.minimiser, M, atol=1e-8)
         assert (solution.n_iter, solution.converged) == (60, False)
         assert seen == list(enumerate(solution.history))[1:]
 
-    @pytest.mark.parametrize("gammas", [(1.0, 1.0), (100.0, 0.01), (0.01, 100.0)])
-    @pytest.mark.parametrize("scale", [0.1, 0.3])  # many hinges: they hide the kinks
+    @pytest.mark.parametrize(  # at these scales many hinges are active, which hides the kinks
+        ("gammas", "scale"), [((1.0, 1.0), 0.1), ((100.0, 0.01), 0.3), ((0.01, 100.0), 0.3)]
+    )
     def test_falls_to_the_same_minimum_from_two_starts(self, gammas, scale):
         tasks, rng = some_tasks(5, [(19, 18), (20, 16, 18), (17, 17)], 4, 3, scale=scale)
         solutions = [
@@ -182,12 +183,12 @@ class TestSolver:
             assert np.all(np.diff(solution.history) <= 0)
             assert solution.objective == solution.history[-1]
             assert solution.objective < 0.9 * solution.history[0]
-            for matrix in solution.matrices:
+            for matrix in solution.minimiser:
                 assert_array_equal(matrix, matrix.T)
                 assert np.linalg.eigvalsh(matrix)[0] >= -1e-12 * np.abs(matrix).max()
         assert solutions[0].history[0] != pytest.approx(solutions[1].history[0], rel=0.01)
         assert solutions[0].objective == pytest.approx(solutions[1].objective, rel=5e-4)
-        at = solutions[0].matrices
+        at = solutions[0].minimiser
         nearby = at + 0.01 * some_metrics(rng, 4, 4, 3)  # feasible, and no better
         assert mtlmnn_objective_and_gradient(nearby, tasks, *gammas)[0] > solutions[0].objective
 
@@ -206,7 +207,7 @@ class TestSolver:
         solution = solve_mtlmnn(
             tasks, start=identity_start(2, 3), gamma0=1e9, tol=1e-9, max_iter=3000
         )
-        assert_allclose(solution.matrices[0], np.eye(3), atol=1e-5)
+        assert_allclose(solution.minimiser[0], np.eye(3), atol=1e-5)
         # The tasks are apart then: each has the minimum that it has alone.
         alone = [
             solve_mtlmnn(
@@ -216,19 +217,19 @@ class TestSolver:
         ]
         assert min(alone) > 0
         assert solution.objective == pytest.approx(sum(alone), rel=1e-4)
-        assert np.abs(solution.matrices[1:]).max() > 0.1
+        assert np.abs(solution.minimiser[1:]).max() > 0.1
 
     def test_a_huge_gamma_leaves_nothing_of_the_tasks_own(self):
         tasks, _ = some_tasks(8, [(9, 8), (10, 6, 8)], 3, 3, scale=0.4)
         solution = solve_mtlmnn(
             tasks, start=identity_start(2, 3), gamma=1e9, tol=1e-9, max_iter=3000
         )
-        assert_allclose(solution.matrices[1:], 0, atol=1e-5)
+        assert_allclose(solution.minimiser[1:], 0, atol=1e-5)
         # The common part is the minimum of what remains; a small step in any direction is no better.
-        assert np.linalg.norm(solution.matrices[0] - np.eye(3)) > 0.1
+        assert np.linalg.norm(solution.minimiser[0] - np.eye(3)) > 0.1
         rng = np.random.default_rng(0)
         for _ in range(20):
-            other = solution.matrices.copy()
+            other = solution.minimiser.copy()
             other[0] += 0.03 * (some_metrics(rng, 1, 3, 3)[0] - some_metrics(rng, 1, 3, 3)[0])
             if np.linalg.eigvalsh(other[0])[0] >= 0:
                 value = mtlmnn_objective_and_gradient(other, tasks, 1.0, 1e9)[0]
@@ -243,7 +244,7 @@ class TestSolver:
                 super().__init__(*args)
                 made.append(self)
 
-        monkeypatch.setattr("simstream.batch.solve_mtlmnn._TaskObjective", Counting)
+        monkeypatch.setattr("simstream.batch.mtlmnn._TaskObjective", Counting)
         monkeypatch.setattr(lmnn, "_SEARCHED_PER_LISTED", 4)
         options = {"start": identity_start(2, 10), "tol": 0.0, "max_iter": 150}
         listed = solve_mtlmnn(tasks, **options)
@@ -252,7 +253,7 @@ class TestSolver:
         assert [task.n_searches for task in made[2:]] == [151, 151]
         assert max(task.n_searches for task in made[:2]) < 75  # the shortcut was taken
         assert_allclose(listed.history, searched.history, rtol=1e-10)
-        assert_allclose(listed.matrices, searched.matrices, atol=1e-7)
+        assert_allclose(listed.minimiser, searched.minimiser, atol=1e-7)
 
     def test_items_too_large(self):
         tasks, _ = some_tasks(10, [(5, 5)], 2, 2, scale=1e200)

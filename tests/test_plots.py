@@ -1,4 +1,4 @@
-"""Pictures show the numbers they are given."""
+"""Figures show the numbers they are given."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def test_spectrum_shows_the_eigenvalues_that_count(tmp_path):
     first, second = figure.axes[0].lines
     np.testing.assert_allclose(first.get_ydata(), [1.0, 0.5, 0.25])
     assert len(second.get_ydata()) == 0
-    assert first.get_label() == "three (3 of 4)"
+    assert first.get_label() == "three (3 of 4 dimensions)"
     plots.save_figure(figure, tmp_path / "spectrum.png")
     assert (tmp_path / "spectrum.png").stat().st_size > 1000
 
@@ -43,7 +43,7 @@ def test_a_single_model_is_called_by_its_class():
     (line,) = plots.gap_figure(model).axes[0].lines
     assert line.get_label() == "SDCA"
     (line,) = plots.spectrum_figure(Mahalanobis(np.eye(2))).axes[0].lines
-    assert line.get_label() == "Mahalanobis (2 of 2)"
+    assert line.get_label() == "Mahalanobis (2 of 2 dimensions)"
 
 
 def test_one_seed_has_no_deviation_to_draw():
@@ -77,3 +77,8 @@ def test_measures_show_a_dot_for_every_task():
     np.testing.assert_allclose(heights, [0.6, 0.4, 0.3, np.nan])
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["learnt", "dot", "one task"]
+
+
+@pytest.mark.parametrize("method", ["OASIS", "RCA", "KISSME", "a b c", "x", "y", "z"])
+def test_no_method_has_the_colour_of_errors(method):
+    assert plots.colour_of(method) != plots._WRONG

@@ -1,4 +1,4 @@
-"""The recipes for vector stores run, word by word, each after the set-up of the page."""
+"""The recipes for vector stores run as printed, each after the page's set-up."""
 
 import re
 from pathlib import Path

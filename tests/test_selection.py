@@ -222,7 +222,7 @@ X, Y = labelled(6, 30, 5, 2)
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((X, Y, 6), ValueError, "q: expected at most the 5 features there are, got 6"),
+        ((X, Y, 6), ValueError, "q: expected at most 5, the number of features, got 6"),
         ((X, Y, 0), ValueError, "q: expected an integer >= 1, got 0"),
         ((X, Y, 2.0), TypeError, "q: expected an integer"),
         (

@@ -1,4 +1,4 @@
-"""Comparisons of methods against SciPy and a paper's own tables; k-NN error curves by hand."""
+"""Comparisons of methods against SciPy, the formulas and a paper's own tables."""
 
 import math
 
@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-from scipy import sparse, stats
+from scipy import stats
 
 from simstream import metrics
-from simstream._kernels import ranking
 
 fast = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -253,140 +251,3 @@ def test_holm_refuses_wrong_input(arguments, error, message):
 def test_critical_difference_refuses_wrong_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         metrics.critical_difference(*arguments)
-
-
-def minus_squared_distance(queries, items):
-    return -((queries[:, None] - items) ** 2).sum(axis=2)
-
-
-@st.composite
-def classification(draw):
-    """Few distinct points and unbalanced classes, some of them among the queries only."""
-    n_queries, n_items = draw(st.integers(1, 12)), draw(st.integers(2, 12))
-    points = st.integers(-2, 2).map(float)
-    queries = draw(arrays(float, (n_queries, 2), elements=points))
-    items = draw(arrays(float, (n_items, 2), elements=points))
-    labels = st.sampled_from(["a", "a", "a", "a", "b", "c"])
-    y = draw(st.lists(labels | st.just("unseen"), min_size=n_queries, max_size=n_queries))
-    z = draw(st.lists(labels, min_size=n_items, max_size=n_items))
-    return queries, np.array(y), items, np.array(z)
-
-
-def errors_by_hand(predicted, truth, class_averaged):
-    if not class_averaged:
-        return sum(p != t for p, t in zip(predicted, truth, strict=True)) / len(truth)
-    within = []
-    for one in set(truth):
-        members = [i for i, t in enumerate(truth) if t == one]
-        within.append(sum(predicted[i] != one for i in members) / len(members))
-    return sum(within) / len(within)
-
-
-@pytest.mark.parametrize("class_averaged", [False, True])
-@pytest.mark.parametrize("exclude_self", [False, True])
-@fast
-@given(data=classification(), backwards=st.booleans())
-def test_curve_equals_one_prediction_per_k(data, class_averaged, exclude_self, backwards):
-    queries, y, items, z = data
-    if exclude_self:
-        queries, y = items, z
-    k_values = np.arange(1, len(items) + (not exclude_self))
-    k_values = k_values[::-1] if backwards else k_values
-    options = {"class_averaged": class_averaged, "exclude_self": exclude_self}
-    arguments = (minus_squared_distance, queries, y, items, z, k_values)
-    expected = []
-    for k in k_values:
-        predicted = metrics.knn_predict(
-            minus_squared_distance, queries, items, z, int(k), exclude_self=exclude_self
-        )
-        expected.append(errors_by_hand(predicted, y, class_averaged))
-    curve = metrics.knn_error_curve(*arguments, **options)
-    np.testing.assert_allclose(curve, expected, atol=1e-12)
-    error, k = metrics.knn_error_best_k(*arguments, **options)
-    assert error == curve.min()
-    assert k == min(k_values[curve == error])
-    assert (type(error), type(k)) == (float, int)
-
-
-def test_class_average_of_unbalanced_classes():
-    # 1-NN on a line: one of the 8 large ones and one of the 2 small ones lie on the wrong side.
-    X = np.array([[-1.0]] * 7 + [[1.0]] + [[1.0], [-1.0]])
-    y = ["large"] * 8 + ["small"] * 2
-    arguments = (minus_squared_distance, X, y, [[-1.0], [1.0]], ["large", "small"])
-    assert metrics.knn_error_curve(*arguments, [1]) == pytest.approx([2 / 10])
-    averaged = metrics.knn_error_curve(*arguments, [1], class_averaged=True)
-    assert averaged == pytest.approx([(1 / 8 + 1 / 2) / 2])
-    # A class of the pool that no query has does not count; one that only queries have does.
-    more = (*arguments[:3], [[-1.0], [1.0], [9.0]], ["large", "small", "other"])
-    assert metrics.knn_error_curve(*more, [1], class_averaged=True) == pytest.approx(averaged)
-    unseen = (arguments[0], np.append(X, [[0.5]], axis=0), [*y, "new"], *arguments[3:])
-    averaged = metrics.knn_error_curve(*unseen, [1], class_averaged=True)
-    assert averaged == pytest.approx([(1 / 8 + 1 / 2 + 1) / 3])
-
-
-def test_default_curve_models_and_chunks(monkeypatch):
-    class Model:
-        def score_items(self, queries, items):
-            scores = queries @ items.T
-            return scores.toarray() if sparse.issparse(scores) else scores
-
-    rng = np.random.default_rng(0)
-    X = rng.integers(-3, 4, (40, 3)).astype(float)
-    y = rng.integers(0, 3, 40)
-    curve = metrics.knn_error_curve(Model(), X, y, X, y, exclude_self=True)
-    assert curve.shape == (25,)
-    function = metrics.knn_error_curve(lambda q, x: q @ x.T, X, y, X, y, exclude_self=True)
-    np.testing.assert_array_equal(function, curve)
-    csr = sparse.csr_matrix(X)
-    np.testing.assert_array_equal(
-        metrics.knn_error_curve(Model(), csr, y, csr, y, exclude_self=True), curve
-    )
-    monkeypatch.setattr(ranking, "_BLOCK", 100)
-    for chunk_size in (1, 7, 1000):
-        np.testing.assert_array_equal(
-            metrics.knn_error_curve(Model(), X, y, X, y, exclude_self=True, chunk_size=chunk_size),
-            curve,
-        )
-
-
-def test_neighbours_are_looked_up_once():
-    calls = []
-
-    def score(queries, items):
-        calls.append(len(queries))
-        return queries @ items.T
-
-    X = np.eye(6)
-    metrics.knn_error_best_k(score, X, range(6), X, range(6), (k for k in range(1, 6)))
-    assert calls == [6]
-
-
-X4, Y4 = np.eye(4), [0, 0, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "message"),
-    [
-        ((X4, Y4, X4, Y4), {}, ValueError, "k_values: expected at most the 4 candidates, got 25"),
-        ((X4, Y4, X4, Y4, [4]), {"exclude_self": True}, ValueError, "at most the 3 candidates"),
-        ((X4, Y4, X4, Y4, []), {}, ValueError, "k_values: expected at least one, got none"),
-        ((X4, Y4, X4, Y4, [0]), {}, ValueError, "k_values: expected an integer >= 1, got 0"),
-        ((X4, Y4, X4, Y4, [1.0]), {}, TypeError, "k_values: expected an integer, got 1.0"),
-        ((X4, Y4, X4, Y4, 3), {}, TypeError, "k_values: expected a sequence of integers, got 3"),
-        ((X4, Y4[:2], X4, Y4, [1]), {}, ValueError, "query_labels: expected one for each of the 4"),
-        ((X4, Y4, X4, Y4[:2], [1]), {}, ValueError, "item_labels: expected one for each of the 4"),
-        ((X4[:2], Y4[:2], X4, Y4, [1]), {"exclude_self": True}, ValueError, "got 2 queries, 4"),
-        ((np.nan * X4, Y4, X4, Y4, [1]), {}, ValueError, "queries: expected finite numbers"),
-    ],
-)
-def test_curves_refuse_wrong_input(arguments, options, error, message):
-    for function in (metrics.knn_error_curve, metrics.knn_error_best_k):
-        with pytest.raises(error, match=message):
-            function(lambda q, x: q @ x.T, *arguments, **options)
-
-
-def test_curves_refuse_wrong_models():
-    with pytest.raises(TypeError, match="model: expected a method score_items"):
-        metrics.knn_error_curve(None, X4, Y4, X4, Y4, [1])
-    with pytest.raises(ValueError, match="scores: expected numbers, got 16 NaN"):
-        metrics.knn_error_curve(lambda q, x: q @ x.T * np.nan, X4, Y4, X4, Y4, [1])

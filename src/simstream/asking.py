@@ -1,4 +1,4 @@
-"""Which triplet to ask a person about: the rule of the service, without the service."""
+"""Which triplet to ask a person about next."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Asking:
     delta : float
         A triplet with margin p is asked about with probability delta / (delta + |p|).
     random_share : float from 0 to 1
-        Share of questions drawn at random instead: they measure how good the model is.
+        Share of questions drawn at random instead: these measure how good the model is.
     pool : int
-        Triplets looked at for one question.
+        Number of candidate triplets considered for one question.
     near : int
-        One candidate is the nearest, by what was learnt so far, of so many drawn at random, the other one is
-        drawn at random: with candidates that are both unlike the anchor, there is often nothing to answer.
-        1 draws both at random, as for the random questions always.
+        One of the two candidates is the most similar of this many random items, by what was learnt so far;
+        the other one is random. If both are unlike the anchor, there is often no meaningful answer. With 1,
+        both are random, as they always are in random questions.
     seed : int, optional
-        Of the coins. What is learnt never depends on it: the log keeps what was asked.
+        Seed of the random choices. The learnt model does not depend on it: the log records what was asked.
 
     Examples
     --------
@@ -46,9 +46,9 @@ class Chosen(NamedTuple):
 
     #: Numbers of the anchor and of the two candidates.
     triplet: np.ndarray
-    #: Whether it was the first one drawn, whatever the model thinks of it.
+    #: Whether it was drawn at random, without looking at its margin.
     is_random: bool
-    #: How many were looked at before it was taken, itself included; 0 for a random one.
+    #: How many triplets were considered, including this one; 0 for a random one.
     considered: int
 
 
@@ -60,39 +60,37 @@ def choose_triplet(
     *,
     nearer: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Chosen:
-    """Draw triplets and take the first that the coin is for.
+    """Draw candidate triplets and choose the one to ask about.
 
-    A share of questions is the first triplet drawn, whatever the model thinks of it: only these measure it.
-    The others are taken with probability delta / (delta + |margin|); if none of the pool is, then the one
-    with the smallest margin.
+    A share of questions is drawn at random, whatever the margin: only these measure the model. Otherwise each
+    triplet of the pool in turn is accepted with probability delta / (delta + |margin|); if none is, the one
+    with the smallest margin is chosen.
 
     Parameters
     ----------
     draw : function of n that returns (n, 3) numbers of items
-    margins : function of such triplets that returns x'M(first - second) of each
+    margins : function of such triplets that returns x'M(first - second) for each
     asking : Asking
         Its seed is not used here.
     rng : numpy Generator
-        Of the coins.
-    nearer : function of triplets that returns such with a near candidate, see `bring_near`, optional
-        Used where `asking` wants near candidates, and never for random questions.
+    nearer : function of triplets that returns triplets with a near candidate, see `bring_near`, optional
+        Required if ``asking.near > 1``; never used for random questions.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> certain = lambda triplets: np.where(triplets[:, 0] == 2, 0.0, 1e9)  # of all but anchor 2
+    >>> certain = lambda triplets: np.where(triplets[:, 0] == 2, 0.0, 1e9)  # sure of all but anchor 2
     >>> asking = Asking(random_share=0.0)
     >>> int(choose_triplet(lambda n: draw_triplets(4, n, rng), certain, asking, rng).triplet[0])
     2
     """
-    is_random = bool(rng.random() < asking.random_share)
-    if is_random:
+    if rng.random() < asking.random_share:
         return Chosen(draw(1)[0], True, 0)
     drawn = draw(asking.pool)
     if asking.near > 1:
         if nearer is None:
             raise ValueError(
-                f"near: expected 1 where nothing tells what is near, got {asking.near}"
+                f"near: expected 1 if no function `nearer` is given, got {asking.near}"
             )
         drawn = nearer(drawn)
     sizes = np.abs(margins(drawn))
@@ -103,7 +101,7 @@ def choose_triplet(
 
 
 def draw_triplets(n_items: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """So many triplets of three different items, all equally likely.
+    """Draw triplets of three different items, all equally likely.
 
     Examples
     --------
@@ -112,7 +110,7 @@ def draw_triplets(n_items: int, size: int, rng: np.random.Generator) -> np.ndarr
     """
     if n_items < 3:
         raise ValueError(f"n_items: expected at least three to draw a triplet from, got {n_items}")
-    # Each is drawn from those left, which are then counted past the ones taken, the smaller first.
+    # Each item is drawn from those left; adding one for every smaller item already taken gives its number.
     anchor = rng.integers(n_items, size=size)
     first = rng.integers(n_items - 1, size=size)
     first += first >= anchor
@@ -129,14 +127,14 @@ def bring_near(
     similarity: Callable[[np.ndarray, np.ndarray], np.ndarray],
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Triplets whose one candidate is the nearest of several: there is more often something to answer.
+    """Replace one candidate of each triplet by the most similar of several, so that an answer is easier.
 
     Parameters
     ----------
     triplets : (n, 3) numbers of items
-    n_items : how many there are to draw from
-    near : how many are looked at to find a near one, the triplet's own among them
-    similarity : function of n anchors and (n, near) candidates that returns how similar they are
+    n_items : number of items to draw from
+    near : number of items compared to find a near one, including the triplet's own candidate
+    similarity : function of n anchors and (n, near) candidates that returns their similarities
     rng : numpy Generator
 
     Examples
@@ -155,5 +153,5 @@ def bring_near(
     is_taken = (candidates == anchors[:, None]) | (candidates == second[:, None])
     places = np.where(is_taken, -np.inf, scores).argmax(axis=1)
     pairs = np.column_stack([candidates[np.arange(len(triplets)), places], second])
-    # Which of them is nearer must not be told by where it is shown.
+    # The order must not reveal which candidate is the near one.
     return np.column_stack([anchors, rng.permuted(pairs, axis=1)])

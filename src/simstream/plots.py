@@ -1,7 +1,7 @@
-"""Pictures of results: functions that take data and return a matplotlib figure.
+"""Figures of results: functions that take data and return a matplotlib figure.
 
-Colours are those of Okabe and Ito, which people with any kind of colour blindness can tell apart; every
-method keeps its colour in every picture. Needs ``pip install 'simstream[plot]'``.
+The colours are those of Okabe and Ito, which can be told apart with any kind of colour blindness; a method
+has the same colour in every figure. Needs ``pip install 'simstream[plot]'``.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ import numpy as np
 
 from .data import FormatError, atomic_write
 
+_BLUE, _ORANGE, _GREEN, _PINK, _SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
 #: Colour of each method; baselines are grey.
 _COLOURS = {
     "euclidean": "#BBBBBB",
     "dot": "#777777",
     "cosine": "#777777",
-    "learnt": "#0072B2",
-    "oasis": "#0072B2",
-    "ogd": "#56B4E9",
-    "sors": "#009E73",
-    "adasors": "#E69F00",
-    "aroma": "#CC79A7",
-    "pametric": "#E69F00",
-    "pola": "#56B4E9",
-    "lmnn": "#009E73",
-    "itml": "#CC79A7",
-    "mcml": "#0072B2",
-    "omtrsl": "#0072B2",
-    "ostrsl": "#E69F00",
-    "ogrsl": "#009E73",
-    "active": "#0072B2",
-    "random": "#E69F00",
-    "all": "#009E73",
+    "learnt": _BLUE,
+    "oasis": _BLUE,
+    "ogd": _SKY,
+    "sors": _GREEN,
+    "adasors": _ORANGE,
+    "aroma": _PINK,
+    "pametric": _ORANGE,
+    "pola": _SKY,
+    "lmnn": _GREEN,
+    "itml": _PINK,
+    "mcml": _BLUE,
+    "omtrsl": _BLUE,
+    "ostrsl": _ORANGE,
+    "ogrsl": _GREEN,
+    "active": _BLUE,
+    "random": _ORANGE,
+    "all": _GREEN,
 }
-_OTHER_COLOURS = ("#F0E442", "#000000", "#D55E00")
+_OTHER_COLOURS = ("#000000", "#F0E442")
 #: Vermilion, for what is wrong; no method has it.
 _WRONG = "#D55E00"
 _FAINT = "#666666"
@@ -49,7 +50,7 @@ class PlottingUnavailableError(ImportError):
 
 
 class Ranking(NamedTuple):
-    """The first items one similarity found for a query."""
+    """The nearest items that one similarity found for a query."""
 
     name: str
     #: Images, shape (n, height, width).
@@ -68,7 +69,7 @@ class Example(NamedTuple):
 
 
 def check_available() -> None:
-    """Raise if there is nothing to draw with.
+    """Raise if matplotlib is not installed.
 
     Raises
     ------
@@ -81,13 +82,13 @@ def check_available() -> None:
 
 
 def check_extension(path: str | Path) -> None:
-    """Raise if no picture can be written to a file of that name.
+    """Raise if matplotlib cannot write a figure to a file of that name.
 
     Raises
     ------
     PlottingUnavailableError
     FormatError
-        If the extension is not that of a format matplotlib writes.
+        If matplotlib has no format with that extension.
     """
     known = new_figure(1, 1).canvas.get_supported_filetypes()
     extension = Path(path).suffix
@@ -99,14 +100,14 @@ def check_extension(path: str | Path) -> None:
 
 
 def save_figure(figure: Any, path: str | Path) -> None:
-    """Write a figure to a file whose name says the format, whole or not at all."""
+    """Write a figure to a file, atomically; the extension selects the format."""
     check_extension(path)
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=160)
 
 
 def colour_of(method: str) -> str:
-    """The colour of a method, always the same: ``"SORS-I"`` has that of ``"sors"``.
+    """The colour of a method, the same in every figure; variants such as ``"SORS-I"`` share it.
 
     Examples
     --------
@@ -124,7 +125,7 @@ def measures_figure(
     title: str = "",
     parts: Sequence[Mapping[str, Mapping[str, float]]] = (),
 ) -> Any:
-    """Bars of every measure, one colour per model.
+    """Bars for every measure, one colour per model.
 
     Parameters
     ----------
@@ -132,7 +133,7 @@ def measures_figure(
         Values from 0 to 1. All models have the measures of the first one.
     title : str
     parts : sequence of mappings like `results`
-        The tasks that the results are averages of: a dot each on the bars.
+        Results of single tasks, if `results` are averages over tasks: a dot each on the bars.
 
     Returns
     -------
@@ -143,25 +144,25 @@ def measures_figure(
     figure = new_figure(max(5.0, 1.5 + 0.22 * len(measures) * (len(names) + 1)), 4.2)
     axes = figure.add_subplot()
     width = 0.8 / len(names)
+    bars, dots = [], []
     for place, name in enumerate(names):
         values = [results[name][measure] for measure in measures]
-        offsets = np.arange(len(measures)) + (place - (len(names) - 1) / 2) * width
-        axes.bar(offsets, values, width * 0.92, color=colour_of(name), label=name)
-        for number, part in enumerate(parts):
-            dots = [part[name].get(measure, np.nan) for measure in measures]
-            label = "one task" if (place, number) == (len(names) - 1, 0) else None
-            axes.plot(offsets, dots, "o", ms=2.5, mfc="white", mec="black", mew=0.6, label=label)
+        centres = np.arange(len(measures)) + (place - (len(names) - 1) / 2) * width
+        bars.append(axes.bar(centres, values, width * 0.92, color=colour_of(name), label=name))
+        for part in parts:
+            values = [part[name].get(measure, np.nan) for measure in measures]
+            dots += axes.plot(
+                centres, values, "o", ms=2.5, mfc="white", mec="black", mew=0.6, label="one task"
+            )
     axes.set_xticks(range(len(measures)), measures, rotation=40, ha="right")
     axes.set_ylim(0, 1)
     axes.set_ylabel("value (higher is better)")
     axes.set_title(title, loc="left", fontsize=10)
-    handles, labels = axes.get_legend_handles_labels()
-    order = np.argsort([label == "one task" for label in labels], kind="stable")
+    handles = [*bars, *dots[:1]]
     axes.legend(
-        [handles[place] for place in order],
-        [labels[place] for place in order],
+        handles=handles,
         frameon=False,
-        ncols=len(labels),
+        ncols=len(handles),
         loc="lower left",
         bbox_to_anchor=(0, 1.06),
     )
@@ -187,23 +188,17 @@ def spectrum_figure(models: Any, *, title: str = "") -> Any:
     >>> from simstream import Mahalanobis
     >>> figure = spectrum_figure({"three": Mahalanobis(np.diag([4.0, 2.0, 1.0, 0.0]))})
     """
-    figure = new_figure(6.4, 4.2)
-    axes = figure.add_subplot()
+    lines = {}
     for name, model in _by_name(models).items():
-        values = model.eigenvalues_
-        used = model.effective_dimension_
-        share = values[:used] / values[0] if used else np.ones(0)
-        label = f"{name} ({used} of {len(values)})"
-        axes.semilogy(
-            np.arange(1, used + 1), share, "o-", ms=3, lw=1.5, color=colour_of(name), label=label
-        )
-    axes.set_xlabel("direction, largest first")
-    axes.set_ylabel("eigenvalue, as a share of the largest")
-    return _finish_lines(figure, axes, title)
+        values, used = model.eigenvalues_, model.effective_dimension_
+        shares = values[:used] / values[0] if used else np.ones(0)
+        label = f"{name} ({used} of {len(values)} dimensions)"
+        lines[label] = (np.arange(1, used + 1), shares, colour_of(name))
+    return _lines_figure(lines, "eigenvalue number", "eigenvalue / largest eigenvalue", title)
 
 
 def convergence_figure(models: Any, *, title: str = "") -> Any:
-    """The objective of batch learners against iterations, as a share of its first value.
+    """Objective of batch learners against iterations, relative to its initial value.
 
     Parameters
     ----------
@@ -220,19 +215,16 @@ def convergence_figure(models: Any, *, title: str = "") -> Any:
     >>> from simstream import LMNN
     >>> figure = convergence_figure({"LMNN": LMNN(tol=0.1).fit(*load_iris(return_X_y=True))})
     """
-    figure = new_figure(6.4, 4.2)
-    axes = figure.add_subplot()
+    lines = {}
     for name, model in _by_name(models).items():
         history = np.asarray(model.history_)
         label = f"{name} ({model.n_iter_} iterations)"
-        axes.semilogy(history / history[0], lw=1.8, color=colour_of(name), label=label)
-    axes.set_xlabel("iteration")
-    axes.set_ylabel("share of the first value")
-    return _finish_lines(figure, axes, title)
+        lines[label] = (np.arange(len(history)), history / history[0], colour_of(name))
+    return _lines_figure(lines, "iteration", "objective / initial objective", title, marker="")
 
 
 def gap_figure(models: Any, *, title: str = "") -> Any:
-    """Duality gap against epochs: how far from the optimum each solution can be, at most.
+    """Duality gap against epochs: an upper bound on the distance of the objective from its optimum.
 
     Parameters
     ----------
@@ -251,15 +243,38 @@ def gap_figure(models: Any, *, title: str = "") -> Any:
     >>> figure = gap_figure(model)
     >>> figure = gap_figure({"lam = 1": model})
     """
-    figure = new_figure(6.4, 4.2)
-    axes = figure.add_subplot()
+    colours = (_BLUE, _ORANGE, _GREEN, _PINK, _SKY)  # all are SDCA: coloured in turn
+    lines = {}
     for place, (name, model) in enumerate(_by_name(models).items()):
         gap = model.history_["gap"]
-        colour = list(_COLOURS.values())[3 + place % (len(_COLOURS) - 3)]
-        axes.semilogy(np.arange(1, len(gap) + 1), gap, "o-", ms=3, lw=1.5, color=colour, label=name)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("duality gap")
-    return _finish_lines(figure, axes, title)
+        lines[name] = (np.arange(1, len(gap) + 1), gap, colours[place % len(colours)])
+    return _lines_figure(lines, "epoch", "duality gap", title)
+
+
+def _by_name(models: Any) -> Mapping[str, Any]:
+    """Models by name; a single one is named after its class."""
+    return models if isinstance(models, Mapping) else {type(models).__name__: models}
+
+
+def _lines_figure(
+    lines: Mapping[str, tuple[np.ndarray, np.ndarray, str]],
+    xlabel: str,
+    ylabel: str,
+    title: str,
+    marker: str = "o",
+) -> Any:
+    """Lines (x, y, colour) by label, with a logarithmic y axis."""
+    figure = new_figure(6.4, 4.2)
+    axes = figure.add_subplot()
+    for label, (x, y, colour) in lines.items():
+        axes.semilogy(x, y, marker=marker, ms=3, lw=1.5, color=colour, label=label)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.legend(frameon=False)
+    tidy(axes, grid="both")
+    return figure
 
 
 def active_figure(
@@ -267,13 +282,13 @@ def active_figure(
     *,
     title: str = "",
 ) -> Any:
-    """What answers are worth: measures against the share of questions asked.
+    """The value of answers: measures against the share of questions asked.
 
     Parameters
     ----------
-    curves : mapping of measure to mapping of strategy to points (share asked, mean, spread)
-        A strategy with one point, such as "all", is drawn as a level: what the others are held against.
-        The spread is None where there is none, as of a single seed.
+    curves : mapping of measure to mapping of strategy to points (share asked, mean, standard deviation)
+        A strategy with one point, such as "all", is drawn as a horizontal reference line. The standard
+        deviation is None if there is none, as for a single seed.
     title : str
 
     Returns
@@ -287,52 +302,45 @@ def active_figure(
     """
     figure = new_figure(1.2 + 4.8 * len(curves), 4.2)
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
-    markers = {"active": "o", "random": "s"}
     for axes, (measure, strategies) in zip(panels, curves.items(), strict=True):
-        is_spread = any(point[2] is not None for points in strategies.values() for point in points)
-        for name, points in strategies.items():
-            asked, means, spreads = np.array(points, float).T  # None becomes NaN
-            has_spread = bool(np.isfinite(spreads).any())
-            colour = colour_of(name)
-            if len(points) == 1 and name not in markers:
-                label = f"{name} ({asked[0]:.0%} asked)"
-                axes.axhline(means[0], color=colour, lw=1.5, ls="--", label=label)
-                if has_spread:
-                    low, high = means[0] - spreads[0], means[0] + spreads[0]
-                    axes.axhspan(low, high, color=colour, alpha=0.12)
-                continue
-            marker = markers.get(name, "^")
-            axes.errorbar(
-                asked,
-                means,
-                spreads if has_spread else None,
-                color=colour,
-                marker=marker,
-                ms=5,
-                lw=1.8,
-                capsize=3,
-                label=name,
-            )
+        deviates = [_draw_strategy(axes, name, points) for name, points in strategies.items()]
         axes.set_xlim(0, 1)
         axes.set_xticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
         axes.set_xlabel("share of questions asked")
-        axes.set_ylabel(f"{measure} (mean and deviation over seeds)" if is_spread else measure)
+        axes.set_ylabel(f"{measure} (mean ± SD over seeds)" if any(deviates) else measure)
         tidy(axes, grid="both")
     panels[0].set_title(title, loc="left", fontsize=10)
     panels[-1].legend(frameon=False)
     return figure
 
 
-def _by_name(models: Any) -> Mapping[str, Any]:
-    """Models by the names to draw them with; a single one has that of its class."""
-    return models if isinstance(models, Mapping) else {type(models).__name__: models}
-
-
-def _finish_lines(figure: Any, axes: Any, title: str) -> Any:
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.legend(frameon=False)
-    tidy(axes, grid="both")
-    return figure
+def _draw_strategy(
+    axes: Any, name: str, points: Sequence[tuple[float, float, float | None]]
+) -> bool:
+    """Draw one strategy, and tell whether it has standard deviations."""
+    markers = {"active": "o", "random": "s"}
+    asked, means, deviations = np.array(points, float).T  # None becomes NaN
+    has_deviation = bool(np.isfinite(deviations).any())
+    colour = colour_of(name)
+    if len(points) == 1 and name not in markers:
+        label = f"{name} ({asked[0]:.0%} asked)"
+        axes.axhline(means[0], color=colour, lw=1.5, ls="--", label=label)
+        if has_deviation:
+            low, high = means[0] - deviations[0], means[0] + deviations[0]
+            axes.axhspan(low, high, color=colour, alpha=0.12)
+    else:
+        axes.errorbar(
+            asked,
+            means,
+            deviations if has_deviation else None,
+            color=colour,
+            marker=markers.get(name, "^"),
+            ms=5,
+            lw=1.8,
+            capsize=3,
+            label=name,
+        )
+    return has_deviation
 
 
 def retrieval_figure(
@@ -343,15 +351,15 @@ def retrieval_figure(
     title: str = "",
     subtitle: str = "",
 ) -> Any:
-    """Scores of methods as bars, and beside them what some queries find.
+    """Scores of methods as bars, and beside them the nearest items of some queries.
 
     Parameters
     ----------
     scores : mapping of method to value, from 0 to 1
     examples : sequence of Example
-        All with the same number of rankings, and of images in each.
+        All with the same number of rankings, and rankings with the same number of images.
     measure : str
-        What the scores are, for the axis.
+        Name of the scores, for the axis.
     title, subtitle : str
 
     Returns
@@ -381,12 +389,12 @@ def _draw_bars(axes: Any, scores: Mapping[str, float], measure: str) -> None:
 
 
 def _draw_examples(figure: Any, examples: Sequence[Example]) -> None:
-    """One block per example: the query large on the left, one row of images per similarity."""
+    """One block per example: the query on the left, one row of images per similarity."""
     n_rows = len(examples[0].rankings)
     n_images = len(examples[0].rankings[0].images)
     gap = 0.34  # between examples, for the title
     heights = [height for _ in examples for height in [*[1.0] * n_rows, gap]]
-    widths = [1.9, 1.3, *[1.0] * n_images]  # query, names, what was found
+    widths = [1.9, 1.3, *[1.0] * n_images]  # query, names, nearest items
     grid = figure.add_gridspec(
         len(heights), len(widths), height_ratios=heights, width_ratios=widths
     )
@@ -415,16 +423,16 @@ def _draw_image(axes: Any, image: np.ndarray, *, is_wrong: bool = False) -> None
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure of so many inches."""
+    """An empty figure, with its size in inches."""
     check_available()
-    # Not pyplot: it keeps figures in a global list and may want a display.
+    # Not pyplot: it keeps figures in a global list and may need a display.
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def tidy(axes: Any, *, grid: str) -> None:
-    """Faint lines across one axis ("x" or "y"), no frame."""
+    """Remove the frame and add a faint grid for one axis or both ("x", "y" or "both")."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color="#E5E5E5", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -1,4 +1,4 @@
-"""Choosing features by labelled items: mRMR and CSFS."""
+"""Feature selection from labelled items: mRMR and CSFS."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from .validation import check_choice, check_integer, check_items, check_number
 
-#: Features with at most so many different values are taken as they are.
+#: Features with at most this many different values are not discretised.
 _FEW_VALUES = 5
 
-#: How good a feature is, by its relevance and its average redundancy.
+#: Score of a feature from its relevance and its average redundancy.
 _SCHEMES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "MID": lambda relevance, redundancy: relevance - redundancy,
     "MIQ": lambda relevance, redundancy: relevance / (redundancy + 1e-12),
 }
 
-#: Scores that differ by less, relative to one or to the best, are equal: ties must not hang on rounding.
+#: Scores that differ by less, relative to one or to the best, are equal: rounding must not decide ties.
 _TIE = 1e-12
 
-#: Row norms below this count as this where they divide (CSFS).
+#: Smaller row norms are replaced by this before dividing by them (CSFS).
 _LEAST_NORM = 1e-8
 
 
@@ -32,14 +32,14 @@ _LEAST_NORM = 1e-8
 
 
 def mrmr(X: Any, y: Any, q: int, *, scheme: str = "MID") -> np.ndarray:
-    """Choose q features that tell much about the class and little about each other.
+    """Choose q features that are informative about the class and not redundant with each other.
 
     Minimum redundancy, maximum relevance: the first feature has the largest mutual information I(f; y) with
-    the class; each of the following has the largest I(f; y) less the average I(f; g) over the features g
-    chosen so far, or their quotient. Mutual information is that of the observed frequencies (in nats).
+    the class; each of the following maximises I(f; y) minus the average I(f; g) over the features g chosen so
+    far, or their ratio. Mutual information is computed from the observed frequencies, in nats.
 
-    Features with more than 5 different values are cut into three states: below the mean by more than one
-    standard deviation, above by more than one, and in between. The others are taken as they are.
+    Features with more than 5 different values are discretised into three states: more than one standard
+    deviation below the mean, more than one above it, and in between. The others are used unchanged.
 
     Parameters
     ----------
@@ -47,14 +47,14 @@ def mrmr(X: Any, y: Any, q: int, *, scheme: str = "MID") -> np.ndarray:
     y : array of shape (n_items,)
         Class of each item.
     q : int
-        Number of features wanted.
+        Number of features to choose.
     scheme : "MID" or "MIQ"
-        Relevance minus redundancy, or divided by it (plus 1e-12).
+        Relevance minus redundancy, or relevance divided by redundancy (plus 1e-12).
 
     Returns
     -------
     array of q integers
-        The features, in the order in which they were chosen; of equally good ones the first comes first.
+        The features in the order they were chosen; ties go to the lower index.
 
     References
     ----------
@@ -68,7 +68,7 @@ def mrmr(X: Any, y: Any, q: int, *, scheme: str = "MID") -> np.ndarray:
     >>> rng = np.random.default_rng(0)
     >>> a, b, noise = rng.integers(0, 2, (3, 200))
     >>> X = np.column_stack([noise, a, a, b])
-    >>> mrmr(X, 2 * a + b, 2)  # the copy of a feature says nothing new
+    >>> mrmr(X, 2 * a + b, 2)  # the copy of a feature adds nothing
     array([3, 1])
     """
     check_choice("scheme", scheme, tuple(_SCHEMES))
@@ -90,13 +90,13 @@ def mrmr(X: Any, y: Any, q: int, *, scheme: str = "MID") -> np.ndarray:
 
 
 def _first_best(scores: np.ndarray) -> int:
-    """The lowest index of those with the largest score."""
+    """The lowest index among those with the largest score."""
     best = scores.max()
     return int(np.argmax(scores >= best - _TIE * max(1.0, abs(best))))
 
 
 def _discretized(X: np.ndarray) -> np.ndarray:
-    """States 0, 1, ... of every feature, one row for each feature."""
+    """States 0, 1, ... of every feature, one row per feature."""
     rows = np.ascontiguousarray(X.T)
     mean, deviation = rows.mean(axis=1, keepdims=True), rows.std(axis=1, keepdims=True)
     states = 1 + (rows > mean + deviation).astype(np.int64) - (rows < mean - deviation)
@@ -108,7 +108,7 @@ def _discretized(X: np.ndarray) -> np.ndarray:
 
 
 class _Discrete:
-    """Discrete variables over the same items: for each state, the set of its items as bits."""
+    """Discrete variables over the same items: for each state, the set of its items as a bit mask."""
 
     def __init__(self, states: np.ndarray) -> None:
         n_variables, self._n = states.shape
@@ -123,7 +123,7 @@ class _Discrete:
         self._entropies = self._entropy(self._sizes(self._sets))
 
     def information(self, other: _Discrete, number: int) -> np.ndarray:
-        """Mutual information of every variable here with one variable there, in nats."""
+        """Mutual information of every variable with variable `number` of `other`, in nats."""
         joint = [self._sizes(self._sets & of_state) for of_state in other._sets[number]]
         together = self._entropy(np.concatenate(joint, axis=1))
         return np.maximum(0.0, self._entropies + other._entropies[number] - together)
@@ -133,7 +133,7 @@ class _Discrete:
         return np.bitwise_count(sets).sum(axis=2, dtype=np.int64)
 
     def _entropy(self, counts: np.ndarray) -> np.ndarray:
-        """Entropies of frequencies, one row for each variable."""
+        """Entropies from counts, one row per variable."""
         return self._terms[counts].sum(axis=1)
 
 
@@ -141,14 +141,14 @@ class _Discrete:
 
 
 class CSFSResult(NamedTuple):
-    """What `csfs_weights` found."""
+    """Result of `csfs_weights`."""
 
     weights: np.ndarray  #: V, of shape (n_features, n_classes)
     intercept: np.ndarray  #: b, of shape (n_classes,)
-    ranking: np.ndarray  #: all features, that with the longest row of V first
+    ranking: np.ndarray  #: all features, the one with the longest row of V first
     history: np.ndarray  #: objective after every iteration
     n_iter: int
-    converged: bool  #: whether V had settled before `max_iter`
+    converged: bool  #: whether V settled within `max_iter` iterations
 
 
 def csfs(
@@ -160,11 +160,11 @@ def csfs(
     max_iter: int = 50,
     tol: float = 1e-6,
 ) -> np.ndarray:
-    """Choose the features with the largest weights in a regression on the classes that is sparse in rows.
+    """Choose the features with the largest weights in a row-sparse regression on the classes.
 
     Convex semi-supervised multi-label feature selection, with all labels given: minimises
-    sum_i ||V'x_i + b - y_i||^2 + mu sum_k ||V_k|| over V and b, where y_i has a one for the class of item i
-    and zeros elsewhere, and V_k is the row of feature k. Features are ranked by ||V_k||: scale them alike.
+    sum_i ||V'x_i + b - y_i||^2 + mu sum_k ||V_k|| over V and b, where y_i is the one-hot vector of the class
+    of item i and V_k is the row of feature k. Features are ranked by ||V_k||, so scale them alike first.
 
     Parameters
     ----------
@@ -172,17 +172,18 @@ def csfs(
     y : array of shape (n_items,)
         Class of each item.
     q : int, optional
-        Number of features wanted; all of them if None.
+        Number of features to choose; all of them if None.
     mu : float
-        Weight of the penalty: the larger, the fewer features count. 0 is the method of least squares.
+        Weight of the penalty: the larger, the fewer features matter. 0 means least squares.
     max_iter : int
+        Largest number of iterations.
     tol : float
-        Stops when V changes by less than this share of its norm.
+        Stop when V changes by at most this share of its norm.
 
     Returns
     -------
     array of q integers
-        The features, the longest row first; of equally long ones the first comes first.
+        The features, longest row first; ties go to the lower index.
 
     References
     ----------
@@ -191,7 +192,7 @@ def csfs(
 
     See Also
     --------
-    csfs_weights : the weights and the course of the objective.
+    csfs_weights : the weights and the history of the objective.
 
     Examples
     --------
@@ -217,11 +218,11 @@ def csfc(
     max_iter: int = 50,
     tol: float = 1e-6,
 ) -> np.ndarray:
-    """Choose features by `csfs`, under the name that a paper on low-rank similarity gives to its baseline.
+    """Choose features by `csfs`, under the name of a baseline in a paper on low-rank similarity.
 
-    Warning: the source of that paper's CSFC is not public, and no other method of that name for choosing
-    features is known. This is CSFS, the closest known method; results may differ from those published for
-    CSFC. Parameters and result are those of `csfs`.
+    Warning: the source of that paper's CSFC is not public, and no other feature selection method of that name
+    is known. This is CSFS, the closest known method; results may differ from those published for CSFC.
+    Parameters and result are those of `csfs`.
 
     Examples
     --------
@@ -236,10 +237,11 @@ def csfc(
 def csfs_weights(
     X: Any, y: Any, *, mu: float = 1.0, max_iter: int = 50, tol: float = 1e-6
 ) -> CSFSResult:
-    """Solve the problem of `csfs`, and return the weights and how the objective fell.
+    """Solve the problem of `csfs`, and return the weights and the history of the objective.
 
-    Solved by reweighting: V = (X'HX + mu D)^{-1} X'HY with D = diag(1 / (2 max(||V_k||, 1e-8))) of the last V
-    and H = I - 11'/n, starting from D = I. For mu = 0 it is the least-squares solution of least norm.
+    Solved by iterative reweighting: V = (X'HX + mu D)^{-1} X'HY with D = diag(1 / (2 max(||V_k||, 1e-8))) of
+    the previous V and H = I - 11'/n, starting from D = I. For mu = 0 it is the minimum-norm least-squares
+    solution.
 
     Parameters
     ----------
@@ -286,7 +288,7 @@ def _ridge(X: np.ndarray, Y: np.ndarray, mu: float) -> Callable[[np.ndarray], np
     """The function of s that returns (X'X + mu diag(1/s))^{-1} X'Y.
 
     With Z = X diag(s)^{1/2} that is diag(s)^{1/2} (Z'Z + mu I)^{-1} Z'Y, and (Z'Z + mu I)^{-1} Z' =
-    Z' (ZZ' + mu I)^{-1}: the smaller of the two systems is solved.
+    Z' (ZZ' + mu I)^{-1}; the smaller of the two systems is solved.
     """
     n, d = X.shape
     if mu == 0:
@@ -304,7 +306,7 @@ def _ridge(X: np.ndarray, Y: np.ndarray, mu: float) -> Callable[[np.ndarray], np
         matrix[np.diag_indices_from(matrix)] += mu
         try:
             factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
-        except np.linalg.LinAlgError:  # mu is less than the rounding of the matrix
+        except np.linalg.LinAlgError:  # mu is below the rounding error of the matrix
             Z = np.vstack([X * roots.T, np.sqrt(mu) * np.eye(d)])
             return roots * scipy.linalg.lstsq(Z, np.vstack([Y, np.zeros((d, Y.shape[1]))]))[0]
         inner = scipy.linalg.cho_solve(factor, right, check_finite=False)
@@ -337,5 +339,5 @@ def _read(X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, int]:
 
 def _check_count(q: Any, d: int) -> int:
     if check_integer("q", q) > d:
-        raise ValueError(f"q: expected at most the {d} features there are, got {q}")
+        raise ValueError(f"q: expected at most {d}, the number of features, got {q}")
     return int(q)

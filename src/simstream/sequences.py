@@ -1,4 +1,4 @@
-"""Sequences of labels: smoothing the decisions about consecutive frames."""
+"""Smoothing sequences of labels, such as predictions for consecutive frames."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .validation import check_choice, check_integer
 
 
 def smooth_labels(labels: Any, width: int = 5, how: str = "majority") -> np.ndarray:
-    """Replace every label of a sequence by that of most of its neighbours, or by their median.
+    """Replace every label of a sequence by the majority or the median of its neighbours.
 
-    The window is centred. At the ends it shrinks on both sides alike: the first and the last label stay.
+    The window is centred. At the ends it shrinks on both sides equally: the first and last labels stay.
 
     Parameters
     ----------
     labels : array of shape (n,)
-        In the order of the sequence; numbers or strings.
+        Numbers or strings, in the order of the sequence.
     width : int
-        Labels in a window, odd.
+        Number of labels in a window, odd.
     how : "majority" or "median"
-        The label that occurs most often, the centre's if several do; or the median of the labels in sorted
-        order (for integer class codes, their median). Where one label fills more than half of the window
-        both agree. Elsewhere the median depends on how classes happen to be numbered or named, and may be a
-        class that occurs once between two others: prefer the majority unless the order means something.
+        The most frequent label (the centre's if several are); or the median of the sorted labels. If one
+        label fills more than half of the window, both agree. Otherwise the median depends on how classes
+        happen to be numbered or named, and may be a class that occurs only once: prefer the majority unless
+        the order of the classes is meaningful.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def smooth_labels(labels: Any, width: int = 5, how: str = "majority") -> np.ndar
 
 
 def _window_counts(codes: np.ndarray, n_classes: int, reach: np.ndarray) -> Iterator[np.ndarray]:
-    """For one class after the other, how often it occurs from i - reach[i] to i + reach[i]."""
+    """For each class in turn, how often it occurs from i - reach[i] to i + reach[i], for every i."""
     places = np.arange(len(codes))
     begin, end = places - reach, places + reach + 1
     for code in range(n_classes):
@@ -85,7 +85,7 @@ def _majority(codes: np.ndarray, n_classes: int, half: int) -> np.ndarray:
 
 
 def _median(codes: np.ndarray, n_classes: int, half: int) -> np.ndarray:
-    """The first class up to which there is more than half of the window."""
+    """The first class such that it and those before fill more than half of the window."""
     reach = _reach(len(codes), half)
     missing = reach + 1
     median = np.full(len(codes), -1)

@@ -1,9 +1,14 @@
-"""Batch learners of a distance: scikit-learn transformers that see all labelled items at once."""
+"""Batch learners, which see all their data at once.
+
+ITML, LMNN, MCML, RCA and MultiTaskLMNN learn a distance from labelled items, as scikit-learn transformers.
+SDCA learns a bilinear similarity from triplets. Each file holds an estimator and its solver, a pure function.
+"""
 
 from .itml import ITML
 from .lmnn import LMNN
 from .mcml import MCML
 from .mtlmnn import MultiTaskLMNN
 from .rca import RCA
+from .sdca import SDCA
 
-__all__ = ["ITML", "LMNN", "MCML", "RCA", "MultiTaskLMNN"]
+__all__ = ["ITML", "LMNN", "MCML", "RCA", "SDCA", "MultiTaskLMNN"]

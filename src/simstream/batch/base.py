@@ -1,11 +1,12 @@
-"""What all batch learners share: checking labelled items, keeping the solution, reports, saving."""
+"""What the batch learners share: checking labelled items, keeping the solution, reporting, saving."""
 
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,26 +20,29 @@ from .._engines.base import check_array
 from ..data.comparisons import Comparisons
 from ..online.pairs_base import read_labelled_pairs
 from ..similarity.mahalanobis import MahalanobisEstimator, Spectrum
-from ..validation import check_choice
+from ..validation import check_choice, check_integer, check_number
 
 _CALLBACK = """callback : function of (iteration, objective), optional
-        Called after every iteration; what it raises ends the fit.
+        Called after every iteration; an exception it raises ends the fit.
     verbose : bool
         Whether to print every iteration.
     preprocessor : array, optional
-        Items behind row numbers in `pair_distance` and the like; `fit` does not use it."""
+        Items that row numbers refer to in `pair_distance` and the like; `fit` does not use it."""
 
 _ATTRIBUTES = """components_ : array of shape (q, d)
-        L with M = L'L, the longest direction first.
+        L with M = L'L, longest direction first.
     eigenvalues_, effective_dimension_ : array of shape (d,), int
-        Eigenvalues of M, largest first, and how many of them count."""
+        Eigenvalues of M, largest first, and the number of them that matter."""
 
 _CONVERGENCE = """n_iter_ : int
-        Iterations made.
+        Number of iterations.
     converged_ : bool
-        Whether the stopping rule was met before `max_iter`.
+        Whether the stopping rule was met within `max_iter` iterations.
     history_ : array
         {history}."""
+
+#: What a solver calls after every iteration, with its number and the objective.
+Report = Callable[[int, float], object]
 
 
 def documented(history: str = "") -> Any:
@@ -49,14 +53,34 @@ def documented(history: str = "") -> Any:
     )
 
 
-class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MahalanobisEstimator):
-    """Base of the batch learners. Subclasses provide `_solve(X, codes)`, which calls `_keep`."""
+class Solution(NamedTuple):
+    """Where a solver stopped: the minimiser, and the objective at the start and after every iteration."""
+
+    minimiser: np.ndarray
+    history: np.ndarray
+    converged: bool
+
+    @property
+    def objective(self) -> float:
+        """The objective at the minimiser."""
+        return float(self.history[-1])
+
+    @property
+    def n_iter(self) -> int:
+        """Number of iterations."""
+        return len(self.history) - 1
+
+
+class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MahalanobisEstimator, ABC):
+    """Base of the batch learners. Subclasses implement `_solve`, which passes its result to `_keep`."""
 
     natural_tuples = "labels"
     dtype = None  # always float64
-    init: Any = "identity"
-    callback: Any = None
-    verbose: Any = False
+    init: Any
+    max_iter: Any
+    tol: Any
+    callback: Any
+    verbose: Any
     _metric: Spectrum | None = None
     _to_be_called = "fit"
 
@@ -64,6 +88,14 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+    def _check_parameters(self) -> None:
+        check_integer("max_iter", self.max_iter)
+        check_number("tol", self.tol, exclusive=False)
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("identity",))
+
+    # -- learning -----------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any) -> Any:
         """Learn the distance from labelled items.
@@ -74,18 +106,35 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         y : array of shape (n_items,)
             Class of each item.
         """
+        return self._fit(X, y, self._solve)
+
+    def _fit(self, X: Any, y: Any, solve: Callable[..., None]) -> Any:
         self._check_parameters()
         self._check_these_are_items(X, y)
         with self._unchanged_on_error():
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
-            self._solve(X, codes, classes)
+            solve(X, codes, classes)
+        self._warn_unless_converged()
         return self
+
+    def _fit_pairs(self, pairs: Any, y: Any, solve: Callable[[Comparisons], None]) -> Any:
+        """`fit_pairs` of the learners that have one."""
+        self._check_parameters()
+        solve(read_labelled_pairs(self, pairs, y, np.float64))
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # they belong to the items of an earlier fit
+        self._warn_unless_converged()
+        return self
+
+    @abstractmethod
+    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
+        """Learn from checked items; item i is of class ``classes[codes[i]]``."""
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
-        """Attributes that scikit-learn sets before the solution is there are put back if there is none."""
+        """Restore the attributes that scikit-learn sets before there is a solution, if none is found."""
         names = ("n_features_in_", "feature_names_in_")
         before = {name: getattr(self, name) for name in names if hasattr(self, name)}
         try:
@@ -99,7 +148,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
             raise
 
     def _check_these_are_items(self, X: Any, y: Any) -> None:
-        """Pairs of row numbers are labelled like items of two features: the likelier one is meant."""
+        """Refuse labelled pairs of row numbers, which look like items with two integer features."""
         array = np.asarray(X) if self.preprocessor is not None and not sp.issparse(X) else None
         if (
             array is not None
@@ -110,31 +159,11 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         ):
             hint = "use fit_pairs" if hasattr(self, "fit_pairs") else "it learns from labels only"
             raise ValueError(
-                f"X: expected items, got what looks like pairs of row numbers with labels; {hint}"
+                f"X: expected items, got what looks like labelled pairs of row numbers; {hint}"
             )
 
-    def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-        raise AttributeError("provided by the learner")
-
-    def _keep(self, spectrum: Spectrum) -> None:
-        """The solution; a threshold for another matrix is forgotten."""
-        self._metric, self._calibrated = spectrum, None
-        self.n_features_in_ = spectrum.shape[0]
-
-    def _keep_history(self, solution: Any) -> None:
-        self.history_ = np.asarray(solution.history, np.float64)
-        self.n_iter_ = int(solution.n_iter)
-        self.converged_ = bool(solution.converged)
-        if not self.converged_:
-            warnings.warn(
-                f"{type(self).__name__} has not converged after {self.n_iter_} iterations; look at "
-                "history_, or raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-
-    def _report(self) -> Callable[[int, float], None] | None:
-        """What solvers call after every iteration."""
+    def _report(self) -> Report | None:
+        """What the solver is to call after every iteration."""
         if self.callback is None and not self.verbose:
             return None
 
@@ -145,6 +174,26 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
                 self.callback(iteration, objective)
 
         return report
+
+    def _keep(self, spectrum: Spectrum, solution: Any = None) -> None:
+        """Keep M, and how an iterative solver got there. A threshold calibrated for another M is dropped."""
+        self._metric, self._calibrated = spectrum, None
+        self.n_features_in_ = spectrum.shape[0]
+        if solution is not None:
+            self.history_ = np.asarray(solution.history, np.float64)
+            self.n_iter_ = int(solution.n_iter)
+            self.converged_ = bool(solution.converged)
+
+    def _warn_unless_converged(self) -> None:
+        if not getattr(self, "converged_", True):
+            warnings.warn(
+                f"{type(self).__name__} has not converged after {self.n_iter_} iterations; look at "
+                "history_, or raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=4,  # whoever called fit or fit_pairs
+            )
+
+    # -- reading ------------------------------------------------------------------------------
 
     def _learnt(self) -> Any:
         return self._metric
@@ -162,14 +211,10 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self._embed(X)
 
-    def _check_init(self) -> None:
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity",))
-
     # -- saving -------------------------------------------------------------------------------
 
     #: Learnt attributes that are saved besides the metric: numbers, and arrays.
-    _saved_numbers: tuple[str, ...] = ("n_iter_", "converged_")
+    _saved_numbers: tuple[str, ...] = ("n_iter_", "converged_", "objective_")
     _saved_arrays: tuple[str, ...] = ("history_",)
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -195,29 +240,6 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
             setattr(self, name, arrays[name])
 
 
-class PairwiseBatchMetric(BatchMetric):
-    """Batch learners that also take pairs or triplets."""
-
-    def fit_pairs(self, pairs: Any, y: Any = None) -> Any:
-        """Learn the distance from pairs instead of labels.
-
-        Parameters
-        ----------
-        pairs : (n, 2) integers, rows of `preprocessor`, or (n, 2, d) numbers
-            Triplets are taken too: each is its similar pair followed by its dissimilar one.
-        y : array of +1 (similar) and -1 (dissimilar); not for triplets
-        """
-        self._check_parameters()
-        read = read_labelled_pairs(self, pairs, y, np.float64)
-        self._solve_pairs(read)
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # of the items of another fit
-        return self
-
-    def _solve_pairs(self, pairs: Comparisons) -> None:
-        raise AttributeError("provided by the learner")
-
-
 def check_some_class_has_two(codes: np.ndarray, purpose: str) -> None:
     """Raise if every class has a single member."""
     sizes = np.bincount(codes, minlength=1)
@@ -228,9 +250,25 @@ def check_some_class_has_two(codes: np.ndarray, purpose: str) -> None:
         )
 
 
-def check_several_classes(classes: np.ndarray) -> None:
-    """Raise if there is nothing to tell apart."""
+def check_several_classes(classes: np.ndarray, where: str = "") -> None:
+    """Raise if there is only one class; `where` begins the message."""
     if len(classes) < 2:
         raise ValueError(
-            f"y: expected at least two classes to tell apart, got 1 class ({classes[0]})"
+            f"{where}y: expected at least two classes to tell apart, got 1 class ({classes[0]})"
+        )
+
+
+def nearest_psd(matrix: np.ndarray) -> np.ndarray:
+    """The nearest positive semi-definite matrix, exactly symmetric."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    return root @ root.T
+
+
+def check_start(objective: float) -> None:
+    """Raise if the objective overflows at the start."""
+    if not np.isfinite(objective):
+        raise ValueError(
+            "X: expected items whose squared distances are finite, got an infinite objective at the "
+            "start; scale the items"
         )

@@ -1,35 +1,63 @@
-"""LMNN: large margins between neighbours of different classes."""
+"""LMNN: large margins between neighbours of different classes, and the objective's minimiser.
+
+With d(i,j) = ||L x_i - L x_j||^2, T(i) the nearest points of i's own class in the input space, and
+c_i the class of i:
+
+    f(L) = (1-mu) sum_{i, j in T(i)} d(i,j)
+         + mu sum_{i, j in T(i)} sum_{l: c_l != c_i} [1 + d(i,j) - d(i,l)]+
+
+Only pairs that are closer than the largest threshold of one of their points, r_i = 1 + max_j d(i,j), matter:
+after the first steps, these are few. They are listed once with a safety margin, and the list is used for as
+long as it is certain to be complete (`LMNNObjective`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
+from .._interrupts import ctrl_c_waits
+from .._kernels.neighbourhood import list_near, pull, push, target_distances
+from .._kernels.ranking import nearest
 from ..similarity.mahalanobis import Spectrum
+from ..similarity.scoring import chunks, row_products
 from ..validation import check_integer, check_items, check_number
-from .base import BatchMetric, check_several_classes, documented
+from .base import BatchMetric, Report, Solution, check_several_classes, check_start, documented
+
+#: Bytes of candidate pairs kept from one evaluation to the next.
+_LIST_BYTES = 64 * 2**20
+
+#: Evaluating a listed pair costs about as much as searching this many pairs.
+_SEARCHED_PER_LISTED = 16
+
+#: The list of candidates should last for this many steps of the length of the last one.
+_STEPS_AHEAD = 8
 
 
 @documented("Objective at the start and after every iteration")
 class LMNN(BatchMetric):
-    """Large margin nearest neighbours: pull the k nearest of one's class, push others a margin away.
+    """Large margin nearest neighbours: pull the k nearest of the same class, push others a margin away.
 
     Minimises (1 - mu) sum_{i, j in T(i)} d(i, j) + mu sum_{i, j in T(i)} sum_l [1 + d(i, j) - d(i, l)]+ over
     L, M = L'L, where T(i) are the k nearest items of i's class (Euclidean, fixed) and l runs over the items
-    of other classes. Gradient steps on L: halved when the objective rises, 1 % longer when it falls.
+    of other classes, by gradient steps on L that are halved when the objective rises and 1 % longer when it
+    falls.
 
     Parameters
     ----------
     k : int
-        Target neighbours of each item; every class needs more members than that.
+        Number of target neighbours of each item; every class needs more than k members.
     mu : float between 0 and 1
-        Weight of the push.
+        Weight of the push term.
     init : "identity" or array of shape (q, d)
-        The first L; q < d learns a projection to q dimensions.
+        The initial L; q < d learns a projection to q dimensions.
     max_iter : int
+        Largest number of iterations.
     tol : float
-        Stops after `patience` iterations in a row that change the objective by less.
+        Stop after `patience` consecutive iterations that lower the objective by less than this.
     patience : int
     {callback}
 
@@ -56,8 +84,6 @@ class LMNN(BatchMetric):
     True
     """
 
-    _saved_numbers = ("n_iter_", "converged_", "objective_")
-
     def __init__(
         self,
         k: int = 3,
@@ -82,25 +108,14 @@ class LMNN(BatchMetric):
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_integer("k", self.k)
         if check_number("mu", self.mu, exclusive=False) > 1:
             raise ValueError(f"mu: expected at most 1, got {self.mu}")
-        check_integer("max_iter", self.max_iter)
         check_integer("patience", self.patience)
-        check_number("tol", self.tol, exclusive=False)
-        self._check_init()
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-        from .solve_lmnn import solve_lmnn
-
-        check_several_classes(classes)
-        sizes = np.bincount(codes)
-        if sizes.min() <= self.k:
-            small = int(np.argmin(sizes))
-            raise ValueError(
-                f"k: expected fewer neighbours than each class has members, got k = {self.k} and class "
-                f"{classes[small]} with {sizes[small]} (n_samples = {len(X)})"
-            )
+        check_class_sizes(codes, classes, self.k)
         d = X.shape[1]
         if isinstance(self.init, str):
             start = np.eye(d)
@@ -121,6 +136,249 @@ class LMNN(BatchMetric):
             patience=self.patience,
             report=self._report(),
         )
-        self.objective_ = float(solution.objective)
-        self._keep(Spectrum.of_components(solution.components))
-        self._keep_history(solution)
+        self.objective_ = solution.objective
+        self._keep(Spectrum.of_components(solution.minimiser), solution)
+
+
+def check_class_sizes(codes: np.ndarray, classes: np.ndarray, k: int, where: str = "") -> None:
+    """Raise unless there are two classes, each with more than k members; `where` begins the message."""
+    sizes = np.bincount(codes, minlength=len(classes))
+    present = np.flatnonzero(sizes)
+    check_several_classes(classes[present], where)
+    small = present[np.argmin(sizes[present])]
+    if sizes[small] <= k:
+        raise ValueError(
+            f"{where}k: expected fewer neighbours than each class has members, got k = {k} and "
+            f"class {classes[small]} with {sizes[small]} (n_samples = {len(codes)})"
+        )
+
+
+# -- solver ---------------------------------------------------------------------------------------
+
+
+def target_neighbors(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
+    """The k nearest other points of the same class, nearest first, shape (n, k).
+
+    Ties go to the lower index. Every class must have more than k points.
+    """
+    out = np.empty((len(X), k), np.int64)
+    for code in np.unique(codes):
+        members = np.flatnonzero(codes == code)
+        points = X[members]
+        for rows in chunks(len(points), 8 * len(points)):
+            # From differences: with inner products, rounding would decide between equally near points.
+            scores = -cdist(points[rows], points, "sqeuclidean")
+            out[members[rows]] = members[nearest(scores, np.arange(rows.start, rows.stop), k)]
+    return out
+
+
+def lmnn_objective_and_gradient(
+    L: np.ndarray, X: np.ndarray, targets: np.ndarray, codes: np.ndarray, mu: float
+) -> tuple[float, np.ndarray]:
+    """Objective at L and its gradient (a subgradient at kinks), of the shape of L.
+
+    ``targets[i]`` are the target neighbours of point i. See the module for the objective.
+    """
+    return LMNNObjective(X, targets, codes, mu)(L)
+
+
+def solve_lmnn(
+    X: np.ndarray,
+    codes: np.ndarray,
+    *,
+    start: np.ndarray,
+    n_neighbors: int = 3,
+    mu: float = 0.5,
+    max_iter: int = 1000,
+    tol: float = 1e-3,
+    patience: int = 50,
+    report: Report | None = None,
+) -> Solution:
+    """Minimise the LMNN objective over L (q x d) by gradient steps from `start`; see `descend`.
+
+    Stops when each of the last `patience` iterations lowered the objective by less than `tol`, or after
+    `max_iter` iterations.
+    """
+    quiet = 0
+
+    def is_settled(objective: float, fall: float) -> bool:
+        nonlocal quiet
+        quiet = 0 if fall >= tol else quiet + 1
+        return quiet >= patience
+
+    return descend(
+        LMNNObjective(X, target_neighbors(X, codes, n_neighbors), codes, mu),
+        np.array(start, np.float64),
+        move=lambda L, gradient, step: L - step * gradient,
+        is_settled=is_settled,
+        max_iter=max_iter,
+        report=report,
+    )
+
+
+def descend(
+    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    *,
+    move: Callable[[np.ndarray, np.ndarray, float], np.ndarray],
+    is_settled: Callable[[float, float], bool],
+    max_iter: int,
+    report: Report | None,
+) -> Solution:
+    """Minimise by gradient steps whose length adapts.
+
+    The first step is 1 / ||gradient||. A step that raises the objective is undone, and the next one is half
+    as long; otherwise the next one is 1 % longer. Every attempt is an iteration.
+
+    Parameters
+    ----------
+    evaluate : function of a point that returns the objective and its gradient
+    start : array
+    move : function of (point, gradient, step) that returns the next point
+    is_settled : function of (objective before, how far it fell)
+        Called after every attempt, also after one that is undone (the fall is negative or NaN then); True
+        ends the descent.
+    max_iter : int
+    report : function of (iteration, objective), optional
+        Called after every iteration.
+    """
+    at = start
+    with ctrl_c_waits():
+        objective, gradient = evaluate(at)
+    check_start(objective)
+    history = [objective]
+    norm = float(np.linalg.norm(gradient))
+    step = 1 / norm if norm > 0 else 0.0
+    converged = norm == 0
+    while len(history) <= max_iter and not converged:
+        attempt = move(at, gradient, step)
+        with ctrl_c_waits():
+            value, slope = evaluate(attempt)
+        converged = is_settled(objective, objective - value)
+        if value <= objective:
+            at, objective, gradient = attempt, value, slope
+            step *= 1.01
+        else:
+            step /= 2
+        history.append(objective)
+        if report is not None:
+            report(len(history) - 1, objective)
+    return Solution(at, np.array(history), converged)
+
+
+class _Candidates(NamedTuple):
+    """Pairs of different classes that are close at `points`.
+
+    No other pair (i, l) is closer than ``radii[i]`` or ``radii[l]`` (not squared) there.
+    """
+
+    points: np.ndarray
+    radii: np.ndarray
+    starts: np.ndarray
+    columns: np.ndarray
+
+    def are_complete_at(self, points: np.ndarray, radii: np.ndarray) -> bool:
+        """Whether no pair outside the list is closer than the radii at these points either.
+
+        By the triangle inequality, a distance shrinks at most by the moves of its two ends.
+        """
+        moves = _lengths(points - self.points)
+        return bool(np.all(radii + moves + moves.max() <= self.radii))
+
+
+class LMNNObjective:
+    """LMNN objective and gradient as a function of L; fast when consecutive calls are close together."""
+
+    def __init__(self, X: np.ndarray, targets: np.ndarray, codes: np.ndarray, mu: float) -> None:
+        order = np.argsort(
+            codes, kind="stable"
+        )  # the impostors of a class are what lies before and after it
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        self._X = (X - X.mean(axis=0))[order]
+        self._targets = np.ascontiguousarray(place[targets[order]])
+        self._class_ends = np.flatnonzero(np.diff(codes[order], append=-1)) + 1
+        self._mu = mu
+        self._last: np.ndarray | None = None  # transformed points of the last call
+        self._candidates: _Candidates | None = None
+        sizes = np.diff(self._class_ends, prepend=0)
+        self._n_pairs = (len(X) ** 2 - int(sizes @ sizes)) // 2
+        self._steps_ahead: float = _STEPS_AHEAD
+        self.n_searches = 0
+
+    @np.errstate(over="ignore", invalid="ignore")  # the caller checks the objective
+    def __call__(self, L: np.ndarray) -> tuple[float, np.ndarray]:
+        """Objective and gradient at L."""
+        points = self._X @ L.T
+        objective, pulls = self.at_points(points, points)
+        return objective, 2 * (pulls.T @ self._X)
+
+    def at_points(self, points: np.ndarray, vectors: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective at transformed points, and the product of its Laplacian with the rows of `vectors`.
+
+        The Laplacian N is that of the graph whose edges are all differences in the objective, with their
+        weights: X'NX is the gradient in L'L.
+        """
+        mu = self._mu
+        distances = target_distances(points, self._targets)
+        thresholds = 1 + distances
+        reach = thresholds.max(axis=1)
+        n_active = np.zeros(self._targets.shape, np.int64)
+        pulls = np.zeros_like(vectors)
+        hinges = 0.0
+        for listed in self._pairs(points, np.sqrt(reach)):
+            hinges += push(points, vectors, thresholds, reach, *listed, n_active, pulls)
+        pulls *= mu
+        pull(vectors, self._targets, (1 - mu) + mu * n_active, pulls)
+        self._last = points
+        objective = (1 - mu) * float(distances.sum()) + mu * hinges
+        return objective, pulls
+
+    def _pairs(
+        self, points: np.ndarray, radii: np.ndarray
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """All pairs closer than the radius of one of their ends, and some more, as `push` takes them."""
+        known = self._candidates
+        if known is not None and known.are_complete_at(points, radii):
+            yield 0, known.starts, known.columns
+            return
+        self._candidates = None
+        self.n_searches += 1
+        spare = 0.0
+        if self._last is not None:
+            spare = 2 * self._steps_ahead * float(_lengths(points - self._last).max())
+        norms = row_products(points, points)
+        rounding = 8 * points.shape[1] * np.finfo(np.float64).eps * norms.max()
+        bounds = (radii + spare) ** 2 + rounding
+        kept, room = [], min(_LIST_BYTES // 4, self._n_pairs // _SEARCHED_PER_LISTED)
+        begin = 0
+        for end in self._class_ends.tolist():
+            for rows in chunks(end - begin, 8 * (len(points) - end)):
+                rows = slice(begin + rows.start, begin + rows.stop)
+                starts, columns = list_near(
+                    points[rows] @ points[end:].T,
+                    norms[rows],
+                    norms[end:],
+                    bounds[rows],
+                    bounds[end:],
+                )
+                columns += end
+                yield rows.start, starts, columns
+                kept.append((np.diff(starts), columns))
+                room -= len(columns)
+                if room < 0:
+                    kept.clear()
+                    bounds = radii**2 + rounding
+            begin = end
+        if room < 0:
+            self._steps_ahead /= 2
+            return
+        self._steps_ahead = min(_STEPS_AHEAD, 2 * self._steps_ahead)
+        counts, columns = (np.concatenate(arrays) for arrays in zip(*kept, strict=True))
+        self._candidates = _Candidates(
+            points, radii + spare, np.append(0, counts.cumsum()), columns
+        )
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    return np.sqrt(row_products(rows, rows))

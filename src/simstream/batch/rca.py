@@ -1,4 +1,4 @@
-"""RCA: whiten what varies among items that belong together."""
+"""RCA: whiten the variation among items that belong together."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sklearn.utils.validation import validate_data
 from ..data.comparisons import Comparisons
 from ..similarity.mahalanobis import Spectrum
 from ..validation import check_integer, check_number
-from .base import PairwiseBatchMetric, check_some_class_has_two, documented
+from .base import BatchMetric, check_some_class_has_two, documented
 
 
 @documented()
-class RCA(PairwiseBatchMetric):
+class RCA(BatchMetric):
     """Relevant component analysis: whiten the covariance inside chunklets (items known to belong together).
 
     M = inv(C + eps I) with C = 1/N sum_j sum_{x in H_j} (x - m_j)(x - m_j)' over chunklets H_j of mean m_j.
@@ -24,12 +24,12 @@ class RCA(PairwiseBatchMetric):
     Parameters
     ----------
     n_components : int, optional
-        Reduce to so many dimensions first: those with the largest ratio of total to inner variance.
+        Reduce to this many dimensions first: those with the largest ratio of total to inner variance.
     regularization : float
-        eps is this share of the mean of C's diagonal. A feature that is constant inside all chunklets gets a
-        weight of 1/eps: leave such features out, or take a larger share.
+        eps as a share of the mean of C's diagonal. A feature that is constant inside all chunklets gets a
+        weight of 1/eps: leave such features out, or use a larger share.
     preprocessor : array, optional
-        Items behind row numbers in `fit_pairs`, `pair_distance` and the like; `fit` does not use it.
+        Items that row numbers refer to in `fit_pairs`, `pair_distance` and the like; `fit` does not use it.
 
     Attributes
     ----------
@@ -37,8 +37,8 @@ class RCA(PairwiseBatchMetric):
 
     Notes
     -----
-    `fit` takes every class as a chunklet, `fit_chunklets` those it is given, `fit_pairs` every similar pair.
-    Chunklets of one item say nothing and are left out.
+    `fit` treats every class as a chunklet, `fit_chunklets` takes chunklets, and `fit_pairs` treats every
+    similar pair as one. Chunklets of one item carry no information and are ignored.
 
     References
     ----------
@@ -74,38 +74,50 @@ class RCA(PairwiseBatchMetric):
         check_number("regularization", self.regularization, exclusive=False)
 
     def fit_chunklets(self, X: Any, chunklets: Any) -> RCA:
-        """Learn the distance from items of which some are known to belong together.
+        """Learn the distance from items, some of which are known to belong together.
 
         Parameters
         ----------
         X : array of shape (n_items, n_features)
         chunklets : integers of shape (n_items,)
-            Number of the chunklet of each item; negative for items in none. All items count for the total
-            variance of `n_components`.
+            Number of the chunklet of each item; negative for items in none. With `n_components`, all items
+            count for the total variance.
         """
         self._check_parameters()
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        chunklets = np.asarray(chunklets)
-        if chunklets.shape != (len(X),) or chunklets.dtype.kind not in "iu":
-            raise ValueError(
-                f"chunklets: expected one integer for each of {len(X)} items, got shape "
-                f"{chunklets.shape} of {chunklets.dtype}"
-            )
-        inside = chunklets >= 0
-        codes = np.unique(chunklets[inside], return_inverse=True)[1]
-        check_some_class_has_two(codes, "be a chunklet")
-        self._whiten(_inner_covariance(X[inside], codes), X)
+        with self._unchanged_on_error():
+            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+            chunklets = np.asarray(chunklets)
+            if chunklets.shape != (len(X),) or chunklets.dtype.kind not in "iu":
+                raise ValueError(
+                    f"chunklets: expected one integer for each of {len(X)} items, got shape "
+                    f"{chunklets.shape} of {chunklets.dtype}"
+                )
+            inside = chunklets >= 0
+            codes = np.unique(chunklets[inside], return_inverse=True)[1]
+            check_some_class_has_two(codes, "form a chunklet")
+            self._whiten(_inner_covariance(X[inside], codes), X)
         return self
 
+    def fit_pairs(self, pairs: Any, y: Any = None) -> Any:
+        """Learn the distance from pairs instead of labels.
+
+        Parameters
+        ----------
+        pairs : (n, 2) integers, rows of `preprocessor`, or (n, 2, d) numbers
+            Triplets work too: each counts as its similar pair followed by its dissimilar one.
+        y : array of +1 (similar) and -1 (dissimilar); not for triplets
+        """
+        return self._fit_pairs(pairs, y, self._solve_pairs)
+
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-        check_some_class_has_two(codes, "be a chunklet")
+        check_some_class_has_two(codes, "form a chunklet")
         self._whiten(_inner_covariance(X, codes), X)
 
     def _solve_pairs(self, pairs: Comparisons) -> None:
         assert pairs.y is not None
         similar = np.flatnonzero(pairs.y > 0)
         if len(similar) == 0:
-            raise ValueError("pairs: expected similar pairs to be chunklets, got none")
+            raise ValueError("pairs: expected similar pairs to serve as chunklets, got none")
         v, _ = pairs.rows(0, len(pairs))
         if pairs.left is pairs.right:
             named = pairs.left.dense_rows(np.unique(pairs.index))
@@ -123,30 +135,29 @@ class RCA(PairwiseBatchMetric):
             )
         with np.errstate(over="ignore"):
             scale, size = np.trace(inner) / d, np.mean(X**2)
-        if not scale > 1e-24 * size or not np.isfinite(
-            scale
-        ):  # more than the rounding of the means
+        # 1e-24: less than that may be the rounding of the means.
+        if not (scale > 1e-24 * size and np.isfinite(scale)):
             raise ValueError(
-                "X: expected a positive, finite variance inside chunklets, got "
-                f"{scale:g} (equal items there, or numbers whose squares overflow or vanish)"
+                f"X: expected a positive, finite variance inside chunklets, got {scale:g} "
+                "(their items are equal, or their squares overflow or underflow)"
             )
         inner = inner + self.regularization * scale * np.eye(d)
         values, vectors = np.linalg.eigh(inner)
         if values[0] <= d * np.finfo(np.float64).eps * values[-1]:
             raise ValueError(
-                "regularization: expected more, since the covariance inside chunklets is singular, got "
-                f"{self.regularization}"
+                "regularization: expected a larger value, because the covariance inside chunklets is "
+                f"singular, got {self.regularization}"
             )
         if self.n_components is None or self.n_components == d:
             self._keep(Spectrum(1.0 / values, vectors.T, np.float64))
             return
         _, vectors = eigh(np.cov(X, rowvar=False, bias=True).reshape(d, d), inner)
-        # Normalised by v' C v = 1: in these coordinates the inner covariance is the identity already.
+        # eigh normalises by v' C v = 1: in these coordinates the inner covariance is already the identity.
         self._keep(Spectrum.of_components(vectors[:, ::-1][:, : self.n_components].T))
 
 
 def _inner_covariance(X: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Covariance around the means of groups; groups of one item are left out."""
+    """Covariance around the means of groups; groups of one item are ignored."""
     sizes = np.bincount(codes)
     several = sizes[codes] > 1
     members = sp.csr_matrix((np.ones(len(X)), (codes, np.arange(len(X)))), (len(sizes), len(X)))

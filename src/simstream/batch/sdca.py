@@ -1,80 +1,89 @@
-"""A bilinear similarity as the solution of an optimisation problem, with a certificate."""
+"""SDCA: a bilinear similarity by stochastic dual coordinate ascent, with a duality gap as certificate."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from .._engines import DenseEngine, default_block_size, entrywise_engine, first_matrix
+from .._kernels.blocked import Blas
+from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
+from .._kernels.entrywise import DIVERGED, DONE
+from .._kernels.rules import Plain
 from ..data.comparisons import Comparisons
 from ..similarity.base import TripletDecisions
 from ..similarity.bilinear import BilinearEstimator
+from ..similarity.scoring import chunks, row_products
 from ..validation import check_choice, check_integer, check_number
 
-#: Columns of `history_`.
-_COLUMNS = ("primal", "dual", "gap", "hinge", "squared_hinge", "mistake_rate")
+#: Triplets that the certificate evaluates together: enough for a fast product, few enough for the caches.
+_PART = 1024
 
 
 class SDCA(TripletDecisions, BilinearEstimator):
     """Relative similarity by stochastic dual coordinate ascent, with a duality gap.
 
     Minimises P(M) = 1/n sum_i [1 - x_i' M (x_i+ - x_i-)]_+^2 + lam/2 ||M||^2 over a fixed set of n triplets.
-    Every draw moves one dual variable to its best value; P(M) minus the dual value bounds how far from the
-    optimum M can be, and anyone can recompute it.
+    Every draw moves one dual variable to its best value. The duality gap, P(M) minus the dual value, bounds
+    how far M is from the optimum, and anyone can recompute it.
 
     Parameters
     ----------
     lam : float
         Strength of the regularisation.
     n_epochs : int
-        Epochs of n draws each, with replacement; fewer if `tol` is reached.
+        Number of epochs of n draws each, with replacement; fewer if `tol` is reached.
     output : "average", "random" or "last"
-        Which M is kept: the mean of the iterates of the second half of all draws, a random one of them, or
-        the last one. With `tol`, when the number of draws is not known before, the second half begins where
-        1/2, 1, 2, 4, ... epochs had been made: the latest of these that leaves at least half of all draws.
+        Which M is kept: the mean of the iterates in the second half of all draws, a random one of them, or
+        the last iterate. With `tol` the number of draws is not known in advance; the second half then begins
+        after 1/2, 1, 2, 4, ... epochs, at the latest of these that leaves at least half of all draws.
     tol : float, optional
-        Stop after an epoch when the duality gaps of its last iterate and of the M that is kept are at most
-        this. The mean takes about twice the epochs that the last iterate does.
+        Stop after an epoch when the duality gaps of its last iterate and of the M that is kept are both at
+        most this. The mean needs about twice as many epochs as the last iterate.
     random_state : None, int or RandomState
-        Draws triplets, and the iterate of output "random".
+        Draws the triplets, and the iterate kept by output "random".
     block_size : int, optional
-        Draws made together on dense items, the same steps as one at a time to rounding. None chooses by
-        dimension. Sparse items are always drawn one at a time.
+        Number of draws processed together on dense items; the result is the same up to rounding. None
+        chooses by dimension. Sparse items are always processed one draw at a time.
     head_bytes : int, optional
         Sparse items only: memory of the dense block of the most frequent features.
     callback : function of (epoch, duality gap of its last iterate), optional
-        Called after every epoch; what it raises ends the fit.
+        Called after every epoch; an exception it raises ends the fit.
     verbose : bool
         Whether to print every epoch.
     dtype : "float32" or "float64", optional
-        Precision of M. None takes that of the items.
+        Precision of M; None means that of the items.
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Attributes
     ----------
     primal_, dual_, gap_ : float
-        Of the M that is kept: P(M), the value of its dual variables, and their difference, worked out in
-        float64 whatever the precision of M.
+        P(M), the dual value and their difference for the M that is kept, computed in float64 whatever the
+        precision of M.
     alpha_ : array of shape (n,)
-        Dual variables, none negative; M = 1/(lam n) sum_i alpha_i x_i z_i'.
+        Dual variables, non-negative; M = 1/(lam n) sum_i alpha_i x_i z_i'.
     history_ : dict of arrays
-        "primal", "dual" and "gap" of the last iterate of every epoch (in the precision of M: in float32 a
-        gap below 1e-5 of the primal value says little); "hinge", "squared_hinge" and "mistake_rate" as
+        "primal", "dual" and "gap" of the last iterate of every epoch (in the precision of M: in float32, a
+        gap below 1e-5 of the primal value means little); "hinge", "squared_hinge" and "mistake_rate" as
         means over the draws of the epoch, each before its own step.
     n_iter_ : int
-        Epochs made.
+        Number of epochs.
     converged_ : bool
-        Whether `tol` was given, and `gap_` is at most that. If not, there is a ConvergenceWarning.
+        Whether `tol` was given and `gap_` is at most `tol`. With a `tol` that is not reached, there is a
+        ConvergenceWarning.
 
     Notes
     -----
-    The paper writes the primal over positive semi-definite M, but its dual and its algorithm have no such
-    constraint: neither has this. Both outputs use the iterates before each step.
+    The paper states the primal over positive semi-definite M, but its dual and its algorithm have no such
+    constraint, and neither does this. Outputs "average" and "random" use the iterate before each step.
 
     References
     ----------
@@ -95,6 +104,7 @@ class SDCA(TripletDecisions, BilinearEstimator):
     natural_tuples = "triplets"
     _to_be_called = "fit"
     _kept: Any = None
+    _saved_numbers = ("primal_", "dual_", "n_iter_", "converged_")
 
     def __init__(
         self,
@@ -143,8 +153,6 @@ class SDCA(TripletDecisions, BilinearEstimator):
             Anchor, positive, negative: the anchor is more like the positive than the negative.
         y : ignored
         """
-        from .solve_sdca import solve_sdca
-
         self._check_parameters()
         read = self._read_tuples(triplets, 3, self.dtype)
         _check_lengths(read)
@@ -164,26 +172,26 @@ class SDCA(TripletDecisions, BilinearEstimator):
         self.n_features_in_ = solution.matrix.shape[0]
         self.alpha_ = solution.alpha
         self.primal_, self.dual_ = solution.primal, solution.dual
-        rows = [(r.primal, r.dual, r.primal - r.dual, *r[2:]) for r in solution.history]
-        self.history_ = dict(zip(_COLUMNS, np.array(rows).T, strict=True))
-        self.n_iter_, self.converged_ = len(rows), solution.converged
+        columns = np.array(solution.history).T
+        self.history_ = dict(zip(EpochRecord._fields, columns, strict=True))
+        self.n_iter_, self.converged_ = len(solution.history), solution.converged
         if self.tol is not None and not self.converged_:
             warnings.warn(
                 f"SDCA has not reached tol = {self.tol:g} after {self.n_iter_} epochs: the duality gap of "
-                f"the M that is kept is {self.gap_:.3g}; raise n_epochs, or take output='last'",
+                f"the M that is kept is {self.gap_:.3g}; raise n_epochs, or use output='last'",
                 ConvergenceWarning,
                 stacklevel=2,
             )
         return self
 
-    def _report(self, epoch: int, record: Any) -> None:
-        gap = record.primal - record.dual
+    def _report(self, epoch: int, record: EpochRecord) -> None:
         if self.verbose:
             print(  # noqa: T201
-                f"[SDCA] epoch {epoch}: gap {gap:.3g}, primal {record.primal:.6g}, dual {record.dual:.6g}"
+                f"[SDCA] epoch {epoch}: gap {record.gap:.3g}, primal {record.primal:.6g}, "
+                f"dual {record.dual:.6g}"
             )
         if self.callback is not None:
-            self.callback(epoch, gap)
+            self.callback(epoch, record.gap)
 
     @property
     def gap_(self) -> float:
@@ -198,10 +206,9 @@ class SDCA(TripletDecisions, BilinearEstimator):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         matrix = self._fitted()
-        header = {
-            name: getattr(self, name) for name in ("primal_", "dual_", "n_iter_", "converged_")
-        }
-        arrays = {"alpha": self.alpha_, "history": np.array([self.history_[c] for c in _COLUMNS])}
+        header: dict[str, Any] = {name: getattr(self, name) for name in self._saved_numbers}
+        history = np.array([self.history_[column] for column in EpochRecord._fields])
+        arrays = {"alpha": self.alpha_, "history": history}
         header["shape"] = list(matrix.shape)
         if sp.issparse(matrix):
             parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
@@ -221,13 +228,313 @@ class SDCA(TripletDecisions, BilinearEstimator):
         self._kept = matrix
         self.n_features_in_ = matrix.shape[0]
         self.alpha_ = arrays["alpha"]
-        self.history_ = dict(zip(_COLUMNS, arrays["history"], strict=True))
-        for name in ("primal_", "dual_", "n_iter_", "converged_"):
+        self.history_ = dict(zip(EpochRecord._fields, arrays["history"], strict=True))
+        for name in self._saved_numbers:
             setattr(self, name, header[name])
 
 
+# -- solver ---------------------------------------------------------------------------------------
+
+
+class EpochRecord(NamedTuple):
+    """Certificate of an epoch's last iterate, and losses as means over its draws, each before its step."""
+
+    primal: float
+    dual: float
+    gap: float
+    hinge: float
+    squared_hinge: float
+    mistake_rate: float
+
+
+class SDCASolution(NamedTuple):
+    """The matrix that is kept, its dual variables and its certificate."""
+
+    matrix: Any
+    alpha: np.ndarray
+    primal: float
+    dual: float
+    history: list[EpochRecord]
+    converged: bool
+
+
+@dataclass
+class _Window:
+    """The iterates from draw `begin` on: the sum of their dual variables, or a random one of them."""
+
+    begin: int
+    length: int = 0
+    total: np.ndarray | None = None
+    sample: np.ndarray | None = None
+
+
+class _Suffix:
+    """The mean or a random one of the iterates in the second half of all draws, in constant memory.
+
+    Where the number of epochs is known, so is the first of these draws. Where learning may stop after any
+    epoch, windows open after 1/2, 1, 2, 4, ... epochs, and the latest one with at least half of all draws is
+    read. It has at most three quarters of them; older windows are dropped.
+    """
+
+    def __init__(self, output: str, n: int, n_epochs: int | None, rng: np.random.Generator) -> None:
+        self._output, self._rng = output, rng
+        self._begin = None if n_epochs is None else n * n_epochs // 2
+        self._drawn = self._halves = 0
+        self.windows: list[_Window] = []
+
+    def add(self, length: int, total: np.ndarray, sample: np.ndarray | None) -> None:
+        """Add half an epoch: the sum of the dual variables before each of its draws, and a random iterate."""
+        if self._output == "last":
+            return
+        if self._opens():
+            self.windows.append(_Window(self._drawn))
+        coin = self._rng.random()
+        for window in self.windows:
+            window.length += length
+            if self._output == "random":
+                if coin * window.length < length:
+                    window.sample = sample
+            elif window.total is None:
+                window.total = total.copy()
+            else:
+                window.total += total
+        self._drawn += length
+        self._halves += 1
+        while len(self.windows) > 1 and self.windows[1].begin <= self._drawn // 2:
+            del self.windows[0]
+
+    def _opens(self) -> bool:
+        if self._begin is None:
+            return self._halves.bit_count() == 1  # a power of two
+        return not self.windows and self._drawn >= self._begin
+
+    def read(self, last: np.ndarray) -> np.ndarray:
+        """The dual variables to keep after a whole epoch; `last` are the current ones."""
+        if self._output == "last":
+            return last
+        window = self.windows[0]
+        if self._output == "random":
+            assert window.sample is not None
+            return window.sample
+        assert window.total is not None
+        return window.total / window.length
+
+
+def solve_sdca(
+    tuples: Comparisons,
+    lam: float,
+    *,
+    n_epochs: int,
+    output: str,
+    tol: float | None,
+    rng: np.random.Generator,
+    block_size: int | None = None,
+    head_bytes: int | None = None,
+    report: Callable[[int, EpochRecord], None] | None = None,
+) -> SDCASolution:
+    """Draw n triplets in every epoch until the duality gap is small enough.
+
+    Parameters
+    ----------
+    tuples : triplets
+    lam : strength of the regularisation
+    output : "last", or "average" or "random" over the second half of all draws (see `_Suffix`)
+    tol : stop when the duality gaps of an epoch's last iterate and of the M that is kept are at most this;
+        None runs all epochs
+    """
+    n = len(tuples)
+    ascent = _Ascent(tuples, lam, block_size, head_bytes)
+    # A seed gives the same draws for every output: other random choices use a generator of their own.
+    others = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
+    suffix = _Suffix(output, n, n_epochs if tol is None else None, others)
+    goal = -np.inf if tol is None else tol
+    history: list[EpochRecord] = []
+    for epoch in range(1, n_epochs + 1):
+        draws = rng.integers(0, n, n)
+        sums = np.zeros(3)
+        for half in (draws[: n // 2], draws[n // 2 :]):
+            picked = int(rng.integers(len(half))) if len(half) else 0
+            suffix.add(len(half), *ascent.run(half, picked if output == "random" else None, sums))
+        primal, dual = ascent.certificate(ascent.alpha, ascent.matrix())
+        record = EpochRecord(primal, dual, primal - dual, *(sums / n))
+        history.append(record)
+        if report is not None:
+            report(epoch, record)
+        may_stop = record.gap <= goal + ascent.doubt(record)
+        if may_stop or epoch == n_epochs:
+            alpha = suffix.read(ascent.alpha)
+            matrix, primal, dual = ascent.certified(alpha)
+            converged = primal - dual <= goal
+            if converged:
+                break
+    return SDCASolution(matrix, alpha, primal, dual, history, converged)
+
+
+class _Ascent:
+    """The dual variables and their matrix."""
+
+    def __init__(
+        self, tuples: Comparisons, lam: float, block_size: int | None, head_bytes: int | None
+    ) -> None:
+        self._tuples, self._lam = tuples, lam
+        self._scale = 1.0 / (lam * len(tuples))
+        self.alpha = np.zeros(len(tuples))
+        # Sorted by anchor and split: the certificate then multiplies each anchor with M only once.
+        by_anchor = tuples.index[np.argsort(tuples.index[:, 0], kind="stable")]
+        self._parts = [
+            (by_anchor[part], *np.unique(by_anchor[part, 0], return_inverse=True))
+            for part in (slice(i, i + _PART) for i in range(0, len(by_anchor), _PART))
+        ]
+        shape = (tuples.left.shape[1], tuples.right.shape[1])
+        start = first_matrix("zeros", shape, tuples.left.dtype, tuples.is_sparse)
+        self._engine: Any = entrywise_engine(Plain(), None, start, tuples, False, head_bytes)
+        self._block = block_size or default_block_size(max(shape))
+
+    def matrix(self) -> Any:
+        return self._engine.matrix()
+
+    def run(
+        self, draws: np.ndarray, picked: int | None, sums: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Process these draws; return the sum of alpha before each, and alpha before draw `picked`."""
+        n = len(self._tuples)
+        dual = Dual(self.alpha, np.zeros(n), np.zeros(n, np.int64))
+        self._draw(draws[: picked or 0], 0, dual, sums)
+        sample = None if picked is None else self.alpha.copy()
+        self._draw(draws[picked or 0 :], picked or 0, dual, sums)
+        return dual.total + dual.alpha * (len(draws) - dual.since), sample
+
+    def _draw(self, draws: np.ndarray, first_draw: int, dual: Any, sums: np.ndarray) -> None:
+        if len(draws) == 0:
+            return
+        engine = self._engine
+        if isinstance(engine, DenseEngine) and self._block > 1:
+            ops, m = Blas(engine.dtype), engine.arrays.u
+
+            def learn(begin: int, end: int) -> tuple[int, int]:
+                made = ascend_block(
+                    ops,
+                    m,
+                    self._tuples.rows_of,
+                    draws[begin:end],
+                    first_draw + begin,
+                    dual,
+                    self._scale,
+                    sums,
+                )
+                return (DONE if begin + made == end else DIVERGED), begin + made
+
+            engine._drive(learn, len(draws), self._block, None, None)
+            return
+        drawn = replace(self._tuples, index=self._tuples.index[draws])
+
+        def learn_singly(
+            first: int, begin: int, end: int, readers: Any, named: Any, scratch: Any
+        ) -> tuple[int, int]:
+            return ascend_singly(
+                engine.arrays,
+                engine.rule,
+                *readers,
+                named,
+                draws[first : first + end],
+                begin,
+                first_draw + first,
+                dual,
+                self._scale,
+                scratch,
+                sums,
+            )
+
+        if isinstance(engine, DenseEngine):
+            engine.drive_gathered(lambda first, n, *rows: learn_singly(first, 0, n, *rows), drawn)
+        else:
+            *rows, chunk = engine.open(drawn)
+            engine._drive(
+                lambda begin, end: learn_singly(0, begin, end, *rows),
+                len(draws),
+                chunk,
+                engine.make_space,
+                None,
+            )
+
+    def combine(self, alpha: np.ndarray) -> Any:
+        """M = (1 / (lam n)) sum_i alpha_i x_i z_i' in float64, dense or CSR like the items.
+
+        Triplets with the same anchor are summed first: M = L' (A R) with the items' rows L and R, where a
+        triplet (a, p, n) adds its weight to A[a, p] and subtracts it from A[a, n].
+        """
+        used = np.flatnonzero(alpha)
+        weights, index = alpha[used] * self._scale, self._tuples.index[used]
+        anchors, place = np.unique(index[:, 0], return_inverse=True)
+        others, columns = np.unique(index[:, 1:], return_inverse=True)
+        sums = sp.csr_matrix(
+            (
+                np.concatenate([weights, -weights]),
+                (np.tile(place, 2), columns.reshape(-1, 2).T.ravel()),
+            ),
+            shape=(len(anchors), len(others)),
+        )
+        left, right = self._tuples.left, self._tuples.right.rows(others).astype(np.float64)
+        if self._tuples.is_sparse:
+            return left.rows(anchors).T @ (sums @ right)
+        total = np.zeros((left.shape[1], right.shape[1]))
+        for part in chunks(len(anchors), 8 * (left.shape[1] + right.shape[1])):
+            total += left.rows(anchors[part]).astype(np.float64).T @ (sums[part] @ right)
+        return total
+
+    def certified(self, alpha: np.ndarray) -> tuple[Any, float, float]:
+        """M of these dual variables in the engine's precision, its primal value and their dual value.
+
+        In single precision the matrix drifts away from its dual variables: M is computed again from them in
+        double precision, and so are the primal and the dual value.
+        """
+        dtype = self._engine.dtype
+        if alpha is self.alpha and dtype == np.float64:
+            exact = matrix = self.matrix()
+        else:
+            exact = self.combine(alpha)
+            if not isinstance(self._engine, DenseEngine):
+                matrix = sp.csr_matrix(exact, dtype=dtype)
+            else:
+                exact = exact.toarray() if sp.issparse(exact) else exact
+                matrix = np.ascontiguousarray(exact, dtype)
+        return matrix, *self.certificate(alpha, matrix.astype(np.float64, copy=False), exact)
+
+    def doubt(self, record: EpochRecord) -> float:
+        """How far off the gap of an epoch may be because the matrix is in single precision."""
+        return 1e-5 * record.primal if self._engine.dtype == np.float32 else 0.0
+
+    def certificate(
+        self, alpha: np.ndarray, matrix: Any, of_alpha: Any = None
+    ) -> tuple[float, float]:
+        """Primal value of `matrix` and dual value of `alpha`.
+
+        `of_alpha` is the matrix of the dual variables where `matrix` is only close to it.
+        """
+        n = len(self._tuples)
+        squared = sum(self._squared_hinges(*part, matrix) for part in self._parts)
+        penalty = self._penalty(matrix)
+        dual_penalty = penalty if of_alpha is None else self._penalty(of_alpha)
+        return squared / n + penalty, float(np.mean(alpha - np.square(alpha) / 4)) - dual_penalty
+
+    def _penalty(self, matrix: Any) -> float:
+        values = matrix.data if sp.issparse(matrix) else matrix
+        return 0.5 * self._lam * float(np.square(values, dtype=np.float64).sum())
+
+    def _squared_hinges(
+        self, index: np.ndarray, anchors: np.ndarray, place: np.ndarray, matrix: Any
+    ) -> float:
+        """Sum of the squared hinge losses of the triplets `index`, whose anchors are ``anchors[place]``."""
+        left, right = self._tuples.left, self._tuples.right
+        products = left.rows(anchors) @ matrix
+        if not self._tuples.is_sparse:
+            return squared_hinges(products, place, right.values, index)
+        z = right.rows(index[:, 1]).astype(matrix.dtype) - right.rows(index[:, 2])
+        return float(np.square(np.maximum(0.0, 1.0 - row_products(products[place], z))).sum())
+
+
 def _check_lengths(tuples: Comparisons) -> None:
-    """Refuse items so long that ||x||^2 ||z||^2 is no number any more: no step could be taken."""
+    """Refuse items so long that ||x||^2 ||z||^2 overflows: no step could be computed."""
     longest = []
     for items in (tuples.left, tuples.right):
         numbers = items.values.data if tuples.is_sparse else items.values
@@ -237,6 +544,6 @@ def _check_lengths(tuples: Comparisons) -> None:
         product *= tuples.left.shape[1] * tuples.right.shape[1]
     if not np.isfinite(product):
         raise ValueError(
-            "items: expected numbers whose products can be represented, got one as large as "
+            "items: expected numbers whose products do not overflow, got one as large as "
             f"{max(longest):.3g}; scale the items"
         )

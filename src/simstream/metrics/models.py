@@ -1,4 +1,4 @@
-"""Measures of a model: its triplet accuracy, the sparsity of its matrix."""
+"""Measures of a model alone: its triplet accuracy and the sparsity of its matrix."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .ranking import _chunk_rows
 
 
 def triplet_accuracy(model: Any, triplets: Any) -> float:
-    """Return the share of (anchor, positive, negative) triplets that a model decides rightly.
+    """Return the share of (anchor, positive, negative) triplets that a model orders correctly.
 
     Parameters
     ----------
     model : object
-        Has ``triplet_margin(triplets) -> (n,)`` or a ``decision_function`` like it, above 0 where the
-        anchor is more similar to the positive than to the negative. Exactly 0 is not right.
+        Has a method ``triplet_margin(triplets) -> (n,)`` or ``decision_function``, positive where the
+        anchor is more similar to the positive than to the negative. Exactly 0 counts as wrong.
     triplets : (n, 3) or (n, 3, d) array
 
     Examples
@@ -42,7 +42,7 @@ def triplet_accuracy(model: Any, triplets: Any) -> float:
 
 
 def sparsity(M: Any, tol: float = 1e-12) -> float:
-    """Return the share of zeros, that is of entries with ``|M_ij| <= tol``, in a matrix.
+    """Return the share of entries of a matrix that are zero, that is, with ``|M_ij| <= tol``.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ def sparsity(M: Any, tol: float = 1e-12) -> float:
     values = M
     if sparse.issparse(M):
         csr = M.tocsr()
-        if not csr.has_canonical_format:  # an entry may be stored in parts
+        if not csr.has_canonical_format:  # an entry may be stored in several parts
             csr = csr.copy()
             csr.sum_duplicates()
         values = csr.data[:, None]
     non_zero = 0
-    # In parts: M may be so big that there is no room for a second one like it.
+    # In chunks: M may be so big that there is no room for a copy.
     n_rows = _chunk_rows(None, values.shape[1])
     for start in range(0, values.shape[0], n_rows):
         part = np.abs(values[start : start + n_rows])

@@ -1,4 +1,4 @@
-"""Classification by the k nearest neighbours, and its error as a function of k."""
+"""k-nearest-neighbour classification, and its error as a function of k."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._kernels.ranking import majority, map_rows, nearest
 from ..validation import check_integer, check_items
 from .ranking import _chunk_rows, _labelled, _score, _scorer
 
@@ -20,17 +21,17 @@ def knn_predict(
     chunk_size: int | None = None,
     exclude_self: bool = False,
 ) -> np.ndarray:
-    """Predict the label most frequent among the items nearest to every query.
+    """Predict the most frequent label among the items nearest to each query.
 
     Parameters
     ----------
     model, queries, items, item_labels, chunk_size
         See `ranking_report`.
     n_neighbors : int, default 1
-        Number of nearest items that vote. Equal counts go to the class of the nearest neighbour
-        among the tied classes; of two items with the same score the lower index is nearer.
+        Number of nearest items that vote. A tie between classes goes to the one with the nearest
+        neighbour; of two items with the same score, the lower index is nearer.
     exclude_self : bool, default False
-        Queries and items are the same list, and query i must not see item i (leave-one-out).
+        Leave-one-out: queries and items are the same list, and item i is no neighbour of query i.
 
     Examples
     --------
@@ -38,8 +39,6 @@ def knn_predict(
     >>> print(knn_predict(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=2))
     ['dog' 'dog']
     """
-    from .._kernels.ranking import majority
-
     queries = check_items(queries, "queries").values
     items, labels = _labelled(items, item_labels, "items", "item_labels")
     classes, codes = np.unique(labels, return_inverse=True)
@@ -65,26 +64,26 @@ def knn_error_curve(
     exclude_self: bool = False,
     chunk_size: int | None = None,
 ) -> np.ndarray:
-    """Return the share of queries that k-NN puts in a wrong class, for every k.
+    """Return the share of queries that k-NN misclassifies, for each k.
 
-    The vote is that of `knn_predict`; the neighbours are looked up once, for the largest k.
+    Neighbours vote as in `knn_predict`; they are searched once, for the largest k.
 
     Parameters
     ----------
     model, queries, query_labels, items, item_labels, chunk_size
-        See `ranking_report`. A query whose class no item has is always wrong.
+        See `ranking_report`. A query is always misclassified if no item has its class.
     k_values : iterable of int, default 1 to 25
         Numbers of neighbours; at most the number of candidates.
     class_averaged : bool, default False
-        Return the mean, over the classes of the queries, of the error within the class: every class
-        counts the same, whatever its size. For balanced classes it is the plain error.
+        Return the mean over classes of the error within each class: all classes count the same,
+        whatever their size. For balanced classes this is the plain error.
     exclude_self : bool, default False
-        Queries and items are the same list, and query i must not see item i (leave-one-out).
+        Leave-one-out: queries and items are the same list, and item i is no neighbour of query i.
 
     Returns
     -------
     (n_k,) array
-        The errors, in the order of `k_values`.
+        Errors in the order of `k_values`.
 
     Examples
     --------
@@ -99,8 +98,6 @@ def knn_error_curve(
     ... )
     [0.5 0.5]
     """
-    from .._kernels.ranking import majority
-
     queries, labels = _labelled(queries, query_labels, "queries", "query_labels")
     items, pool_labels = _labelled(items, item_labels, "items", "item_labels")
     lengths = _check_k_values(k_values)
@@ -108,7 +105,7 @@ def knn_error_curve(
     truth, pool_codes = np.split(codes, [labels.size])
 
     def vote(near: np.ndarray) -> np.ndarray:
-        # Best first, so the k nearest are the first k of the nearest for any larger number.
+        # Sorted, so that the k nearest are the first k of a longer list.
         voters = pool_codes[near]
         return np.array(
             [majority(np.ascontiguousarray(voters[:, :k]), classes.size) for k in lengths]
@@ -132,14 +129,16 @@ def _vote(
     exclude_self: bool,
     chunk_size: int | None,
 ) -> list[np.ndarray]:
-    """Results of `vote(nearest items, best first)` for chunks of queries; `number` is named in errors."""
-    from .._kernels.ranking import map_rows, nearest
+    """Results of `vote(nearest items, nearest first)` for chunks of queries.
 
+    `number` is the largest number of neighbours, with its parameter's name for the error message.
+    """
     score = _scorer(model)
     n_queries, n_items = queries.shape[0], items.shape[0]
     if exclude_self and n_queries != n_items:
         raise ValueError(
-            f"exclude_self: expected the items as queries, got {n_queries} queries, {n_items} items"
+            f"exclude_self: expected queries and items to be the same list, got {n_queries} queries "
+            f"and {n_items} items"
         )
     name, largest = number
     n_candidates = n_items - bool(exclude_self)
@@ -167,11 +166,11 @@ def knn_error_best_k(
     exclude_self: bool = False,
     chunk_size: int | None = None,
 ) -> tuple[float, int]:
-    """Return the smallest k-NN error over k, and the smallest k that has it.
+    """Return the smallest k-NN error over all k, and the smallest k that reaches it.
 
-    On test data this is an optimistic measure, for k is chosen on what is reported; with
-    ``exclude_self=True`` on training data it is a criterion for tuning. For the best k of several
-    runs, average their `knn_error_curve` first and take the smallest mean. Parameters:
+    On test data this is optimistic, because k is chosen on the data it is reported for; on training
+    data with ``exclude_self=True`` it is a criterion for tuning. For the best k over several runs,
+    average their `knn_error_curve` first and take the smallest mean. Parameters: those of
     `knn_error_curve`.
 
     Examples

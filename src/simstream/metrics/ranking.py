@@ -1,4 +1,4 @@
-"""Ranking measures, computed in chunks of queries from the ranks of the relevant items alone."""
+"""Ranking measures, computed in chunks of queries from the ranks of the relevant items."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from .._kernels.ranking import map_rows, rank_rows
 from ..validation import check_choice, check_integer, check_items
 
 _CHUNK = 2**23  # scores held at a time: 64 MB in float64
@@ -24,31 +25,31 @@ def ranking_report(
     normalizer: str = "relevant",
     chunk_size: int | None = None,
 ) -> dict[str, Any]:
-    """Rank a pool of items for every query and report all ranking measures.
+    """Rank a pool of items for each query and report all ranking measures.
 
     Parameters
     ----------
     model : object
-        Has ``score_items(queries, items) -> (n_queries, n_items)``, or is a function like it.
+        Has a method ``score_items(queries, items) -> (n_queries, n_items)``, or is such a function.
     queries : (n_queries, d) array or CSR matrix
     query_labels : (n_queries,) array
-        An item is relevant for a query if their labels are equal.
+        An item is relevant to a query if their labels are equal.
     items, item_labels : like `queries` and `query_labels`, optional
-        The pool. Left out, the pool of a query is the *other* queries.
+        The pool. If omitted, the pool of a query is the *other* queries.
     k : int or sequence of int, default (1, 5, 10)
-        Lengths of the list for P@k, mAP@k, recall@k and nDCG@k. May be empty.
+        Cutoffs for P@k, mAP@k, recall@k and nDCG@k. May be empty.
     normalizer : {"relevant", "hits"}, default "relevant"
-        What AP@k divides by: min(k, R), or the number of relevant items among the first k.
+        What AP@k is divided by: min(k, R), or the number of relevant items among the first k.
     chunk_size : int, optional
-        Queries scored at a time. Bounds the memory, does not change the result; by default the
-        scores held at a time stay below 64 MB.
+        Number of queries scored at a time. Limits memory without changing the result; by default the
+        scores in memory stay below 64 MB.
 
     Returns
     -------
     dict
         ``mAP``, ``MRR``, ``nDCG``; for each k ``P@k``, ``mAP@k``, ``recall@k``, ``nDCG@k``;
-        ``random_P``, the P@k expected of a random order; ``n_queries``, the number of queries
-        averaged, and ``n_left_out``, of those for which nothing in the pool is relevant.
+        ``random_P``, the expected P@k of a random order; ``n_queries``, the number of queries
+        averaged, and ``n_left_out``, the number of queries with no relevant item in the pool.
 
     Examples
     --------
@@ -66,7 +67,7 @@ def ranking_report(
     pool, pool_labels = queries, labels
     if not leave_one_out:
         pool, pool_labels = _labelled(items, item_labels, "items", "item_labels")
-    # Small integers compare faster than strings, and mean the same.
+    # Small integers compare faster than strings.
     codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)[1]
     query_codes, pool_codes = np.split(codes.astype(np.int32), [labels.size])
 
@@ -88,7 +89,7 @@ def ranking_report_from_scores(
     k: int | Sequence[int] = (1, 5, 10),
     normalizer: str = "relevant",
 ) -> dict[str, Any]:
-    """Report all ranking measures of given scores, for any notion of relevance.
+    """Report all ranking measures for given scores and any notion of relevance.
 
     Parameters
     ----------
@@ -96,9 +97,9 @@ def ranking_report_from_scores(
         Higher = more similar.
     relevant : (n_queries, n_items) array of bool or 0/1
     exclude : (n_queries, n_items) array of bool or 0/1, optional
-        True where an item is no candidate for a query, for example ``np.eye(n, dtype=bool)``.
+        True where an item is not a candidate for a query, for example ``np.eye(n, dtype=bool)``.
     k, normalizer
-        See `ranking_report`, also for what is returned.
+        See `ranking_report`, also for the result.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def mean_average_precision(
     *,
     chunk_size: int | None = None,
 ) -> float:
-    """Return mAP: AP over the whole pool, averaged over queries. Parameters: `ranking_report`.
+    """Return mAP: AP over the whole pool, averaged over queries. Parameters as in `ranking_report`.
 
     Examples
     --------
@@ -159,7 +160,7 @@ def mean_average_precision_at_k(
     normalizer: str = "relevant",
     chunk_size: int | None = None,
 ) -> float:
-    """Return mAP@k: AP of the first k items, averaged over queries. Parameters: `ranking_report`.
+    """Return mAP@k: AP of the first k items, averaged over queries. Parameters as in `ranking_report`.
 
     Examples
     --------
@@ -180,7 +181,7 @@ def precision_at_k(
     k: int = 10,
     chunk_size: int | None = None,
 ) -> float:
-    """Return P@k: share of relevant items among the first k. Parameters: `ranking_report`.
+    """Return P@k: the share of relevant items among the first k. Parameters as in `ranking_report`.
 
     Examples
     --------
@@ -201,7 +202,9 @@ def recall_at_k(
     k: int = 10,
     chunk_size: int | None = None,
 ) -> float:
-    """Return recall@k: share of relevant items found in the first k. Parameters: `ranking_report`.
+    """Return recall@k: the share of relevant items that are among the first k.
+
+    Parameters as in `ranking_report`.
 
     Examples
     --------
@@ -221,7 +224,7 @@ def mean_reciprocal_rank(
     *,
     chunk_size: int | None = None,
 ) -> float:
-    """Return MRR: mean of 1 / rank of the first relevant item. Parameters: `ranking_report`.
+    """Return MRR: the mean of 1 / rank of the first relevant item. Parameters as in `ranking_report`.
 
     Examples
     --------
@@ -242,7 +245,7 @@ def ndcg(
     k: int | None = None,
     chunk_size: int | None = None,
 ) -> float:
-    """Return nDCG of the first k items, or of the whole pool. Parameters: `ranking_report`.
+    """Return nDCG of the first k items, or of the whole pool. Parameters as in `ranking_report`.
 
     Examples
     --------
@@ -268,10 +271,8 @@ def _report(
 ) -> dict[str, Any]:
     """All measures, from a function that returns the (scores, grades) of a range of queries.
 
-    Grades: 1 is relevant, 0 is not, -1 is no candidate.
+    Grades: 1 is relevant, 0 is not relevant, -1 is not a candidate.
     """
-    from .._kernels.ranking import map_rows, rank_rows
-
     n_queries, n_items = shape
     check_choice("normalizer", normalizer, ("relevant", "hits"))
     lengths = sorted({check_integer("k", one) for one in np.atleast_1d(k)})
@@ -286,11 +287,13 @@ def _report(
     n_relevant, n_candidates, first_rank, sums = map(np.concatenate, zip(*blocks, strict=True))
     used = n_relevant > 0
     if not used.any():
-        raise ValueError(f"expected a query with a relevant candidate, got none in {n_queries}")
+        raise ValueError(
+            f"queries: expected at least one with a relevant candidate, got none among {n_queries}"
+        )
     n_relevant = n_relevant[used]
     hits, precisions, gains = sums[used].transpose(1, 0, 2)
     attainable = np.minimum(cutoffs, n_relevant[:, None])
-    # Without hits the sum of precisions is 0, whatever it is divided by.
+    # Without hits the sum of precisions is 0, so the divisor does not matter.
     average = precisions / (attainable if normalizer == "relevant" else np.maximum(hits, 1))
     gains = gains / np.cumsum(discounts)[attainable]
     per_query = {
@@ -333,11 +336,11 @@ def _score(score: Callable[[Any, Any], Any], queries: Any, items: Any) -> np.nda
 
 
 def _as_floats(scores: np.ndarray) -> np.ndarray:
-    """Scores as the kernels want them: contiguous, float32 or float64, no NaN (infinity may be)."""
+    """Scores for the kernels: contiguous, float32 or float64, without NaN (infinity is allowed)."""
     scores = np.ascontiguousarray(scores)
     if scores.dtype not in (np.float32, np.float64):
         scores = scores.astype(np.float64)
-    if np.isnan(scores.min()):  # the minimum is NaN as soon as one score is: no second array
+    if np.isnan(scores.min()):  # one NaN makes the minimum NaN: no second array is needed
         raise ValueError(f"scores: expected numbers, got {np.isnan(scores).sum()} NaN")
     return scores
 

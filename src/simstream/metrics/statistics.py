@@ -1,13 +1,15 @@
-"""Comparing several methods on several data sets: Friedman's test, all pairs by Holm, Nemenyi.
+"""Comparing several methods over several data sets: the tests of Friedman, Holm and Nemenyi.
 
-The methods of the comparison are ranked on every data set, rank 1 = best; with R_j the average rank
-of method j over N data sets and k methods,
+The methods are ranked on every data set, rank 1 = best; with R_j the average rank of method j over N
+data sets and k methods,
 
     chi2 = 12 N / (k (k+1)) (sum_j R_j^2 - k (k+1)^2 / 4)     Friedman, k - 1 degrees of freedom
     F    = (N-1) chi2 / (N (k-1) - chi2)          Iman and Davenport, k - 1 and (k-1)(N-1) degrees
     z    = (R_i - R_j) / sqrt(k (k+1) / (6 N))                one pair of methods, standard normal
 
-(J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 7, 2006).
+(J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 7, 2006). Ranks and
+distributions are SciPy's; its own Friedman test needs three methods and corrects for ties (see
+`friedman`), and it has no Holm.
 """
 
 from __future__ import annotations
@@ -19,38 +21,37 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from ..validation import check_integer, check_number
 
-# scipy.stats is imported where it is used: it takes longer to import than the rest of metrics.
-
 
 class PairComparison(NamedTuple):
-    """Two methods, compared by their average ranks; see `holm_pairwise`."""
+    """Two methods compared by their average ranks; see `holm_pairwise`."""
 
     first: str
     second: str
-    z: float  #: below 0 where the first method is the better one
-    p_value: float  #: two-sided, of this pair alone
-    adjusted_p_value: float  #: by Holm, over all pairs
+    z: float  #: negative if the first method is better
+    p_value: float  #: two-sided, for this pair alone
+    adjusted_p_value: float  #: adjusted by Holm's method for all pairs
 
 
 @dataclass(frozen=True, eq=False)
 class FriedmanResult:
-    """What `friedman` returns.
+    """Result of `friedman`.
 
     Attributes
     ----------
     names : tuple of str
-        The methods, in the order of the columns.
+        The methods in the order of the columns.
     n_datasets : int
     ranks : (n_datasets, n_methods) array
-        1 = best, mid-ranks for ties.
+        1 = best; ties share their mean rank.
     average_ranks : (n_methods,) array
     chi2, p_value : float
         Friedman's statistic and its p-value (chi squared with n_methods - 1 degrees of freedom).
     f_statistic, f_p_value : float
-        The less conservative statistic of Iman and Davenport; infinity if all data sets agree.
+        Iman and Davenport's less conservative statistic; infinity if all data sets agree.
     """
 
     names: tuple[str, ...]
@@ -70,17 +71,17 @@ class FriedmanResult:
 def friedman(
     scores: Any, *, lower_is_better: bool, names: Sequence[str] | None = None
 ) -> FriedmanResult:
-    """Test whether some of several methods are better than others on a number of data sets.
+    """Test whether some methods are better than others over a number of data sets.
 
     Parameters
     ----------
     scores : (n_datasets, n_methods) array
-        One measurement per data set and method, at least two of each. Only their order within a
-        data set counts; infinity is allowed, so a method that did not finish can come last.
+        One result per data set and method, at least two of each. Only the order within a data set
+        matters; infinity is allowed, so that a method that did not finish can rank last.
     lower_is_better : bool
         True for errors and times, False for accuracies.
     names : sequence of str, optional
-        The methods; left out they are called "0", "1", ...
+        The methods; "0", "1", ... if omitted.
 
     Returns
     -------
@@ -88,11 +89,12 @@ def friedman(
 
     Notes
     -----
-    ``chi2`` is the formula at the top of this module, which is not corrected for ties, as in the
-    papers that compare learners. `scipy.stats.friedmanchisquare` divides the same number by
-    1 - sum (t^3 - t) / (N k (k^2 - 1)), the sum over all groups of t methods tied on one data set:
-    without ties the two are equal, with ties SciPy's is larger and its p-value smaller. The
-    approximation by a chi squared distribution is coarse below about 10 data sets or 6 methods.
+    ``chi2`` is 12 N / (k (k+1)) (sum_j R_j^2 - k (k+1)^2 / 4) for N data sets and k methods of average
+    ranks R_j. It is not corrected for ties, as is usual in papers that compare learners.
+    `scipy.stats.friedmanchisquare` divides the same number by 1 - sum (t^3 - t) / (N k (k^2 - 1)), the sum
+    over all groups of t methods tied on one data set: without ties the two are equal, with ties SciPy's
+    is larger and its p-value smaller. The chi-squared approximation is coarse below about 10 data sets or
+    6 methods.
 
     Examples
     --------
@@ -106,8 +108,6 @@ def friedman(
     >>> best.first, best.second, round(best.adjusted_p_value, 4)
     ('A', 'C', 0.0647)
     """
-    from scipy import stats
-
     try:
         scores = np.asarray(scores)
     except ValueError as error:
@@ -132,9 +132,9 @@ def friedman(
     ranks = stats.rankdata(scores, axis=1)  # equal scores share the mean of their ranks
     if not lower_is_better:
         ranks = k + 1 - ranks
-    # Sums of ranks are multiples of 1/2, so this much is exact, and `spread` never exceeds `most`.
+    # Sums of ranks are multiples of 1/2, so `spread` is exact and never exceeds `most`.
     spread = float(np.sum((ranks.sum(axis=0) - n * (k + 1) / 2) ** 2))
-    most = n**2 * k * (k**2 - 1) / 12  # if all data sets agree, without ties
+    most = n**2 * k * (k**2 - 1) / 12  # reached if all data sets agree, without ties
     chi2 = 12 * spread / (n * k * (k + 1))
     f_statistic = (n - 1) * spread / (most - spread) if spread < most else math.inf
     return FriedmanResult(
@@ -152,26 +152,26 @@ def friedman(
 def holm_pairwise(
     average_ranks: Any, n_datasets: int, names: Sequence[str] | None = None
 ) -> list[PairComparison]:
-    """Compare every method with every other, and adjust the p-values for their number by Holm.
+    """Compare all pairs of methods, with p-values adjusted for multiple testing by Holm's method.
 
-    With the m = k (k-1) / 2 p-values in ascending order, the adjusted i-th is the largest of
-    (m - j + 1) p_j for j <= i, at most 1.
+    Of the m = k (k-1) / 2 p-values in ascending order, the i-th is adjusted to the largest of
+    (m - j + 1) p_j for j <= i, and at most 1.
 
     Parameters
     ----------
     average_ranks : (n_methods,) array
-        Of `friedman`, or as printed in a paper; rank 1 = best, the mean is (n_methods + 1) / 2
-        (0.05 of difference is taken for rounding).
+        From `friedman`, or as printed in a paper; rank 1 = best. Their mean must be
+        (n_methods + 1) / 2, up to a rounding error of 0.05.
     n_datasets : int
-        The number of data sets that the ranks are averages over, at least 2.
+        Number of data sets over which the ranks were averaged, at least 2.
     names : sequence of str, optional
-        The methods; left out they are called "0", "1", ...
+        The methods; "0", "1", ... if omitted.
 
     Returns
     -------
     list of PairComparison
         All pairs ``(first, second, z, p_value, adjusted_p_value)``, smallest p-value first; `first`
-        comes before `second` in `names`.
+        precedes `second` in `names`.
 
     Examples
     --------
@@ -181,8 +181,6 @@ def holm_pairwise(
     A B -2.4648 0.0137 0.0274
     B C -1.6432 0.1003 0.1003
     """
-    from scipy import stats
-
     n = check_integer("n_datasets", n_datasets, minimum=2)
     average_ranks = np.asarray(average_ranks)
     k = average_ranks.size
@@ -194,7 +192,7 @@ def holm_pairwise(
     if average_ranks.dtype.kind not in "iuf":
         raise TypeError(f"average_ranks: expected real numbers, got dtype {average_ranks.dtype}")
     ranks = average_ranks.astype(np.float64)
-    bad = np.flatnonzero(~((ranks >= 1) & (ranks <= k)))  # NaN is bad
+    bad = np.flatnonzero(~((ranks >= 1) & (ranks <= k)))  # also NaN
     if bad.size:
         raise ValueError(
             f"average_ranks: expected numbers from 1 to {k}, got {ranks[bad[0]]} for method {bad[0]}"
@@ -209,7 +207,7 @@ def holm_pairwise(
     p = 2 * stats.norm.sf(np.abs(z))
     order = np.argsort(p, kind="stable")
     pairs, z, p = pairs[order], z[order], p[order]
-    # Holm: statsmodels' multipletests(p, method="holm") is the same, but is no dependency of ours.
+    # Same as statsmodels' multipletests(p, method="holm"), which is not worth a dependency.
     adjusted = np.minimum(1, np.maximum.accumulate(np.arange(p.size, 0, -1) * p))
     return [
         PairComparison(method_names[i], method_names[j], *map(float, values))
@@ -218,9 +216,9 @@ def holm_pairwise(
 
 
 def critical_difference(k: int, n_datasets: int, alpha: float = 0.05) -> float:
-    """Return the difference of average ranks that two of k methods must reach by Nemenyi's test.
+    """Return the smallest difference of average ranks that is significant by Nemenyi's test.
 
-    It is q sqrt(k (k+1) / (6 N)) with q the quantile of the studentized range of k normal
+    It is q sqrt(k (k+1) / (6 N)), where q is the quantile of the studentized range of k normal
     variables, divided by sqrt(2). `holm_pairwise` on the same ranks is the more powerful test.
 
     Parameters
@@ -230,15 +228,13 @@ def critical_difference(k: int, n_datasets: int, alpha: float = 0.05) -> float:
     n_datasets : int
         Number of data sets N, at least 2.
     alpha : float, default 0.05
-        Probability, between 0 and 1, of any false difference when all methods are equal.
+        Probability, between 0 and 1, of finding any difference when all methods are equal.
 
     Examples
     --------
     >>> round(critical_difference(4, n_datasets=14), 3)
     1.254
     """
-    from scipy import stats
-
     k = check_integer("k", k, minimum=2)
     n = check_integer("n_datasets", n_datasets, minimum=2)
     alpha = check_number("alpha", alpha)

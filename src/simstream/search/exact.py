@@ -1,28 +1,31 @@
-"""Exact search by inner products: matrix products in chunks, and views that never change.
+"""Exact search by inner product: matrix products in chunks, and snapshots that never change.
 
-Rows are only ever appended to a buffer, and a removed row is only noted in a list that is appended to as
-well. What is in the index at a moment is therefore a number of rows and a number of removals, and a view
-that holds these two numbers beside the buffers stays right while the index grows. Whoever searches takes
-the newest view, which is one read of one attribute: readers never wait for the writer. When too many rows
-are removed ones, the writer copies the others into new buffers; views keep the old ones alive as long as
-they need them.
+Rows are only ever appended to a buffer, and removing a row only appends its number to a list. The content of
+the index at any moment is therefore given by two numbers, of rows and of removals, and a view that holds
+these two numbers beside the buffers stays valid while the index grows. A search takes the newest view, which
+is one read of one attribute: readers never wait for the writer. When too many rows have been removed, the
+writer copies the others into new buffers; views keep the old ones alive for as long as they need them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 
+from .._kernels.products import csr_scores
+from .._kernels.ranking import offer
 from ..persistence import write_file
 from ..similarity.scoring import chunks, top_k
 from ..validation import check_integer
 from .protocol import (
     Found,
     Id,
+    as_dense,
     check_ids,
     check_known_ids,
     check_new_ids,
@@ -31,36 +34,49 @@ from .protocol import (
     encode_ids,
     read_index_file,
 )
-from .rows import CsrRows, DenseRows, rows_from_arrays, rows_like, with_space
 
 #: Up to this many neighbours, merging into a short list beats sorting all scores.
 _FEW = 128
 
-#: Queries at a time: with more, pieces of scores would outgrow the cache.
+#: Queries searched together: with more, pieces of scores would outgrow the cache.
 _QUERIES = 256
 
-#: Rows are copied once this share of them is removed ones.
+#: The buffers are compacted once more than this share of their rows has been removed.
 _MAX_REMOVED = 0.25
+
+#: Bytes of scores per piece: they stay in the cache until the best are found, and there are few products
+#: (BLAS threads synchronise before and after each).
+_SCORE_BYTES = 2**23
+
+#: Fewest rows per piece: with fewer, a matrix product is slow.
+_MIN_ROWS = 1024
+
+#: Rows are multiplied in multiples of this. BLAS sums left-over rows in another order, so that equal vectors
+#: would get unequal scores.
+_ALIGNED = 64
+
+#: A full buffer is copied into one this many times as large.
+_GROWTH = 1.5
 
 
 class _Buffers:
-    """What an index and its views share. Only appended to; a larger copy has the same beginning."""
+    """What an index and its views share. Append-only; a larger copy begins with the same rows."""
 
-    def __init__(self, rows: DenseRows | CsrRows) -> None:
+    def __init__(self, rows: _DenseRows | _CsrRows) -> None:
         self.rows = rows
-        #: Row -> name.
+        #: Row -> id.
         self.names = np.empty(0, object)
-        #: Name -> (newest row of that name, the same of the row before it or None). Nothing is taken
-        #: out: an older view finds a row that is removed now, or that has got a successor.
+        #: Id -> (its newest row, the same for its row before that or None). Nothing is taken out: an older
+        #: view still finds rows that have been removed or replaced since.
         self.places: dict[Id, tuple[int, Any]] = {}
         #: Removed rows in the order of removal.
         self.removed = np.empty(0, np.int64)
 
     def append(self, n: int, names: list[Id], values: Any) -> None:
-        """Write items behind the first n."""
+        """Write items after the first n."""
         self.rows.append(n, values)
         end = n + len(names)
-        kept = with_space(self.names, n, end)
+        kept = _with_space(self.names, n, end)
         kept[n:end] = names
         self.names = kept
         for row, name in enumerate(names, n):
@@ -68,7 +84,7 @@ class _Buffers:
 
 
 class ExactView:
-    """What was in an `ExactIndex` at one moment. It never changes and may be used by many threads.
+    """An immutable snapshot of an `ExactIndex`, safe to use from many threads.
 
     Examples
     --------
@@ -98,20 +114,20 @@ class ExactView:
 
     @property
     def ids(self) -> list[Id]:
-        """Names of all items in the order in which they were added."""
+        """Ids of all items in the order they were added."""
         return [] if self._buffers is None else self._buffers.names[self._rows].tolist()
 
     def vectors(self, ids: Iterable[Id]) -> Any:
-        """Copies of items' vectors, by name: an array, or a CSR matrix where the index is sparse."""
+        """Copies of items' vectors, by id: an array, or a CSR matrix if the index is sparse."""
         names = list(ids)
-        check_known_ids(dict.fromkeys(names), self)  # a name may be asked for twice
+        check_known_ids(dict.fromkeys(names), self)  # an id may be asked for twice
         if self._buffers is None:
             return np.empty((0, 0), np.float32)
         rows = np.array([self._row_of(name) for name in names], dtype=np.int64)
         return self._buffers.rows.take(rows)
 
     def search(self, queries: Any, k: int = 10) -> Found:
-        """Find the k items of largest inner product with each query; ties in the order of adding.
+        """Find the k items with the largest inner product with each query; ties by order of adding.
 
         Parameters
         ----------
@@ -138,10 +154,8 @@ class ExactView:
         return Found(self._buffers.names[rows], best)
 
     def _few_best(
-        self, items: DenseRows | CsrRows, queries: Any, k: int
+        self, items: _DenseRows | _CsrRows, queries: Any, k: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        from .._kernels.ranking import offer
-
         best = np.full((queries.shape[0], k), -np.inf, np.float32)
         rows = np.full((queries.shape[0], k), -1, np.int64)
         for first, scores in items.scores(queries, self._n):
@@ -151,7 +165,7 @@ class ExactView:
         return best, rows
 
     def _many_best(
-        self, items: DenseRows | CsrRows, queries: Any, k: int
+        self, items: _DenseRows | _CsrRows, queries: Any, k: int
     ) -> tuple[np.ndarray, np.ndarray]:
         scores = np.empty((queries.shape[0], self._n), np.float32)
         for first, part in items.scores(queries, self._n):
@@ -176,13 +190,13 @@ class ExactView:
 
     @property
     def _rows(self) -> np.ndarray:
-        """Rows that are items."""
+        """Rows that hold an item."""
         keep = np.ones(self._n, bool)
         keep[self._removed] = False
         return np.flatnonzero(keep)
 
     def _row_of(self, name: object) -> int:
-        """Row of a name, -1 if it is no item."""
+        """Row of an id, or -1 if there is no such item."""
         if self._buffers is None or not isinstance(name, (int, str)):
             return -1
         place = self._buffers.places.get(name)
@@ -196,10 +210,10 @@ class ExactView:
 
 
 class ExactIndex:
-    """Exact search by inner products over items that come and go; dense or sparse (CSR), in float32.
+    """Exact inner-product search over a changing set of items, dense or sparse (CSR), in float32.
 
-    The first items decide whether the index is dense or sparse. One thread may add and remove while any
-    number of threads search or keep a `view`.
+    The first items added decide whether the index is dense or sparse. One thread may add and remove items
+    while any number of threads search or hold a `view`.
 
     Examples
     --------
@@ -217,12 +231,12 @@ class ExactIndex:
     def __init__(self) -> None:
         self._buffers: _Buffers | None = None
         self._n = self._n_removed = 0
-        #: Names of the items now, and their rows: the writer's own.
+        #: Id -> row of the current items; used by the writer only.
         self._row_of: dict[Id, int] = {}
         self._view = ExactView(None, 0, 0)
 
     def view(self) -> ExactView:
-        """What is in the index now, unchanged by whatever happens later. Takes no time."""
+        """A snapshot of the index that later changes do not affect. Takes no time."""
         return self._view
 
     def __len__(self) -> int:
@@ -233,7 +247,7 @@ class ExactIndex:
 
     @property
     def ids(self) -> list[Id]:
-        """Names of all items in the order in which they were added."""
+        """Ids of all items in the order they were added."""
         return self._view.ids
 
     @property
@@ -242,11 +256,11 @@ class ExactIndex:
         return self._view.n_features
 
     def vectors(self, ids: Iterable[Id]) -> Any:
-        """Copies of items' vectors, by name: an array, or a CSR matrix where the index is sparse."""
+        """Copies of items' vectors, by id: an array, or a CSR matrix if the index is sparse."""
         return self._view.vectors(ids)
 
     def search(self, queries: Any, k: int = 10) -> Found:
-        """Find the k items of largest inner product with each query; see `ExactView.search`."""
+        """Find the k items with the largest inner product with each query; see `ExactView.search`."""
         return self._view.search(queries, k)
 
     def add(self, ids: Iterable[Id], vectors: Any) -> None:
@@ -255,7 +269,7 @@ class ExactIndex:
         Parameters
         ----------
         ids : integers or strings
-            Names, none of which is in the index.
+            Ids, none of which is in the index.
         vectors : array or CSR matrix of shape (n, n_features)
         """
         names = check_new_ids(ids, self._row_of)
@@ -269,19 +283,19 @@ class ExactIndex:
     def reserve(self, n: int) -> None:
         """Make space for n items in all, so that they can be added bit by bit without copies.
 
-        Nothing happens before the first item is added, nor where items are sparse: how long their rows will
-        be is not known.
+        It has no effect before the first item is added, nor if items are sparse, because the length of future
+        rows is unknown.
         """
         if self._buffers is not None:
             self._buffers.rows.reserve(self._n, n)
 
     def remove(self, ids: Iterable[Id]) -> None:
-        """Remove items, in O(1) each: they are left out of searches, and of the next copy of the rows.
+        """Remove items, in O(1) each: searches skip them, and they are dropped when buffers are compacted.
 
         Parameters
         ----------
         ids : integers or strings
-            Names of items in the index.
+            Ids of items in the index.
         """
         names = check_known_ids(ids, self._row_of)
         if names:
@@ -289,9 +303,9 @@ class ExactIndex:
             self._publish()
 
     def put(self, ids: Iterable[Id], vectors: Any) -> None:
-        """Add items, or replace those of the same names; a replaced item is the newest one.
+        """Add items, replacing those with the same ids; a replaced item counts as newly added.
 
-        No view has an item half replaced, or not at all.
+        The replacement is atomic: every view has either the old or the new version of all these items.
         """
         names = check_ids(ids)
         if names:
@@ -302,7 +316,7 @@ class ExactIndex:
 
     def _append(self, names: list[Id], values: Any) -> None:
         if self._buffers is None:
-            self._buffers = _Buffers(rows_like(values))
+            self._buffers = _Buffers(_rows_like(values))
         self._buffers.append(self._n, names, values)
         self._row_of.update(zip(names, range(self._n, self._n + len(names)), strict=True))
         self._n += len(names)
@@ -312,13 +326,13 @@ class ExactIndex:
             return
         rows = [self._row_of.pop(name) for name in names]
         end = self._n_removed + len(rows)
-        removed = with_space(self._buffers.removed, self._n_removed, end)
+        removed = _with_space(self._buffers.removed, self._n_removed, end)
         removed[self._n_removed : end] = rows
         self._buffers.removed = removed
         self._n_removed = end
 
     def _publish(self) -> None:
-        """Let readers see what was done; copy the rows first where too many are removed ones."""
+        """Make the changes visible to readers; compact the buffers first if too many rows were removed."""
         view = ExactView(self._buffers, self._n, self._n_removed)
         if self._buffers is not None and self._n_removed > _MAX_REMOVED * self._n:
             names, rows = view.ids, view._rows
@@ -357,9 +371,9 @@ class ExactIndex:
         header, arrays = read_index_file(path, "exact")
         index = cls()
         if header["n_features"] is not None:
-            values = rows_from_arrays(arrays, header["n_features"])
+            values = _rows_from_arrays(arrays, header["n_features"])
             names = decode_ids(arrays["ids"], header["n"])
-            index._buffers = _Buffers(rows_like(values))
+            index._buffers = _Buffers(_rows_like(values))
             if names:
                 index.add(names, values)
             else:
@@ -370,3 +384,144 @@ class ExactIndex:
 def _check_scores(best: np.ndarray) -> None:
     if not np.isfinite(best).all():
         raise ValueError("scores: expected inner products within float32, got an overflow or NaN")
+
+
+# -- append-only buffers of rows ------------------------------------------------------------------
+
+
+def _with_space(buffer: np.ndarray, n_used: int, n_wanted: int) -> np.ndarray:
+    """The buffer, or a larger copy if it is too short; growing geometrically costs O(1) per row."""
+    if n_wanted <= len(buffer):
+        return buffer
+    size = n_wanted if n_used == 0 else max(n_wanted, _aligned(int(_GROWTH * len(buffer))))
+    larger = np.zeros((size, *buffer.shape[1:]), buffer.dtype)
+    larger[:n_used] = buffer[:n_used]
+    return larger
+
+
+class _DenseRows:
+    """Rows of an array."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self._data = np.empty((0, n_features), np.float32)
+
+    def append(self, n: int, values: Any) -> None:
+        """Write rows after the first n; a larger array replaces the old one only once it is filled."""
+        end = n + values.shape[0]
+        data = _with_space(self._data, n, _aligned(end))
+        data[n:end] = as_dense(values)
+        self._data = data
+
+    def reserve(self, n: int, n_wanted: int) -> None:
+        """Make space for `n_wanted` rows in all, n of which exist."""
+        if _aligned(n_wanted) > len(self._data):
+            data = np.zeros((_aligned(n_wanted), self.n_features), np.float32)
+            data[:n] = self._data[:n]
+            self._data = data
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Copies of some rows."""
+        return self._data[rows]
+
+    def scores(self, queries: Any, n: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Inner products of queries with the first n rows, in pieces ``(first row, scores)``.
+
+        Each piece overwrites the one before; the last may extend past the last row, filled with -inf.
+        """
+        data, left = self._data, as_dense(queries)
+        size, n_aligned = _piece(len(left)), _aligned(n)
+        space = np.empty(len(left) * min(size, n_aligned), np.float32)
+        for first in range(0, n_aligned, size):
+            rows = data[first : min(n_aligned, first + size)]
+            scores = space[: len(left) * len(rows)].reshape(len(left), len(rows))
+            with np.errstate(over="ignore", invalid="ignore"):  # checked on the best scores
+                if len(left) == 1:
+                    np.matmul(rows, left[0], out=scores[0])
+                else:
+                    np.matmul(left, rows.T, out=scores)
+            scores[:, n - first :] = -np.inf
+            yield first, scores
+
+    def arrays(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some rows as arrays to save."""
+        return {"vectors": self._data[rows]}
+
+
+class _CsrRows:
+    """Rows of a CSR matrix."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self._data = np.empty(0, np.float32)
+        self._columns = np.empty(0, np.int32)
+        self._starts = np.zeros(1, np.int64)
+
+    def append(self, n: int, values: Any) -> None:
+        """Write rows after the first n; larger arrays replace the old ones only once they are filled."""
+        added = sp.csr_matrix(values)
+        begin = int(self._starts[n])
+        end = begin + added.nnz
+        data = _with_space(self._data, begin, end)
+        columns = _with_space(self._columns, begin, end)
+        starts = _with_space(self._starts, n + 1, n + 1 + added.shape[0])
+        data[begin:end] = added.data
+        columns[begin:end] = added.indices
+        starts[n + 1 : n + 1 + added.shape[0]] = begin + added.indptr[1:].astype(np.int64)
+        self._data, self._columns, self._starts = data, columns, starts
+
+    def reserve(self, n: int, n_wanted: int) -> None:
+        """Do nothing: the length of future rows is unknown."""
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Copies of some rows."""
+        begins = self._starts[rows]
+        lengths = self._starts[rows + 1] - begins
+        starts = np.append(0, np.cumsum(lengths))
+        places = np.repeat(begins - starts[:-1], lengths) + np.arange(starts[-1])
+        parts = (self._data[places], self._columns[places], starts)
+        return sp.csr_matrix(parts, shape=(len(rows), self.n_features))
+
+    def scores(self, queries: Any, n: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Inner products of queries with the first n rows, in pieces ``(first row, scores)``.
+
+        Each piece overwrites the one before.
+        """
+        data, columns, starts = self._data, self._columns, self._starts
+        right = np.ascontiguousarray(as_dense(queries).T)
+        n_queries = right.shape[1]
+        size = _piece(n_queries)
+        space = np.empty(n_queries * min(size, n), np.float32)
+        for first in range(0, n, size):
+            width = min(n - first, size)
+            scores = space[: n_queries * width].reshape(n_queries, width)
+            csr_scores(data, columns, starts, first, right, scores)
+            yield first, scores
+
+    def arrays(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some rows as arrays to save."""
+        kept = self.take(rows)
+        return {"data": kept.data, "columns": kept.indices, "starts": kept.indptr}
+
+
+def _rows_like(values: Any) -> _DenseRows | _CsrRows:
+    """Empty buffers for rows of this kind."""
+    return (_CsrRows if sp.issparse(values) else _DenseRows)(values.shape[1])
+
+
+def _rows_from_arrays(arrays: dict[str, np.ndarray], n_features: int) -> Any:
+    """Rows from the arrays of a file: an array or a CSR matrix."""
+    if "vectors" in arrays:
+        return arrays["vectors"]
+    parts = (arrays["data"], arrays["columns"], arrays["starts"])
+    csr = sp.csr_matrix(parts, shape=(len(arrays["starts"]) - 1, n_features))
+    csr.check_format(full_check=True)  # a wrong column would be read outside of a query
+    return csr
+
+
+def _piece(n_queries: int) -> int:
+    return _aligned(max(_MIN_ROWS, _SCORE_BYTES // (4 * n_queries)))
+
+
+def _aligned(n: int) -> int:
+    return -(-n // _ALIGNED) * _ALIGNED

@@ -1,4 +1,4 @@
-"""Approximate search: a graph of neighbours (HNSW) by usearch, over inner products."""
+"""Approximate inner-product search with usearch's graph of neighbours (HNSW)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from .protocol import (
 
 
 class HnswIndex:
-    """Approximate search by inner products (needs usearch: ``pip install "simstream[index]"``).
+    """Approximate inner-product search (needs usearch: ``pip install "simstream[index]"``).
 
-    The graph is made of the items as they are, and the learnt similarity asks other questions than the
-    items' own inner products: measure with `recall` what is found. Scores are inner products to float32.
+    The graph connects items by their own inner products, which differ from the learnt similarity: measure
+    with `recall` how much is found. Scores are inner products in float32.
 
     Parameters
     ----------
     connectivity : int, optional
-        Neighbours of an item in the graph. usearch's default if None, as for the following.
+        Number of neighbours of an item in the graph. None means usearch's default, here and below.
     expansion_add, expansion_search : int, optional
-        Candidates looked at when an item is added, and in a search: more find more and take longer.
+        Number of candidates examined when adding an item, and in a search: higher finds more and is slower.
     threads : int
-        For adding many items and searching for many queries; 0 is all cores. With 1, equal calls make
-        equal graphs.
+        Threads for adding many items and searching many queries; 0 means all cores. With 1, the same calls
+        build the same graph.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class HnswIndex:
         self._options = options
         self._threads = check_integer("threads", threads, minimum=0)
         self._graph: Any = None
-        #: The graph knows items by numbers that are never used again.
+        #: The graph knows items by number; numbers are never reused.
         self._number_of: dict[Id, int] = {}
         self._name_of: dict[int, Id] = {}
         self._next = 0
@@ -86,12 +86,12 @@ class HnswIndex:
         return None if self._graph is None else int(self._graph.ndim)
 
     def add(self, ids: Iterable[Id], vectors: Any) -> None:
-        """Add items with new names and dense vectors."""
+        """Add items with new ids and dense vectors."""
         names = check_new_ids(ids, self._number_of)
         if not names:
             return
         if sp.issparse(vectors):
-            raise TypeError("vectors: expected an array, got a CSR matrix; use ExactIndex for it")
+            raise TypeError("vectors: expected an array, got a CSR matrix; use ExactIndex instead")
         values = check_rows(vectors, "vectors", n_features=self.n_features, n_rows=len(names))
         if self._graph is None:
             self._graph = _graph_class()(
@@ -114,15 +114,15 @@ class HnswIndex:
             del self._name_of[number]
 
     def search(self, queries: Any, k: int = 10) -> Found:
-        """Find about the k items of largest inner product with each query."""
+        """Find approximately the k items with the largest inner product with each query."""
         k = min(check_integer("k", k), len(self))
         asked = as_dense(check_rows(queries, "queries", n_features=self.n_features))
         ids = np.full((len(asked), k), None, object)
         scores = np.full((len(asked), k), -np.inf, np.float32)
         if k == 0:
             return Found(ids, scores)
-        # usearch ranks by 1 - q'x: for a small q nothing would be left of q'x. The length of a query
-        # does not change the order.
+        # usearch ranks by 1 - q'x, which loses the digits of q'x if q is small. The length of a query does
+        # not change the order.
         norms = np.linalg.norm(asked, axis=1)
         norms[norms == 0] = 1.0
         matches = self._graph.search(asked / norms[:, None], k, threads=self._threads)
@@ -156,7 +156,7 @@ class HnswIndex:
         index._next = header["next"]
         if "graph" in arrays:
             index._graph = _graph_class().restore(arrays["graph"].tobytes())
-            if header["options"]["expansion_search"] is not None:  # not in usearch's own format
+            if header["options"]["expansion_search"] is not None:  # usearch does not save it
                 index._graph.expansion_search = header["options"]["expansion_search"]
         return index
 
@@ -166,7 +166,6 @@ def _graph_class() -> Any:
         from usearch.index import Index
     except ImportError as error:
         raise ImportError(
-            "HnswIndex: expected the package usearch, which is not installed; "
-            'install it with pip install "simstream[index]"'
+            'HnswIndex needs the package usearch; install it with pip install "simstream[index]"'
         ) from error
     return Index

@@ -1,8 +1,9 @@
-"""What every index can do, the checks they share, and how they are written to a file."""
+"""The protocol of all indexes, the checks they share, and their file format."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from ..persistence import ModelFileError, read_file
 from ..validation import check_items
 
-#: Name of an item.
+#: Id of an item.
 Id = int | str
 
 
@@ -23,10 +24,10 @@ class Found(NamedTuple):
     Parameters
     ----------
     ids : array of objects of shape (n_queries, k')
-        Names as they were added; k' is k, or the number of items where these are fewer. An approximate
-        index that finds less fills up with None.
+        Ids as they were added; k' is k, or the number of items if there are fewer. An approximate index that
+        finds fewer fills up with None.
     scores : float32 array of shape (n_queries, k')
-        Inner products; -inf beside None.
+        Inner products; -inf where the id is None.
     """
 
     ids: np.ndarray
@@ -34,27 +35,27 @@ class Found(NamedTuple):
 
 
 class Index(Protocol):
-    """Items by name, searched by their inner products with queries.
+    """Items with ids, searched by inner product.
 
-    The learnt similarity s(q, x) = q' M x is an inner product of ``model.transform_query(q)`` with the
-    item as it is, so that an index is never rebuilt when the model changes (see `query_vectors` for
-    distances). Rows are kept in float32.
+    The learnt similarity s(q, x) = q' M x is the inner product of ``model.transform_query(q)`` with the
+    unchanged item, so an index need not be rebuilt when the model changes (see `query_vectors` for
+    distances). Vectors are stored in float32.
     """
 
     def add(self, ids: Iterable[Id], vectors: Any) -> None:
-        """Add items; a name that is there already is an error, and nothing is added then."""
+        """Add items; if an id is already in the index, raise an error and add nothing."""
 
     def remove(self, ids: Iterable[Id]) -> None:
-        """Remove items; a name that is not there is an error, and nothing is removed then."""
+        """Remove items; if an id is not in the index, raise an error and remove nothing."""
 
     def search(self, queries: Any, k: int = 10) -> Found:
-        """Find the k items of largest inner product with each query."""
+        """Find the k items with the largest inner product with each query."""
 
     def __len__(self) -> int:
         """Number of items."""
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is an item of that name."""
+        """Whether there is an item with that id."""
 
     def save(self, path: str | Path) -> None:
         """Write the index to one file, atomically."""
@@ -65,7 +66,7 @@ class Index(Protocol):
 
 
 def check_ids(ids: Iterable[Id]) -> list[Id]:
-    """Check names of items: integers or text, all different."""
+    """Check ids of items: integers or strings, all different."""
     if isinstance(ids, (str, bytes)):
         raise TypeError(f"ids: expected a list of integers or strings, got {ids!r}")
     names = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
@@ -73,36 +74,33 @@ def check_ids(ids: Iterable[Id]) -> list[Id]:
         if isinstance(name, np.generic):
             names[place] = name = name.item()
         if not isinstance(name, (int, str)) or isinstance(name, bool):
-            raise TypeError(f"ids: expected integers or strings, got {name!r} at place {place}")
+            raise TypeError(f"ids: expected integers or strings, got {name!r} at position {place}")
     if len(set(names)) < len(names):
-        seen: set[Id] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"ids: expected every name once, got {twice!r} twice")
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise ValueError(f"ids: expected distinct ids, got {twice!r} twice")
     return names
 
 
 def check_new_ids(ids: Iterable[Id], known: Any) -> list[Id]:
-    """Check names of items to be added: none is there already."""
+    """Check ids of items to be added: none is in the index yet."""
     names = check_ids(ids)
     for name in names:
         if name in known:
-            raise ValueError(
-                f"ids: expected new names, got {name!r}, which is in the index already"
-            )
+            raise ValueError(f"ids: expected new ids, got {name!r}, which is already in the index")
     return names
 
 
 def check_known_ids(ids: Iterable[Id], known: Any) -> list[Id]:
-    """Check names of items that must be there."""
+    """Check ids of items that must be in the index."""
     names = check_ids(ids)
     for name in names:
         if name not in known:
-            raise KeyError(f"ids: expected names of items in the index, got {name!r}")
+            raise KeyError(f"ids: expected ids of items in the index, got {name!r}")
     return names
 
 
 def check_rows(rows: Any, name: str, *, n_features: int | None, n_rows: int | None = None) -> Any:
-    """Check vectors of one length: a float32 array, or CSR matrix where they are sparse."""
+    """Check vectors: a float32 array, or a CSR matrix if they are sparse."""
     values = check_items(rows, name, dtype=np.float32).values
     if n_rows is not None and values.shape[0] != n_rows:
         raise ValueError(f"{name}: expected one for each of {n_rows} ids, got {values.shape[0]}")
@@ -117,20 +115,20 @@ def as_dense(rows: Any) -> np.ndarray:
 
 
 def encode_ids(names: list[Id]) -> np.ndarray:
-    """Names as bytes of JSON, which keeps integers and strings apart."""
+    """Ids as bytes of JSON, which tells integers from strings."""
     return np.frombuffer(json.dumps(names).encode(), np.uint8)
 
 
 def decode_ids(data: np.ndarray, n: int) -> list[Id]:
-    """Names from the bytes of `encode_ids`."""
+    """Ids from the bytes of `encode_ids`."""
     names = check_ids(json.loads(data.tobytes()))
     if len(names) != n:
-        raise ModelFileError(f"damaged index file: {len(names)} names of {n} items")
+        raise ModelFileError(f"damaged index file: {len(names)} ids for {n} items")
     return names
 
 
 def read_index_file(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Description and arrays of an index of that kind."""
+    """Header and arrays of an index file of that kind."""
     header, arrays = read_file(path, what="index")
     description = header["index"]
     if description.get("kind") != kind:
