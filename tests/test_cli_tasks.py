@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 import simstream
 from commands import fail, run, succeed
 from simstream import OASIS, OMTRSL, MultiTaskLMNN, TaskTripletSampler, catalogue
-from simstream.cli.algorithms import ASKING
+from simstream.cli.learners import ASKING
 from simstream.data import FormatError, read_tasks, read_triplets, write_items, write_triplets
 from simstream.data.samplers import nearer_first
 from simstream.metrics import ranking_report
@@ -380,10 +380,10 @@ def test_asking_learns_from_what_was_asked_only(files):
 def test_wrong_use_of_tasks_is_told(files, digits):
     items, users, path = files / "items.npz", files / "users.txt", files / "model.safetensors"
     train = ["train", items, "-o", path]
-    assert "OASIS knows no tasks; expected one of" in fail(2, *train, "--tasks", users)
+    assert "OASIS does not learn tasks; expected one of" in fail(2, *train, "--tasks", users)
     write_triplets(files / "t.csv", [[0, 1, 2]], tasks=["ann"])
     message = fail(2, *train, "--triplets", files / "t.csv")
-    assert "OASIS knows no tasks; expected one of omtrsl, ostrsl, ogrsl" in message
+    assert "OASIS does not learn tasks; expected one of omtrsl, ostrsl, ogrsl" in message
     assert "not with --triplets" in fail(2, *train, "--tasks", users, "--triplets", files / "t.csv")
     (files / "short.txt").write_text("ann\n")
     learn = [*train, "-a", "omtrsl", "--tasks"]
@@ -533,7 +533,7 @@ def test_query_of_a_task(files, digits, model):
         np.testing.assert_allclose(scores, learnt.pair_score(pairs, task=task))
     succeed("train", files / "items.npz", "-n", 10, "-q", "-o", files / "oasis.safetensors")
     arguments[1] = files / "oasis.safetensors"
-    assert "OASIS knows no tasks" in fail(2, *arguments, "ann")
+    assert "OASIS does not learn tasks" in fail(2, *arguments, "ann")
 
 
 def test_tasks_of_models_made_in_python_are_found_by_their_text(files, digits):
@@ -568,12 +568,12 @@ def test_two_tasks_of_the_same_text_are_refused(files, digits):
 
 def test_measuring_what_tasks_share_is_said(files, model):
     result = succeed("evaluate", model, files / "items.npz", "-k", 1)
-    assert "what all its tasks have in common" in result.stderr
-    assert "what all tasks have in common" in " ".join(result.stdout.split())
+    assert "what all tasks of the model share" in result.stderr
+    assert "what all tasks share" in " ".join(result.stdout.split())
     result = succeed(
         "evaluate", model, files / "items.npz", "-k", 1, "--tasks", files / "users.txt"
     )
-    assert "have in common" not in result.stdout + result.stderr
+    assert "tasks share" not in result.stdout + result.stderr
 
 
 def test_the_matrix_of_a_task_can_be_written(files, model):
@@ -648,7 +648,7 @@ def test_one_seed_has_no_deviation(files):
     arguments = ["active", files / "items.npz", "-n", 200, "--n-test", 100, "--deltas", 0.1, "-q"]
     one, two = ([*arguments, "--seeds", n] for n in (1, 2))
     assert "\u00b1" not in succeed(*one).stdout
-    assert "\u00b1 deviation" in succeed(*two).stdout
+    assert "\u00b1 SD" in succeed(*two).stdout
     strategies = json.loads(succeed(*one, "--json").stdout)["strategies"]
     assert all(strategy["mAP"]["spread"] is None for strategy in strategies)
 
@@ -722,7 +722,7 @@ def test_an_end_at_once_speaks_of_checkpoints_only_where_there_are_some(files, m
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simstream.cli.active_learning.Study", interrupted)
+    monkeypatch.setattr("simstream.cli.inputs.read_rows", interrupted)
     monkeypatch.setattr("simstream.cli.training.train_model", interrupted)
     assert fail(130, "active", files / "items.npz") == "simstream: interrupted"
     message = fail(130, "train", files / "items.npz", "-o", files / "model.safetensors")

@@ -9,10 +9,10 @@ import click
 from .options import debug_option, service_folder_option
 
 
-@click.group(short_help="Make and list keys of a service.")
+@click.group(short_help="Create and list keys of a service.")
 @debug_option
 def keys() -> None:
-    """Keys for callers of a service. A running service must be restarted to notice a change."""
+    """Manage the keys of a service's clients. A running service notices changes only after a restart."""
 
 
 @keys.command("add")
@@ -28,7 +28,7 @@ def keys() -> None:
 @service_folder_option
 @debug_option
 def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
-    """Make a key for NAME and print it: it is kept only as a hash and cannot be shown again."""
+    """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
     from ..serve.auth import KeyRing
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
 @service_folder_option
 @debug_option
 def list_keys(folder: Path) -> None:
-    """Print id, name and scopes of every key."""
+    """List the id, name and scopes of every key."""
     from ..serve.auth import KeyRing
 
     for identity, name, scopes in KeyRing(folder / "keys.json").names():
@@ -51,7 +51,7 @@ def list_keys(folder: Path) -> None:
 @service_folder_option
 @debug_option
 def remove(identity: str, folder: Path) -> None:
-    """Forget the key with this id."""
+    """Remove the key with this id."""
     from ..serve.auth import KeyRing
 
     KeyRing(folder / "keys.json").remove(identity)

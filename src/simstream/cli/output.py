@@ -12,7 +12,7 @@ import click
 
 logger = logging.getLogger("simstream.cli")
 
-#: Width of tables in files and pipes, where nothing has to fit a window.
+#: Width of tables in files and pipes, which have no window to fit.
 _WIDTH_WITHOUT_TERMINAL = 200
 
 
@@ -26,7 +26,7 @@ class _EchoHandler(logging.Handler):
 
 
 def configure_logging(quiet: bool) -> None:
-    """Send the command line's log to stderr, down to notes or errors only."""
+    """Send the command line's log to stderr: everything, or errors only."""
     logger.handlers = [_EchoHandler()]
     logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else logging.INFO)
@@ -44,8 +44,7 @@ def echo_table(
     title: str | None = None,
     left: Sequence[int] = (),
 ) -> None:
-    """Print a table, the first column and those of ``left`` left, the others right aligned."""
-
+    """Print a table; the first column and those in ``left`` are left-aligned, the others right-aligned."""
     table = _new_table(title)
     for place, column in enumerate(columns):
         justify: Any = "left" if place == 0 or place in left else "right"
@@ -56,7 +55,7 @@ def echo_table(
 
 
 def echo_fields(fields: dict[str, str], *, title: str | None = None) -> None:
-    """Print names and values, one a line."""
+    """Print names and values, one pair per line."""
     table = _new_table(title)
     table.show_header = False
     table.add_column(style="bold")
@@ -79,7 +78,7 @@ def _console() -> Any:
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
-    # Names of files may hold brackets and colons: no markup.
+    # No markup: file names may contain brackets and colons.
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
@@ -117,3 +116,19 @@ def as_rate(per_second: float) -> str:
         digits = len(f"{per_second:.0f}") - 3
         return f"{round(per_second, -digits):,.0f}/s"
     return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.2f}/s"
+
+
+def as_bytes(n: int) -> str:
+    """Size of a file.
+
+    Examples
+    --------
+    >>> as_bytes(34_500)
+    '34.5 kB'
+    """
+    size = float(n)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from .algorithms import DEFAULT_ALGORITHM
+from .learners import ALGORITHMS, DEFAULT_ALGORITHM, check_names
 from .options import FILE, debug_option, params_option, quiet_option, service_folder_option
+from .output import configure_logging, logger
 
 
 @click.command(short_help="Search over HTTP that learns from feedback.")
@@ -19,59 +20,63 @@ from .options import FILE, debug_option, params_option, quiet_option, service_fo
     "--add",
     "may_add",
     is_flag=True,
-    help="Add ITEMS of new ids to a folder that has others; known ids are left as they are.",
+    help="Add ITEMS with new ids to a folder that already has items; known ids stay unchanged.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Other machines need keys.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Any other host requires keys."
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option(
     "--algorithm",
     "-a",
-    help=f"What learns (default: {DEFAULT_ALGORITHM}); omtrsl learns one similarity per task.",
+    help=f"The learner (default: {DEFAULT_ALGORITHM}); omtrsl learns one similarity per task.",
 )
 @params_option
 @click.option(
     "--block",
     type=click.IntRange(min=1),
-    help="Learn in blocks of so many events (default: 1, each at once).",
+    help="Learn in blocks of this many events (default: 1, each event at once).",
 )
 @click.option(
     "--delta",
     type=click.FloatRange(min=0, min_open=True),
-    help="Questions: a triplet with margin p is asked about with probability delta/(delta+|p|) "
+    help="Questions: a triplet with margin p is asked with probability delta / (delta + |p|) "
     "(default: 0.1).",
 )
 @click.option(
     "--near",
     type=click.IntRange(1, 1000),
-    help="Questions: one candidate is the nearest of so many, so that there is more often an answer "
-    "(default: 1, any item; 24 in the demo).",
+    help="Questions: one candidate is the nearest of this many random items, so that more questions have a "
+    "clear answer (default: 1; 24 in the demo).",
 )
 @click.option(
     "--random-share",
     type=click.FloatRange(0, 1),
-    help="Share of questions about any three items, which measure the accuracy (default: 0.15).",
+    help="Share of questions about random triplets, which measure the accuracy (default: 0.15).",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
-    help="Requests per second of one key or address; 0 is no limit.",
+    help="Requests per second allowed per key or address; 0 means no limit.",
 )
 @click.option(
     "--snapshot-every",
     type=click.IntRange(min=1),
     default=2000,
     show_default=True,
-    help="Events between two snapshots; fewer where learning is slow.",
+    help="Events between two snapshots; fewer if learning is slow.",
 )
 @click.option(
-    "--demo", is_flag=True, help="Bundled digits in eight colours, in the subfolder demo of --data."
+    "--demo",
+    is_flag=True,
+    help="Serve bundled digits in eight colours, from the subfolder demo of --data.",
 )
 @click.option(
     "--simulate",
     is_flag=True,
-    help="With --demo: somebody simulated, who looks at shapes only, answers ten questions a second.",
+    help="With --demo: a simulated user, who looks only at shapes, answers ten questions per second.",
 )
 @quiet_option
 @debug_option
@@ -95,25 +100,23 @@ def serve(
 ) -> None:
     """Serve ITEMS over HTTP: search, feedback, questions, and a page to answer them.
 
-    What happens is kept in a log before it is acknowledged; the model is a fold over the log. ITEMS (.npy,
-    .npz, .svm, .jsonl, .csv) are added when the service starts for the first time. A folder that has other
-    items is refused, unless --add is given.
+    Every change is written to a log before it is acknowledged; the model is computed from the log alone.
+    ITEMS (.npy, .npz, .svm, .jsonl, .csv) are added when the service starts for the first time. A folder
+    that holds other items is refused unless --add is given.
 
     \b
     simstream serve items.npz
     simstream serve --demo --simulate
     simstream keys add page --scope read --scope write && simstream serve --host 0.0.0.0
     """
-    from .output import configure_logging
-
     configure_logging(quiet)
     _check_installed()
     if simulate and not demo:
-        raise click.UsageError("--simulate: expected --demo with it")
+        raise click.UsageError("--simulate requires --demo")
     if may_add and items is None:
-        raise click.UsageError("--add: expected ITEMS with it")
+        raise click.UsageError("--add requires ITEMS")
     if demo and items is not None:
-        raise click.UsageError("--demo: expected no ITEMS with it")
+        raise click.UsageError("--demo brings its own items: not with ITEMS")
     from ..serve.settings import Limits
 
     asking = {"delta": delta, "near": near, "random_share": random_share}
@@ -165,7 +168,6 @@ def _run(
     from ..serve.runner import check_host, check_port, run
     from ..serve.service import Service
     from ..serve.settings import Learning, Settings
-    from .output import logger
 
     host, port = address
     check_host(host, KeyRing(folder / "keys.json"))
@@ -181,8 +183,8 @@ def _run(
     options["asking"] = replace(default_asking, **asking)
     settings = Settings(folder, learning=chosen, n_features=n_features, measure=measure, **options)
     with damage_told(settings.log_path), contextlib.ExitStack() as stack:
-        # What is made from here until it is ready stays: looking for garbage in it would be in vain, now
-        # and later, when a request would have to wait for it.
+        # Everything allocated until the service is ready stays alive: collecting garbage in it would only
+        # cost time, now and later, when a request would have to wait for it.
         gc.disable()
         stack.callback(gc.enable)
         service = Service(settings)
@@ -193,7 +195,7 @@ def _run(
             came = import_file(service, path, data, may_add=may_add)
             logger.info("%d items added from %s", came.added, path)
             if came.present:
-                text = "%d were there and are left as they are (%d have another vector in the file)"
+                text = "%d were already there and stay unchanged (%d have a different vector in the file)"
                 logger.info(text, came.present, came.different)
             data = None  # the service has its own
         if demo:
@@ -212,7 +214,7 @@ def _run(
 
 
 def _read(path: Path) -> tuple[Any, int | None]:
-    """Items of a file, and how many features they have where they are sparse."""
+    """Items of a file, and their number of features if they are sparse."""
     import scipy.sparse as sp
 
     from ..data import read_items
@@ -222,17 +224,16 @@ def _read(path: Path) -> tuple[Any, int | None]:
 
 
 def _start_demo(service: Any, measure: Any, *, simulate: bool) -> Callable[[], None]:
-    """Say what there is to see, and let somebody simulated answer if that is wanted; return how to stop."""
+    """Say what there is to see, and start the simulated user if asked for; return a function to stop."""
     from ..serve import demo
-    from .output import logger
 
     if service.version.tally.questions:
-        logger.info("going on from %s (remove it to begin anew)", service.settings.folder)
+        logger.info("continuing from %s (remove it to start over)", service.settings.folder)
     logger.info("%s", demo.ABOUT)
     logger.info("%s", demo.progress(service, measure))
     if simulate:
         return demo.start_annotator(service, measure, logger.info)
-    logger.info("Answer some questions, by the shape, on the page; or start with --simulate")
+    logger.info("Answer some questions on the page, judging by shape; or start with --simulate")
     return lambda: None
 
 
@@ -242,12 +243,11 @@ def _learning(
     n_features: int | None,
     default: Any,
 ) -> tuple[Any, int | None]:
-    """How to learn: as the log was begun, as far as nothing else is said."""
+    """How to learn: as the log was started, except where options say otherwise."""
     import contextlib
 
     from ..serve.log import Log, damage_told
     from ..serve.settings import Learning
-    from .algorithms import ALGORITHMS, check_names
 
     kept: dict[str, Any] | None = None
     if (folder / "log.sqlite").exists():
