@@ -3,22 +3,26 @@
 import inspect
 import io
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
 
 import simstream
 from commands import fail, run, succeed
 from simstream import OASIS, OMTRSL, MultiTaskLMNN, TaskTripletSampler, catalogue
 from simstream.cli.learners import ASKING
-from simstream.data import FormatError, read_tasks, read_triplets, write_items, write_triplets
+from simstream.data import (
+    FormatError,
+    read_tasks,
+    read_triplets,
+    write_items,
+    write_pairs,
+    write_triplets,
+)
 from simstream.data.samplers import nearer_first
 from simstream.metrics import ranking_report
 
@@ -679,43 +683,63 @@ def test_wrong_use_of_active_is_told(files, digits):
     assert "too large" in fail(1, *active, "--triplets", files / "t.csv")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_ctrl_c_shows_the_seeds_that_are_done(files):
-    command = [sys.executable, "-m", "simstream.cli", "active", str(files / "items.npz")]
-    options = ["-n", "300", "--n-test", "50", "--deltas", "0.1", "--seeds", "100000", "--json"]
-    process = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    # The first line of progress comes after five seconds of many short seeds.
-    assert "left" in process.stderr.readline()
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in err
-    found = json.loads(out)
+def _signal_at_call(monkeypatch, number):
+    """Let Ctrl-C arrive while OMTRSL learns for the n-th time."""
+    original, calls = OMTRSL.partial_fit, []
+
+    def partial_fit(self, *arguments, **named):
+        calls.append(None)
+        if len(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *arguments, **named)
+
+    monkeypatch.setattr(OMTRSL, "partial_fit", partial_fit)
+
+
+def test_ctrl_c_shows_the_seeds_that_are_done(files, monkeypatch):
+    _signal_at_call(
+        monkeypatch, 3 * 2 + 2
+    )  # three runs a seed: in the second run of the third seed
+    options = ["-n", 300, "--n-test", 50, "--deltas", 0.1, "--seeds", 5, "--json"]
+    result = run("active", files / "items.npz", *options)
+    assert result.exit_code == 130
+    assert "Traceback" not in result.stderr
+    assert "2 of 5 seeds were done" in result.stderr
+    found = json.loads(result.stdout)
     assert found["interrupted"]
-    assert found["n_seeds"] >= 1
-    assert len(found["runs"]) == 4 * found["n_seeds"]
+    assert found["n_seeds"] == 2
+    assert len(found["runs"]) == 4 * 2
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals")
 @pytest.mark.parametrize("as_json", [False, True])
-def test_ctrl_c_before_a_seed_is_done_has_nothing_to_show(files, as_json):
-    command = [sys.executable, "-m", "simstream.cli", "active", str(files / "items.npz")]
-    options = ["-n", "1000000", "--n-test", "50", "--deltas", "0.1", "--seeds", "2"]
-    options += ["--json"] if as_json else []
-    process = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert "left" in process.stderr.readline()  # it is at work
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert "checkpoint" not in err
-    assert ("interrupted" in err) != as_json
-    assert ("nothing to show" in err) != as_json
+def test_ctrl_c_before_a_seed_is_done_has_nothing_to_show(files, monkeypatch, as_json):
+    _signal_at_call(monkeypatch, 2)
+    options = ["-n", 2000, "--n-test", 50, "--deltas", 0.1, "--seeds", 2]
+    result = run("active", files / "items.npz", *options, *(["--json"] if as_json else []))
+    assert result.exit_code == 130
+    assert result.stdout == ""
+    assert "checkpoint" not in result.stderr
+    assert ("interrupted" in result.stderr) != as_json
+    assert ("nothing to show" in result.stderr) != as_json
+
+
+def test_pairs_are_measured_with_what_tasks_share(files, digits, model):
+    """Pairs have no tasks, so those of an .npz file are not looked for."""
+    X, labels, users = digits
+    np.savez(files / "grouped.npz", items=X, labels=labels, groups=users)
+    rows = np.arange(40).reshape(20, 2)
+    y = np.where(labels[rows[:, 0]] == labels[rows[:, 1]], 1, -1)
+    write_pairs(files / "pairs.csv", rows, y)
+    arguments = ["evaluate", model, files / "grouped.npz", "--pairs", files / "pairs.csv"]
+    found = json.loads(succeed(*arguments, "--json").stdout)
+    assert found["n_pairs"] == 20
+    assert "tasks" not in found
+    shared = simstream.load(model).for_task("nobody").set_params(preprocessor=X)
+    expected = roc_auc_score(y, shared.pair_score(rows))
+    assert found["results"]["learnt"]["ROC AUC"] == pytest.approx(expected)
+    write_triplets(files / "t.csv", [[0, 1, 2]], tasks=["ann"])
+    message = fail(2, *arguments, "--triplets", files / "t.csv")
+    assert "--pairs have no tasks" in message
 
 
 def test_an_end_at_once_speaks_of_checkpoints_only_where_there_are_some(files, monkeypatch):

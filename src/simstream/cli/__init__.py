@@ -40,15 +40,15 @@ def main() -> None:
     """Learn what *similar* means from comparisons, and put it to work.
 
     \b
-    simstream train items.npz -o model.safetensors       learn from the items' labels
-    simstream evaluate model.safetensors test.npz        measure it beside the baselines
-    simstream query model.safetensors items.npz --row 0  find the most similar items
-    simstream active items.npz                           how many answers does learning need?
+    simstream train items.npz -o model.safetensors       learn from labels
+    simstream evaluate model.safetensors test.npz        measure beside baselines
+    simstream query model.safetensors items.npz --row 0  most similar items
+    simstream active items.npz                           what answers are worth
     simstream algorithms                                 available algorithms
     simstream datasets                                   available data sets
     simstream demo                                       a tour on bundled data
-    simstream serve items.npz                            search that learns from feedback
-    simstream repro list                                 published experiments to reproduce
+    simstream serve items.npz                            search that learns
+    simstream repro list                                 published experiments
 
     Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
     .npz, or standard input. Text files may be compressed (.gz, .bz2).

@@ -11,7 +11,9 @@ import click
 
 from .learners import ASKING, new_learner, untrained
 from .options import (
+    COUNT,
     FILE,
+    NATURAL,
     CommaSeparated,
     check_picture,
     debug_option,
@@ -76,20 +78,18 @@ class _Stop(Exception):
     "--n-triplets",
     "-n",
     "n_tuples",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Candidate questions, drawn from labels (default: 20,000).",
 )
 @click.option(
     "--seeds",
     "n_seeds",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=5,
     show_default=True,
     help="Repetitions, each with its own split and stream.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="First seed."
-)
+@click.option("--seed", type=NATURAL, default=0, show_default=True, help="First seed.")
 @click.option(
     "--test-share",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -99,7 +99,7 @@ class _Stop(Exception):
 )
 @click.option(
     "--n-test",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Held-out triplets drawn from labels (default: 10,000).",
 )
 @on_error_option

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import debug_option, json_option
+from .options import COUNT, NATURAL, debug_option, json_option
 from .output import as_count, as_percent, as_rate, configure_logging, echo_json, echo_table, logger
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ _FILES = {
     show_default=True,
     help="Folder for data, model and picture.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=NATURAL, default=0, show_default=True)
 @click.option(
     "--n-triplets",
     "-n",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=100_000,
     show_default=True,
     help="Triplets each method learns from.",

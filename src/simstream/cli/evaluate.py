@@ -11,6 +11,7 @@ import click
 
 from .learners import ALGORITHMS, BASELINES, threshold_of, untrained
 from .options import (
+    COUNT,
     FILE,
     CommaSeparated,
     check_picture,
@@ -51,7 +52,9 @@ _MOST_TASKS = 8
 @click.argument("items", type=FILE)
 @labels_option
 @label_column_option
-@click.option("--queries", type=FILE, help="Rank ITEMS for these queries, not for each other.")
+@click.option(
+    "--queries", type=FILE, help="Rank ITEMS for these queries instead of for each other."
+)
 @click.option("--query-labels", type=FILE, help="Labels of --queries (default: those in the file).")
 @tasks_option
 @click.option("--query-tasks", type=FILE, help="Tasks of --queries.")
@@ -63,7 +66,7 @@ _MOST_TASKS = 8
 @click.option("--pairs", type=FILE, help="Pairs of row numbers with +1 or -1 to judge.")
 @click.option(
     "-k",
-    type=CommaSeparated(click.IntRange(min=1), "k,k,..."),
+    type=CommaSeparated(COUNT, "k,k,..."),
     default="1,5,10",
     show_default=True,
     help="List lengths for P@k, mAP@k, recall@k, nDCG@k and the k-NN error.",

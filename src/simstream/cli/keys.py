@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .options import debug_option, service_folder_option
 
 
-@click.group(short_help="Create and list keys of a service.")
+@click.group(short_help="Create, list and remove keys of a service.")
 @debug_option
 def keys() -> None:
     """Manage the keys of a service's clients. A running service notices changes only after a restart."""
@@ -29,10 +30,8 @@ def keys() -> None:
 @debug_option
 def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
     """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
-    from ..serve.auth import KeyRing
-
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    click.echo(KeyRing(folder / "keys.json").add(name, scopes))
+    click.echo(_keys_of(folder).add(name, scopes))
 
 
 @keys.command("list")
@@ -40,9 +39,7 @@ def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
 @debug_option
 def list_keys(folder: Path) -> None:
     """List the id, name and scopes of every key."""
-    from ..serve.auth import KeyRing
-
-    for identity, name, scopes in KeyRing(folder / "keys.json").names():
+    for identity, name, scopes in _keys_of(folder).names():
         click.echo(f"{identity}\t{name}\t{','.join(scopes)}")
 
 
@@ -52,6 +49,10 @@ def list_keys(folder: Path) -> None:
 @debug_option
 def remove(identity: str, folder: Path) -> None:
     """Remove the key with this id."""
+    _keys_of(folder).remove(identity)
+
+
+def _keys_of(folder: Path) -> Any:
     from ..serve.auth import KeyRing
 
-    KeyRing(folder / "keys.json").remove(identity)
+    return KeyRing(folder / "keys.json")

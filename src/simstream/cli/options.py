@@ -14,6 +14,16 @@ from .exits import DEBUG
 FILE = click.Path(path_type=Path)
 
 
+class Whole(click.IntRange):
+    """A whole number within bounds, shown as N in the help."""
+
+    name = "n"
+
+
+COUNT = Whole(min=1)
+NATURAL = Whole(min=0)
+
+
 class Column(click.ParamType):
     """A column by name, or by number if it looks like one."""
 

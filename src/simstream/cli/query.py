@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from .options import FILE, debug_option, json_option, label_column_option
+from .options import COUNT, FILE, NATURAL, debug_option, json_option, label_column_option
 from .output import configure_logging, echo_json, echo_table
 from .tasks import similarity_of
 
@@ -22,16 +22,14 @@ _COLUMNS = ("query", "rank", "item", "score")
 @click.option(
     "--row",
     "rows",
-    type=click.IntRange(min=0),
+    type=NATURAL,
     multiple=True,
     help="Only this row of --queries, or this row of ITEMS (which is then left out of its own answers); "
     "may be repeated.",
 )
 @click.option("--task", help="Use this task's similarity (default: what all tasks share).")
 @label_column_option
-@click.option(
-    "-k", type=click.IntRange(min=1), default=10, show_default=True, help="Items per query."
-)
+@click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print query,rank,item,score as CSV.")
 @debug_option
@@ -52,7 +50,7 @@ def query(
 
     \b
     simstream query model.safetensors items.npz --row 0 --row 7
-    simstream query model.safetensors items.npz --queries new.npz -k 5 --csv > neighbours.csv
+    simstream query model.safetensors items.npz --queries new.npz -k 5 --csv
     """
     from .inputs import open_model, read_collection
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .options import FILE, debug_option, json_option, label_column_option
+from .options import COUNT, FILE, NATURAL, Whole, debug_option, json_option, label_column_option
 from .output import as_count, configure_logging, echo_fields, echo_json
 
 #: At most this many queries are timed, one at a time.
@@ -23,29 +23,21 @@ _TIMED = 200
 @click.option(
     "-n",
     "n_queries",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=1000,
     show_default=True,
     help="Number of queries, drawn at random if there are more.",
 )
 @label_column_option
-@click.option(
-    "-k", type=click.IntRange(min=1), default=10, show_default=True, help="Items per query."
-)
-@click.option(
-    "--connectivity", type=click.IntRange(min=2), help="Neighbours per node of the graph."
-)
+@click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
+@click.option("--connectivity", type=Whole(min=2), help="Neighbours per node of the graph.")
 @click.option(
     "--expansion-add",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Candidates considered when an item is added.",
 )
-@click.option(
-    "--expansion-search", type=click.IntRange(min=1), help="Candidates considered in a search."
-)
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw."
-)
+@click.option("--expansion-search", type=COUNT, help="Candidates considered in a search.")
+@click.option("--seed", type=NATURAL, default=0, show_default=True, help="Seed of the draw.")
 @json_option
 @debug_option
 def recall(as_json: bool, **options: Any) -> None:
@@ -57,7 +49,7 @@ def recall(as_json: bool, **options: Any) -> None:
 
     \b
     simstream recall model.safetensors items.npy -k 10
-    simstream recall model.safetensors items.npy --queries new.npy --expansion-search 200 --json
+    simstream recall model.safetensors items.npy --expansion-search 200 --json
     """
     configure_logging(quiet=False)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import debug_option, json_option, params_option, service_folder_option
+from .options import COUNT, NATURAL, debug_option, json_option, params_option, service_folder_option
 from .output import configure_logging, echo_json, echo_table
 
 
@@ -15,10 +15,8 @@ from .output import configure_logging, echo_json, echo_table
 @service_folder_option
 @click.option("--algorithm", "-a", help="Use another learner (default: that of the log).")
 @params_option
-@click.option("--block", type=click.IntRange(min=1), help="Learn in blocks of this many events.")
-@click.option(
-    "--until", type=click.IntRange(min=0), help="Log position to stop at (default: the end)."
-)
+@click.option("--block", type=COUNT, help="Learn in blocks of this many events.")
+@click.option("--until", type=NATURAL, help="Log position to stop at (default: the end).")
 @click.option(
     "--output",
     "-o",

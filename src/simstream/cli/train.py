@@ -11,7 +11,9 @@ import click
 from ..catalogue import Algorithm
 from .learners import ALGORITHMS, DEFAULT_ALGORITHM, names_of
 from .options import (
+    COUNT,
     FILE,
+    NATURAL,
     check_writable,
     debug_option,
     json_option,
@@ -61,20 +63,19 @@ from .tasks import knows_tasks, refuse_tasks
     "--n-triplets",
     "-n",
     "n_tuples",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Tuples to draw from labels, including those before --resume (default: 100,000).",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=NATURAL,
     help="Seed of the tuples drawn from labels (default: 0).",
 )
 @click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")
 @click.option("--resume", type=FILE, help="Model file to continue from, where it stopped.")
 @click.option(
     "--checkpoint-every",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=COUNT,
     help="Save a checkpoint to --output every N tuples.",
 )
 @on_error_option
@@ -85,7 +86,7 @@ from .tasks import knows_tasks, refuse_tasks
 )
 @click.option(
     "--block-size",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Dense tuples learnt together (default: depends on the dimension).",
 )
 @click.option(
@@ -107,7 +108,7 @@ def train(
     """Learn a similarity of the rows of ITEMS from labels, triplets or pairs.
 
     \b
-    simstream train items.svm -a sors -p lam=1e-6 -p eta=0.1 -n 100000 -o model.safetensors
+    simstream train items.svm -a sors -p lam=1e-6 -n 100000 -o model.safetensors
     simstream train items.npy --triplets judgements.csv -o model.safetensors
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors
