@@ -652,7 +652,7 @@ def test_one_seed_has_no_deviation(files):
     arguments = ["active", files / "items.npz", "-n", 200, "--n-test", 100, "--deltas", 0.1, "-q"]
     one, two = ([*arguments, "--seeds", n] for n in (1, 2))
     assert "\u00b1" not in succeed(*one).stdout
-    assert "\u00b1 SD" in succeed(*two).stdout
+    assert "\u00b1 standard deviation" in succeed(*two).stdout
     strategies = json.loads(succeed(*one, "--json").stdout)["strategies"]
     assert all(strategy["mAP"]["spread"] is None for strategy in strategies)
 

@@ -25,7 +25,7 @@ from .options import (
     quiet_option,
     tasks_option,
 )
-from .output import as_count, as_percent, configure_logging, echo_json, echo_table, logger
+from .output import as_percent, configure_logging, echo_json, echo_table, logger, plural
 from .tasks import report_left_out
 
 if TYPE_CHECKING:
@@ -208,10 +208,7 @@ def active(
             )
         click.get_current_context().exit(128 + (interruption.signal or 0))
     strategies = _strategies(results)
-    title = (
-        f"{items.name}, {algorithm}, {draw.n_rounds:,} questions, "
-        f"{n_done} seed{'s' if n_done > 1 else ''}"
-    )
+    title = f"{items.name}, {algorithm}, {draw.n_rounds:,} questions, {plural(n_done, 'seed')}"
     if as_json:
         echo_json(
             {
@@ -226,7 +223,7 @@ def active(
             }
         )
     else:
-        what = ", mean \u00b1 SD" if n_done > 1 else ""
+        what = ", mean \u00b1 standard deviation" if n_done > 1 else ""
         header = ["strategy", "delta", "asked", *draw.measures]
         cells = [_cells(strategy, draw.measures) for strategy in strategies]
         echo_table(header, cells, title=f"{title}{what}")
@@ -330,7 +327,7 @@ class _Recorded:
 
         found = read_records(path, "triplets", on_error=on_error, n_items=n_items)
         if found.n_bad:
-            logger.info("%s bad records skipped", as_count(found.n_bad))
+            logger.info("%s skipped", plural(found.n_bad, "bad record"))
         if found.n < 2:
             raise FormatError(
                 f"{path}: expected at least two triplets, one of them to hold out, got {found.n}"

@@ -10,7 +10,7 @@ import click
 
 from .learners import is_distance
 from .options import FILE, debug_option, json_option, label_column_option, on_error_option
-from .output import as_count, as_percent, configure_logging, echo_json, logger
+from .output import as_count, as_percent, configure_logging, echo_json, logger, plural
 from .tasks import TaskNames, similarity_of
 
 #: Formats that hold every entry of a matrix; the others get its non-zeros.
@@ -166,7 +166,7 @@ def _convert_records(kind: str, source: Path, target: Path, on_error: str) -> di
 
     found = read_records(source, kind, on_error=on_error)
     (write_pairs if kind == "pairs" else write_triplets)(target, *found.tuples)
-    skipped = f" ({as_count(found.n_bad)} bad records skipped)" if found.n_bad else ""
+    skipped = f" ({plural(found.n_bad, 'bad record')} skipped)" if found.n_bad else ""
     return {
         f"n_{kind}": found.n,
         "n_bad_records": found.n_bad,

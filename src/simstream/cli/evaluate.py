@@ -22,7 +22,7 @@ from .options import (
     on_error_option,
     tasks_option,
 )
-from .output import as_count, configure_logging, echo_json, echo_table, logger
+from .output import configure_logging, echo_json, echo_table, logger, plural
 from .tasks import TaskNames, knows_tasks, report_left_out, similarity_of
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _read_triplets(
 
 def _report_bad(n_bad: int) -> None:
     if n_bad:
-        logger.info("%s bad records skipped", as_count(n_bad))
+        logger.info("%s skipped", plural(n_bad, "bad record"))
 
 
 # -- measuring everything together ----------------------------------------------------------------

@@ -212,8 +212,7 @@ class RecordSource:
     read : function
         Reads batches of a path or a stream.
     before : dict or None
-        State of an earlier run, perhaps of another input. A file is read on from there; the records of a
-        stream are counted on.
+        State of an earlier run, perhaps of another input. A file is read on from there.
     block : int
         Tuples that the learner takes together.
     stop : function without arguments
@@ -233,33 +232,27 @@ class RecordSource:
         block: int,
         stop: Callable[[], bool],
     ) -> None:
-        is_standard_input = str(path) == STANDARD_INPUT
-        self._is_stream = is_standard_input or (path.exists() and not path.is_file())
+        is_regular = path.is_file() or not path.exists()  # a missing file is reported by the reader
+        self._is_stream = str(path) == STANDARD_INPUT or not is_regular
+        self.name = str(path) if self._is_stream else str(path.resolve())
+        if str(path) == STANDARD_INPUT:
+            self.name = "standard input"
         self.tuples = tuples
-        self._identity = {
-            "kind": "stream" if self._is_stream else "file",
-            "path": str(path) if self._is_stream else str(path.resolve()),
-            "tuples": tuples,
-        }
-        if is_standard_input:
-            self._identity["path"] = "standard input"
+        kind = "stream" if self._is_stream else "file"
+        self._identity = {"kind": kind, "path": self.name, "tuples": tuples}
         earlier = earlier_state(before, self._identity) or {"position": 0, "n_bad": 0}
         self.position, self.n_bad = earlier["position"], earlier["n_bad"]
-        # A stream has no place to go back to: it only counts on.
-        self._offset = self.position if self._is_stream else 0
-        self._block, self._stop = block, stop
+        self.is_continued = self.position > 0
         self.finished = False
-        size = multiple_of(block, 4096 if self._is_stream else _BATCH_OF_FILE)
+        self._block, self._stop = block, stop
         if self._is_stream:
-            stream = _open_stream(path, self._identity["path"], tuples, stop)
-            self._batches = read(stream, batch_size=size)
+            self._n_earlier = self.position  # it is never read again: its records are counted on
+            stream = _open_stream(path, self.name, tuples, stop)
+            self._batches = read(stream, batch_size=multiple_of(block, 4096))
         else:
+            self._n_earlier = 0  # the reader counts from the beginning of the file
+            size = multiple_of(block, _BATCH_OF_FILE)
             self._batches = read(path, start=self.position, batch_size=size)
-
-    @property
-    def is_continued(self) -> bool:
-        """Whether reading goes on inside a file."""
-        return not self._is_stream and self.position > 0
 
     def pieces(self, wish: Wish) -> Iterator[Piece]:
         """Join batches until there are as many tuples as the learner wants at a time."""
@@ -274,10 +267,8 @@ class RecordSource:
             if batch is not None:
                 held.append(batch.tuples)
                 n_held += len(batch.tuples[0])
-                self.position, self.n_bad = (
-                    batch.position + self._offset,
-                    self.n_bad + batch.n_skipped,
-                )
+                self.position = batch.position + self._n_earlier
+                self.n_bad += batch.n_skipped
                 # Blocks are counted from the start of a piece: after an incomplete block nothing may
                 # be appended, or an interruption here would cut the blocks differently.
                 is_full = n_held >= wish() or n_held % self._block or self._is_stream

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .learners import names_of
-from .output import logger
+from .output import logger, plural
 
 
 def knows_tasks(kind: type) -> bool:
@@ -105,7 +105,7 @@ def report_left_out(tasks: list[Any]) -> None:
     if tasks:
         logger.info(
             "%s left out, without two classes and a class of two items: %s",
-            f"{len(tasks):,} task{'s' if len(tasks) > 1 else ''}",
+            plural(len(tasks), "task"),
             some_names(tasks),
         )
 

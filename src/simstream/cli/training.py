@@ -29,7 +29,7 @@ from .inputs import (
 )
 from .interruption import Interruption, stopping_at_once
 from .learners import DEFAULT_ALGORITHM, DEFAULT_SEED, is_distance, new_learner, resume_learner
-from .output import as_count, as_rate, logger
+from .output import as_count, as_rate, logger, plural
 from .progress import progress
 from .sources import (
     DEFAULT_N_TUPLES,
@@ -280,7 +280,7 @@ def _train_online(
         try:
             pace = _learn(learner, source, changes, save, options)
         except FormatError as error:
-            kept = f" (what was learnt before it is in {options.output})" if has_saved else ""
+            kept = f" (progress up to there is saved in {options.output})" if has_saved else ""
             raise FormatError(f"{error}{kept}") from error
         if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
             raise no_records(options.records or options.items, source.tuples)
@@ -304,7 +304,7 @@ def _train_online(
 
 
 def _skipped(n_bad: int) -> str:
-    return f", {as_count(n_bad)} bad records skipped" if n_bad else ""
+    return f", {plural(n_bad, 'bad record')} skipped" if n_bad else ""
 
 
 def _open_source(
@@ -324,7 +324,7 @@ def _open_source(
         source = RecordSource(
             options.records, options.source, read, before=before, block=block, stop=stop
         )
-        where = f"record {source.position:,} of {options.records}"
+        where = f"record {source.position:,} of {source.name}"
     else:
         tuples = options.tuples
         if tuples == "auto":  # continue with what was drawn before
@@ -428,7 +428,7 @@ def _learn(
             f"loss {learner.average_loss_:.4f}",
             f"mistakes {100 * learner.mistake_rate_:.1f} %",
             *([] if sparsity is None else [f"sparsity {100 * sparsity:.1f} %"]),
-            *([f"{as_count(source.n_bad)} bad records"] if source.n_bad else []),
+            *([plural(source.n_bad, "bad record")] if source.n_bad else []),
         ]
 
     with progress(options.quiet, source.tuples, total=source.total, done=done) as report:
