@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from math import fsum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -141,17 +142,26 @@ def evaluate(
         data = _with_tasks(data, tasks_file, query_tasks)
     models = _contestants(opened, baseline)
     facts: dict[str, Any] = {"model": str(model), "items": str(items)}
-    judged = anchor_tasks = None
+    judged = triplet_tasks = None
     if triplets is not None:
-        judged, anchor_tasks = _read_triplets(triplets, data, on_error, facts)
-        if anchor_tasks is not None and pairs is not None:
+        judged, triplet_tasks = _read_triplets(triplets, data, on_error, facts)
+        if triplet_tasks is not None and pairs is not None:
             raise click.UsageError("--pairs have no tasks: not with --triplets that have tasks")
     by_task: dict[str, Results] = {}
-    if data.items.tasks is not None or anchor_tasks is not None:
-        by_task = _measure_tasks(models, data, is_ranked, judged, anchor_tasks, k, facts)
+    if data.items.tasks is not None or triplet_tasks is not None:
+        subsets = _subsets_of_tasks(data, is_ranked, judged, triplet_tasks, facts)
+        by_task = _measure_tasks(models, subsets, data, k, facts)
         results = _average(by_task, list(models))
     else:
-        results = _measure(models, data, is_ranked, judged, k, facts)
+        if len(TaskNames.of(opened.learner)):
+            models[LEARNT] = similarity_of(opened.learner)
+            facts["measured"] = "what all tasks share"
+            logger.info(
+                "no tasks given: measuring what all tasks of the model share; --tasks measures each task"
+            )
+        whole = Subset(data if is_ranked else None, judged)
+        results, counts = _measure(models, whole, data, k, _fitting(k, [whole]))
+        facts |= counts
         if pairs is not None:
             _judge_pairs(pairs, models, data, on_error, results, facts)
     if as_json:
@@ -161,8 +171,8 @@ def evaluate(
     if plot is not None:
         from ..plots import measures_figure, save_figure
 
-        parts = [_drawn(measures) for measures in by_task.values()]
-        save_figure(measures_figure(_drawn(results), title=_title(facts), parts=parts), plot)
+        of_tasks = [_drawn(measures) for measures in by_task.values()]
+        save_figure(measures_figure(_drawn(results), title=_title(facts), parts=of_tasks), plot)
         logger.info("picture written to %s", plot)
 
 
@@ -241,72 +251,71 @@ def _report_bad(n_bad: int) -> None:
         logger.info("%s skipped", plural(n_bad, "bad record"))
 
 
-# -- measuring everything together ----------------------------------------------------------------
+# -- measuring ------------------------------------------------------------------------------------
+
+
+class Subset(NamedTuple):
+    """What is measured together: everything, or one task."""
+
+    #: Items and queries with labels to rank by, if there are some.
+    ranked: Collection | None
+    #: Triplets, the nearer candidate first, to judge.
+    triplets: np.ndarray | None
+
+
+def _fitting(k: tuple[int, ...], subsets: Iterable[Subset]) -> tuple[int, ...]:
+    """Numbers of neighbours that every subset has: an average over some of them would be another measure."""
+    found = [subset.ranked for subset in subsets if subset.ranked is not None]
+    sizes = [data.items.n - (data.queries is None) for data in found]
+    return tuple(length for length in k if length <= min(sizes, default=0))
 
 
 def _measure(
     models: dict[str, Any],
+    subset: Subset,
     data: Collection,
-    is_ranked: bool,
-    triplets: np.ndarray | None,
     k: tuple[int, ...],
-    facts: dict[str, Any],
-) -> Results:
-    learner = models[LEARNT]
-    if len(TaskNames.of(learner)):
-        models[LEARNT] = similarity_of(learner)
-        facts["measured"] = "what all tasks share"
-        logger.info(
-            "no tasks given: measuring what all tasks of the model share; --tasks measures each task"
-        )
-    results: Results = {name: {} for name in models}
-    for name, model in models.items():
-        if is_ranked:
-            results[name], counts = _rank(model, data, k, k)
-            facts |= counts
-        if triplets is not None:
-            results[name][TRIPLET_ACCURACY] = _triplet_accuracy(model, data, triplets)
-    return results
-
-
-def _rank(
-    model: Any, data: Collection, k: tuple[int, ...], knn: tuple[int, ...]
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Ranking measures and k-NN errors, and what they were measured on.
+    knn: tuple[int, ...],
+) -> tuple[Results, dict[str, Any]]:
+    """Measures of all models on a subset, and what its ranking measures were taken on.
 
     Parameters
     ----------
-    model : what scores
-    data : items and queries with labels
+    models : models by name
+    subset : what to measure on
+    data : all items and queries, which triplets refer to
     k : list lengths
-    knn : numbers of neighbours; those that exceed the number of candidates are left out
+    knn : numbers of neighbours
     """
-    from ..metrics import knn_error_curve, ranking_report
+    from ..metrics import knn_error_curve, ranking_report, triplet_accuracy
 
-    items, asking = data.items, data.asking
-    is_own_pool = data.queries is None
-    pool = () if is_own_pool else (items.items, items.labels)
-    report = ranking_report(model, asking.items, asking.labels, *pool, k=k)
-    counts = {key: report.pop(key) for key in _NOT_MEASURES}
-    fitting = [length for length in knn if length <= items.n - is_own_pool]
-    if fitting:
-        errors = knn_error_curve(
-            model,
-            asking.items,
-            asking.labels,
-            items.items,
-            items.labels,
-            fitting,
-            exclude_self=is_own_pool,
-        )
-        report |= {f"{_KNN_ERROR}{n}": float(e) for n, e in zip(fitting, errors, strict=True)}
-    return report, counts
-
-
-def _triplet_accuracy(model: Any, data: Collection, triplets: np.ndarray) -> float:
-    from ..metrics import triplet_accuracy
-
-    return triplet_accuracy(model.set_params(preprocessor=data.preprocessor), triplets)
+    results: Results = {name: {} for name in models}
+    counts: dict[str, Any] = {}
+    for name, model in models.items():
+        if subset.ranked is not None:
+            items, asking = subset.ranked.items, subset.ranked.asking
+            is_own_pool = subset.ranked.queries is None
+            pool = () if is_own_pool else (items.items, items.labels)
+            report = ranking_report(model, asking.items, asking.labels, *pool, k=k)
+            counts = {key: report.pop(key) for key in _NOT_MEASURES}
+            results[name] |= report
+        if subset.ranked is not None and knn:
+            errors = knn_error_curve(
+                model,
+                asking.items,
+                asking.labels,
+                items.items,
+                items.labels,
+                knn,
+                exclude_self=is_own_pool,
+            )
+            results[name] |= {
+                f"{_KNN_ERROR}{n}": float(e) for n, e in zip(knn, errors, strict=True)
+            }
+        if subset.triplets is not None:
+            model.set_params(preprocessor=data.preprocessor)
+            results[name][TRIPLET_ACCURACY] = triplet_accuracy(model, subset.triplets)
+    return results, counts
 
 
 def _judge_pairs(
@@ -345,31 +354,72 @@ def _judge_pairs(
         )
 
 
-# -- measuring task by task -----------------------------------------------------------------------
+# -- task by task ---------------------------------------------------------------------------------
 
 
-def _measure_tasks(
-    models: dict[str, Any],
+def _subsets_of_tasks(
     data: Collection,
     is_ranked: bool,
     triplets: np.ndarray | None,
     triplet_tasks: np.ndarray | None,
+    facts: dict[str, Any],
+) -> dict[str, Subset]:
+    """Items, queries and triplets of each task."""
+    from ..data import FormatError
+
+    ranked: dict[str, Collection] = {}
+    if is_ranked and data.asking.tasks is not None:
+        tasks = dict.fromkeys(data.asking.tasks.tolist())
+        found = {task: data.of_task(task) for task in tasks}
+        ranked = {task: part for task, part in found.items() if _has_relevant(part)}
+        left_out = [task for task in found if task not in ranked]
+        report_left_out(left_out)
+        facts["n_tasks_left_out"] = len(left_out)
+        if not ranked:
+            raise FormatError(
+                "tasks: expected one with two classes and a query with a relevant candidate, got none in "
+                f"{len(found)}"
+            )
+    elif is_ranked:
+        logger.info("labels are not used: only the triplets have tasks; ranking needs --tasks")
+    judged: dict[str, np.ndarray] = {}
+    if triplets is not None and triplet_tasks is not None:
+        for task in dict.fromkeys(triplet_tasks.tolist()):
+            judged[task] = triplets[triplet_tasks == task]
+    return {task: Subset(ranked.get(task), judged.get(task)) for task in {**ranked, **judged}}
+
+
+def _has_relevant(part: Collection) -> bool:
+    """Whether there are two classes and a query with a relevant candidate."""
+    sizes = Counter(part.items.label_list())
+    if part.queries is None:
+        return len(sizes) >= 2 and max(sizes.values()) >= 2
+    return len(sizes) >= 2 and any(label in sizes for label in part.queries.label_list())
+
+
+def _measure_tasks(
+    models: dict[str, Any],
+    subsets: dict[str, Subset],
+    data: Collection,
     k: tuple[int, ...],
     facts: dict[str, Any],
 ) -> dict[str, Results]:
-    """Measures of every task, taken on its own items and triplets with its own matrix."""
+    """Measures of every task, with the task's own similarity of models that learn tasks."""
     names = TaskNames.of(models[LEARNT])
+    knn = _fitting(k, subsets.values())
     by_task: dict[str, Results] = {}
-    if is_ranked and data.items.tasks is not None:
-        by_task = _rank_tasks(models, names, data, k, facts)
-    elif is_ranked:
-        logger.info("labels are not used: only the triplets have tasks; ranking needs --tasks")
-    if triplets is not None and triplet_tasks is not None:
-        for task in dict.fromkeys(triplet_tasks.tolist()):
-            chosen = triplets[triplet_tasks == task]
-            results = by_task.setdefault(task, {name: {} for name in models})
-            for name, model in _for_task(models, names, task).items():
-                results[name][TRIPLET_ACCURACY] = _triplet_accuracy(model, data, chosen)
+    totals: dict[str, list[Any]] = {key: [] for key in _NOT_MEASURES}
+    for task, subset in subsets.items():
+        own = {
+            name: model.for_task(names.find(task)) if knows_tasks(type(model)) else model
+            for name, model in models.items()
+        }
+        by_task[task], counts = _measure(own, subset, data, k, knn)
+        for key, value in counts.items():
+            totals[key].append(value)
+    if totals["random_P"]:
+        facts["random_P"] = fsum(totals["random_P"]) / len(totals["random_P"])
+        facts |= {key: int(sum(totals[key])) for key in ("n_queries", "n_left_out")}
     # A model without named tasks has one similarity for all.
     unknown = [task for task in by_task if task not in names] if len(names) else []
     if unknown:
@@ -381,64 +431,6 @@ def _measure_tasks(
         )
     facts |= {"n_tasks": len(by_task), "n_unknown_tasks": len(unknown)}
     return by_task
-
-
-def _for_task(models: dict[str, Any], names: TaskNames, task: str) -> dict[str, Any]:
-    """The models that measure a task: of those that learn tasks, the task's own."""
-    return {
-        name: model.for_task(names.find(task)) if knows_tasks(type(model)) else model
-        for name, model in models.items()
-    }
-
-
-def _rank_tasks(
-    models: dict[str, Any],
-    names: TaskNames,
-    data: Collection,
-    k: tuple[int, ...],
-    facts: dict[str, Any],
-) -> dict[str, Results]:
-    """Rankings within each task."""
-    from ..data import FormatError
-
-    assert data.asking.tasks is not None
-    parts = {task: _part(data, task) for task in dict.fromkeys(data.asking.tasks.tolist())}
-    usable = {task: part for task, part in parts.items() if part is not None}
-    report_left_out([task for task in parts if task not in usable])
-    if not usable:
-        raise FormatError(
-            "tasks: expected one with two classes and a query with a relevant candidate, got none in "
-            f"{len(parts)}"
-        )
-    # The same lists for all tasks: an average over some of them would be another measure.
-    smallest = min(part.items.n - (part.queries is None) for part in usable.values())
-    knn = tuple(length for length in k if length <= smallest)
-    by_task: dict[str, Results] = {}
-    totals: dict[str, list[float]] = {key: [] for key in _NOT_MEASURES}
-    for task, part in usable.items():
-        by_task[task] = {}
-        for name, model in _for_task(models, names, task).items():
-            by_task[task][name], counts = _rank(model, part, k, knn)
-        for key, value in counts.items():
-            totals[key].append(value)
-    facts |= {
-        "random_P": fsum(totals["random_P"]) / len(usable),
-        "n_queries": int(sum(totals["n_queries"])),
-        "n_left_out": int(sum(totals["n_left_out"])),
-        "n_tasks_left_out": len(parts) - len(usable),
-    }
-    return by_task
-
-
-def _part(data: Collection, task: str) -> Collection | None:
-    """Items and queries of one task, None if nothing can be measured on them."""
-    part = data.of_task(task)
-    sizes = Counter(part.items.label_list())
-    if part.queries is None:
-        has_relevant = max(sizes.values(), default=0) >= 2
-    else:
-        has_relevant = any(label in sizes for label in part.queries.label_list())
-    return part if len(sizes) >= 2 and has_relevant else None
 
 
 def _average(by_task: dict[str, Results], names: list[str]) -> Results:

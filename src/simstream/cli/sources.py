@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import numpy as np
@@ -43,29 +43,6 @@ Piece = tuple[np.ndarray, ...]
 
 #: Reads batches of records: `simstream.data.read_triplets` or ``read_pairs`` with its options.
 Reader = Callable[..., Iterator[Batch | PairBatch]]
-
-
-class Source(Protocol):
-    """What the training loop asks of a source."""
-
-    #: "triplets" or "pairs".
-    tuples: str
-    #: Bad records that were skipped.
-    n_bad: int
-
-    @property
-    def total(self) -> int | None:
-        """Tuples in all if that is known, earlier runs included."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether everything has been handed out; never true of a stream."""
-
-    def pieces(self, wish: Wish) -> Iterator[Piece]:
-        """Yield tuples until there are no more, or until asked to stop."""
-
-    def state(self) -> dict[str, Any]:
-        """Position after the last piece handed out, as JSON values."""
 
 
 def multiple_of(block: int, n: int) -> int:
@@ -105,6 +82,9 @@ def content_identity(path: Path | None) -> str | None:
 class LabelSource:
     """Triplets or pairs drawn from labels by a seeded generator.
 
+    Like `RecordSource`, it yields ``pieces`` until there are no more or it is asked to stop; its ``state`` is
+    the position after the last piece handed out, as JSON values.
+
     Parameters
     ----------
     labels : array of shape (n_items,)
@@ -125,7 +105,7 @@ class LabelSource:
         Returns True once learning should end.
     """
 
-    n_bad = 0
+    n_bad = 0  # no records, so no bad ones
 
     def __init__(
         self,
@@ -144,13 +124,14 @@ class LabelSource:
         self._identity = {"kind": "labels", "tuples": tuples, **identity}
         self._block, self._stop = block, stop
         earlier = earlier_state(before, self._identity)
+        #: Whether an earlier run is continued.
         self.is_continued = earlier is not None
         if earlier is None:
-            self._seed, self._n_drawn = DEFAULT_SEED if seed is None else seed, 0
+            self._seed, self.n_drawn = DEFAULT_SEED if seed is None else seed, 0
             self.total = n_tuples or DEFAULT_N_TUPLES
         else:
-            self._seed, self._n_drawn = earlier["seed"], earlier["n_drawn"]
-            self.total = max(n_tuples or earlier["n_total"], self._n_drawn)
+            self._seed, self.n_drawn = earlier["seed"], earlier["n_drawn"]
+            self.total = max(n_tuples or earlier["n_total"], self.n_drawn)
         self._sampler: TripletSampler | PairSampler | TaskTripletSampler
         if tasks is not None:
             self._sampler = TaskTripletSampler(labels, tasks, self._seed)
@@ -169,11 +150,6 @@ class LabelSource:
             )
 
     @property
-    def n_drawn(self) -> int:
-        """Tuples drawn so far, in all runs."""
-        return self._n_drawn
-
-    @property
     def tasks_left_out(self) -> list[Any]:
         """Tasks from which nothing can be drawn."""
         return getattr(self._sampler, "left_out", [])
@@ -181,13 +157,13 @@ class LabelSource:
     @property
     def finished(self) -> bool:
         """Whether all tuples were drawn."""
-        return self._n_drawn >= self.total
+        return self.n_drawn >= self.total
 
     def pieces(self, wish: Wish) -> Iterator[Piece]:
         """Draw tuples until there are as many as asked for."""
         while not (self.finished or self._stop()):
-            n = min(multiple_of(self._block, wish()), self.total - self._n_drawn)
-            self._n_drawn += n
+            n = min(multiple_of(self._block, wish()), self.total - self.n_drawn)
+            self.n_drawn += n
             drawn = self._sampler.draw(n)
             yield drawn if isinstance(drawn, tuple) else (drawn,)
 
@@ -196,7 +172,7 @@ class LabelSource:
         return self._identity | {
             "seed": self._seed,
             "n_total": self.total,
-            "n_drawn": self._n_drawn,
+            "n_drawn": self.n_drawn,
             "sampler": self._sampler.state,
         }
 
@@ -220,7 +196,7 @@ class RecordSource:
         handed out at once.
     """
 
-    total = None
+    total = None  # nobody knows how many there are
 
     def __init__(
         self,
@@ -242,7 +218,9 @@ class RecordSource:
         self._identity = {"kind": kind, "path": self.name, "tuples": tuples}
         earlier = earlier_state(before, self._identity) or {"position": 0, "n_bad": 0}
         self.position, self.n_bad = earlier["position"], earlier["n_bad"]
+        #: Whether an earlier run is continued.
         self.is_continued = self.position > 0
+        #: Whether everything has been handed out; never true of a stream.
         self.finished = False
         self._block, self._stop = block, stop
         if self._is_stream:

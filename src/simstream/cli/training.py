@@ -35,7 +35,6 @@ from .sources import (
     DEFAULT_N_TUPLES,
     LabelSource,
     RecordSource,
-    Source,
     content_identity,
 )
 from .tasks import (
@@ -400,7 +399,7 @@ def _without_tasks(
 
 def _learn(
     learner: Any,
-    source: Source,
+    source: LabelSource | RecordSource,
     changes: list[str],
     save: Callable[[], None],
     options: TrainOptions,
