@@ -272,8 +272,8 @@ def _train_online(
 
         def save() -> None:
             nonlocal has_saved
-            state = TrainingRecord(record.unit_norm, source.state())
-            learner.save(options.output, extra=state.as_extra())
+            so_far = TrainingRecord(record.unit_norm, source.state())
+            learner.save(options.output, extra=so_far.as_extra())
             has_saved = True
 
         try:
@@ -284,10 +284,10 @@ def _train_online(
         if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
             raise no_records(options.records or options.items, source.tuples)
         save()
-    record = TrainingRecord(record.unit_norm, source.state())
+    saved = TrainingRecord(record.unit_norm, source.state())
     # A signal that arrived with the last piece has interrupted nothing.
     signal = None if source.finished else interruption.signal
-    facts = summarise(options.output, learner, record) | {
+    facts = summarise(options.output, learner, saved) | {
         "n_learnt": pace.n_learnt,
         "n_bad_records": source.n_bad,
         "tuples": source.tuples,
@@ -299,7 +299,7 @@ def _train_online(
         f"{as_count(pace.n_learnt)} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
         f"{_skipped(source.n_bad)}"
     )
-    return Trained(facts, record, run, signal)
+    return Trained(facts, saved, run, signal)
 
 
 def _skipped(n_bad: int) -> str:
@@ -326,9 +326,9 @@ def _open_source(
         where = f"record {source.position:,} of {source.name}"
     else:
         tuples = options.tuples
-        if tuples == "auto":  # continue with what was drawn before
-            was_drawn = before is not None and before["kind"] == "labels"
-            tuples = before["tuples"] if before is not None and was_drawn else algorithm.takes[0]
+        if tuples == "auto":
+            is_drawn_before = before is not None and before["kind"] == "labels"
+            tuples = before["tuples"] if before and is_drawn_before else algorithm.takes[0]
         assert data.items.labels is not None
         source = LabelSource(
             data.items.labels,
