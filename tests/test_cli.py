@@ -1104,7 +1104,7 @@ def test_a_wrong_model_file_is_3(tmp_path, data, items_file, model_file):
     (tmp_path / "foreign").write_bytes(b"not a model at all")
     (tmp_path / "truncated").write_bytes(model_file.read_bytes()[:-50])
     text = model_file.read_bytes()
-    newer = text.replace(b'\\"format_version\\": 1', b'\\"format_version\\": 9')
+    newer = re.sub(rb'(format_version\\": )\d', rb"\g<1>9", text)
     assert newer != text
     (tmp_path / "newer").write_bytes(newer)
     for name in ("foreign", "truncated", "newer", "absent"):
