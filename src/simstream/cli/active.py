@@ -178,7 +178,7 @@ def active(
             draw = _Drawn(rows, n_tuples or 20_000, n_test or 10_000, test_share)
         new_learner(algorithm, learning)  # complains about parameters now
     results: list[StrategyResult] = []
-    n_done = n_asked = 0
+    n_done = n_seen = 0
     n_runs = 2 * len(deltas) + 1
     with (
         Interruption() as interruption,
@@ -186,9 +186,9 @@ def active(
     ):
 
         def advance(n: int) -> None:
-            nonlocal n_asked
-            n_asked += n
-            report(n_asked, nothing_more)
+            nonlocal n_seen
+            n_seen += n
+            report(n_seen, nothing_more)
             if interruption.requested():
                 raise _Stop
 
@@ -207,31 +207,15 @@ def active(
                 n_seeds,
             )
         click.get_current_context().exit(128 + (interruption.signal or 0))
-    strategies = _strategies(results)
-    title = f"{items.name}, {algorithm}, {draw.n_rounds:,} questions, {plural(n_done, 'seed')}"
-    if as_json:
-        echo_json(
-            {
-                "items": str(items),
-                "algorithm": algorithm,
-                "parameters": learning,
-                "n_questions": draw.n_rounds,
-                "n_seeds": n_done,
-                "interrupted": is_cut,
-                "strategies": strategies,
-                "runs": [result._asdict() for result in results],
-            }
-        )
-    else:
-        what = ", mean \u00b1 standard deviation" if n_done > 1 else ""
-        header = ["strategy", "delta", "asked", *draw.measures]
-        cells = [_cells(strategy, draw.measures) for strategy in strategies]
-        echo_table(header, cells, title=f"{title}{what}")
-    if plot is not None:
-        from ..plots import active_figure, save_figure
-
-        save_figure(active_figure(_curves(strategies, draw.measures), title=title), plot)
-        logger.info("picture written to %s", plot)
+    facts = {
+        "items": str(items),
+        "algorithm": algorithm,
+        "parameters": learning,
+        "n_questions": draw.n_rounds,
+        "n_seeds": n_done,
+        "interrupted": is_cut,
+    }
+    _show(results, facts, draw.measures, as_json, plot)
     if is_cut:
         logger.warning("interrupted; %d of %d seeds were done", n_done, n_seeds)
         click.get_current_context().exit(128 + (interruption.signal or 0))
@@ -439,6 +423,33 @@ def _measure(model: Any, trial: Trial, rows: Rows) -> dict[str, float]:
 
 
 # -- showing it -----------------------------------------------------------------------------------
+
+
+def _show(
+    results: list[StrategyResult],
+    facts: dict[str, Any],
+    measures: tuple[str, ...],
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    strategies = _strategies(results)
+    title = (
+        f"{Path(facts['items']).name}, {facts['algorithm']}, {facts['n_questions']:,} questions, "
+        f"{plural(facts['n_seeds'], 'seed')}"
+    )
+    if as_json:
+        runs = [result._asdict() for result in results]
+        echo_json(facts | {"strategies": strategies, "runs": runs})
+    else:
+        what = ", mean \u00b1 standard deviation" if facts["n_seeds"] > 1 else ""
+        cells = [_cells(strategy, measures) for strategy in strategies]
+        header = ["strategy", "delta", "asked", *measures]
+        echo_table(header, cells, title=f"{title}{what}")
+    if plot is not None:
+        from ..plots import active_figure, save_figure
+
+        save_figure(active_figure(_curves(strategies, measures), title=title), plot)
+        logger.info("picture written to %s", plot)
 
 
 def _strategies(results: list[StrategyResult]) -> list[dict[str, Any]]:
