@@ -157,6 +157,7 @@ def test_help_tells_the_exit_codes_and_fits_a_terminal():
     text = succeed("--help").stdout
     listed = {int(number) for number in re.findall(r"^ +(\d+)  \w", text, re.MULTILINE)}
     assert listed == {0, 1, 2, 3, 4, 70, 130, 143}
+    assert re.search("^  repro +[A-Z]", text, re.MULTILINE)  # brought by another package
     for name in ("--help", *main.commands):
         lines = run(name, "--help", env={"COLUMNS": "80"}).stdout.splitlines()
         assert max(map(len, lines)) <= 80, name
@@ -1098,6 +1099,15 @@ def test_wrong_data_is_1(tmp_path, data, items_file, model_file):
         assert text in fail(1, *arguments)
     assert "no triplets" in fail(1, "train", items_file, "--triplets", "-", "-o", path, stdin="")
     assert not path.exists()
+
+
+def test_a_missing_file_is_told_without_an_error_number(items_file, tmp_path, monkeypatch):
+    def absent(*_, **__):
+        raise FileNotFoundError(2, "No such file or directory", "gone.npz")
+
+    monkeypatch.setattr("simstream.cli.inputs.read_items", absent)
+    message = fail(1, "train", items_file, "-o", tmp_path / "model")
+    assert message == "simstream: error: gone.npz: no such file"
 
 
 def test_a_wrong_model_file_is_3(tmp_path, data, items_file, model_file):
