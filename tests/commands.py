@@ -5,8 +5,9 @@ from click.testing import CliRunner
 from simstream.cli import main
 
 
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+def run(*arguments, stdin=None, env=None):
+    texts = [str(argument) for argument in arguments]
+    return CliRunner().invoke(main, texts, input=stdin, env=env)
 
 
 def succeed(*arguments, stdin=None):

@@ -7,10 +7,10 @@ Needs nothing but simstream itself, so that a freshly installed wheel can be tri
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
+
+from simstream.cli import main
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
@@ -35,8 +35,8 @@ def commands():
 def run_commands():
     for line in commands():
         arguments = shlex.split(line, comments=True)[1:]
-        program = [sys.executable, "-c", "from simstream.cli import main; main()"]
-        subprocess.run([*program, *arguments], check=True)
+        code = main(arguments, standalone_mode=False)
+        assert not code, f"{line}: exit code {code}"
 
 
 def run():

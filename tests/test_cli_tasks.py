@@ -3,22 +3,26 @@
 import inspect
 import io
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
 
 import simstream
 from commands import fail, run, succeed
 from simstream import OASIS, OMTRSL, MultiTaskLMNN, TaskTripletSampler, catalogue
-from simstream.cli.algorithms import ASKING
-from simstream.data import FormatError, read_tasks, read_triplets, write_items, write_triplets
+from simstream.cli.learners import ASKING
+from simstream.data import (
+    FormatError,
+    read_tasks,
+    read_triplets,
+    write_items,
+    write_pairs,
+    write_triplets,
+)
 from simstream.data.samplers import nearer_first
 from simstream.metrics import ranking_report
 
@@ -380,10 +384,10 @@ def test_asking_learns_from_what_was_asked_only(files):
 def test_wrong_use_of_tasks_is_told(files, digits):
     items, users, path = files / "items.npz", files / "users.txt", files / "model.safetensors"
     train = ["train", items, "-o", path]
-    assert "OASIS knows no tasks; expected one of" in fail(2, *train, "--tasks", users)
+    assert "OASIS does not learn tasks; expected one of" in fail(2, *train, "--tasks", users)
     write_triplets(files / "t.csv", [[0, 1, 2]], tasks=["ann"])
     message = fail(2, *train, "--triplets", files / "t.csv")
-    assert "OASIS knows no tasks; expected one of omtrsl, ostrsl, ogrsl" in message
+    assert "OASIS does not learn tasks; expected one of omtrsl, ostrsl, ogrsl" in message
     assert "not with --triplets" in fail(2, *train, "--tasks", users, "--triplets", files / "t.csv")
     (files / "short.txt").write_text("ann\n")
     learn = [*train, "-a", "omtrsl", "--tasks"]
@@ -533,7 +537,7 @@ def test_query_of_a_task(files, digits, model):
         np.testing.assert_allclose(scores, learnt.pair_score(pairs, task=task))
     succeed("train", files / "items.npz", "-n", 10, "-q", "-o", files / "oasis.safetensors")
     arguments[1] = files / "oasis.safetensors"
-    assert "OASIS knows no tasks" in fail(2, *arguments, "ann")
+    assert "OASIS does not learn tasks" in fail(2, *arguments, "ann")
 
 
 def test_tasks_of_models_made_in_python_are_found_by_their_text(files, digits):
@@ -568,12 +572,12 @@ def test_two_tasks_of_the_same_text_are_refused(files, digits):
 
 def test_measuring_what_tasks_share_is_said(files, model):
     result = succeed("evaluate", model, files / "items.npz", "-k", 1)
-    assert "what all its tasks have in common" in result.stderr
-    assert "what all tasks have in common" in " ".join(result.stdout.split())
+    assert "what all tasks of the model share" in result.stderr
+    assert "what all tasks share" in " ".join(result.stdout.split())
     result = succeed(
         "evaluate", model, files / "items.npz", "-k", 1, "--tasks", files / "users.txt"
     )
-    assert "have in common" not in result.stdout + result.stderr
+    assert "tasks share" not in result.stdout + result.stderr
 
 
 def test_the_matrix_of_a_task_can_be_written(files, model):
@@ -648,7 +652,7 @@ def test_one_seed_has_no_deviation(files):
     arguments = ["active", files / "items.npz", "-n", 200, "--n-test", 100, "--deltas", 0.1, "-q"]
     one, two = ([*arguments, "--seeds", n] for n in (1, 2))
     assert "\u00b1" not in succeed(*one).stdout
-    assert "\u00b1 deviation" in succeed(*two).stdout
+    assert "\u00b1 standard deviation" in succeed(*two).stdout
     strategies = json.loads(succeed(*one, "--json").stdout)["strategies"]
     assert all(strategy["mAP"]["spread"] is None for strategy in strategies)
 
@@ -679,50 +683,70 @@ def test_wrong_use_of_active_is_told(files, digits):
     assert "too large" in fail(1, *active, "--triplets", files / "t.csv")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_ctrl_c_shows_the_seeds_that_are_done(files):
-    command = [sys.executable, "-m", "simstream.cli", "active", str(files / "items.npz")]
-    options = ["-n", "300", "--n-test", "50", "--deltas", "0.1", "--seeds", "100000", "--json"]
-    process = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    # The first line of progress comes after five seconds of many short seeds.
-    assert "left" in process.stderr.readline()
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in err
-    found = json.loads(out)
+def _signal_at_call(monkeypatch, number):
+    """Let Ctrl-C arrive while OMTRSL learns for the n-th time."""
+    original, calls = OMTRSL.partial_fit, []
+
+    def partial_fit(self, *arguments, **named):
+        calls.append(None)
+        if len(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *arguments, **named)
+
+    monkeypatch.setattr(OMTRSL, "partial_fit", partial_fit)
+
+
+def test_ctrl_c_shows_the_seeds_that_are_done(files, monkeypatch):
+    _signal_at_call(
+        monkeypatch, 3 * 2 + 2
+    )  # three runs a seed: in the second run of the third seed
+    options = ["-n", 300, "--n-test", 50, "--deltas", 0.1, "--seeds", 5, "--json"]
+    result = run("active", files / "items.npz", *options)
+    assert result.exit_code == 130
+    assert "Traceback" not in result.stderr
+    assert "2 of 5 seeds were done" in result.stderr
+    found = json.loads(result.stdout)
     assert found["interrupted"]
-    assert found["n_seeds"] >= 1
-    assert len(found["runs"]) == 4 * found["n_seeds"]
+    assert found["n_seeds"] == 2
+    assert len(found["runs"]) == 4 * 2
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals")
 @pytest.mark.parametrize("as_json", [False, True])
-def test_ctrl_c_before_a_seed_is_done_has_nothing_to_show(files, as_json):
-    command = [sys.executable, "-m", "simstream.cli", "active", str(files / "items.npz")]
-    options = ["-n", "1000000", "--n-test", "50", "--deltas", "0.1", "--seeds", "2"]
-    options += ["--json"] if as_json else []
-    process = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert "left" in process.stderr.readline()  # it is at work
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert "checkpoint" not in err
-    assert ("interrupted" in err) != as_json
-    assert ("nothing to show" in err) != as_json
+def test_ctrl_c_before_a_seed_is_done_has_nothing_to_show(files, monkeypatch, as_json):
+    _signal_at_call(monkeypatch, 2)
+    options = ["-n", 2000, "--n-test", 50, "--deltas", 0.1, "--seeds", 2]
+    result = run("active", files / "items.npz", *options, *(["--json"] if as_json else []))
+    assert result.exit_code == 130
+    assert result.stdout == ""
+    assert "checkpoint" not in result.stderr
+    assert ("interrupted" in result.stderr) != as_json
+    assert ("nothing to show" in result.stderr) != as_json
+
+
+def test_pairs_are_measured_with_what_tasks_share(files, digits, model):
+    """Pairs have no tasks, so those of an .npz file are not looked for."""
+    X, labels, users = digits
+    np.savez(files / "grouped.npz", items=X, labels=labels, groups=users)
+    rows = np.arange(40).reshape(20, 2)
+    y = np.where(labels[rows[:, 0]] == labels[rows[:, 1]], 1, -1)
+    write_pairs(files / "pairs.csv", rows, y)
+    arguments = ["evaluate", model, files / "grouped.npz", "--pairs", files / "pairs.csv"]
+    found = json.loads(succeed(*arguments, "--json").stdout)
+    assert found["n_pairs"] == 20
+    assert "tasks" not in found
+    shared = simstream.load(model).for_task("nobody").set_params(preprocessor=X)
+    expected = roc_auc_score(y, shared.pair_score(rows))
+    assert found["results"]["learnt"]["ROC AUC"] == pytest.approx(expected)
+    write_triplets(files / "t.csv", [[0, 1, 2]], tasks=["ann"])
+    message = fail(2, *arguments, "--triplets", files / "t.csv")
+    assert "--pairs have no tasks" in message
 
 
 def test_an_end_at_once_speaks_of_checkpoints_only_where_there_are_some(files, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simstream.cli.active_learning.Study", interrupted)
+    monkeypatch.setattr("simstream.cli.inputs.read_rows", interrupted)
     monkeypatch.setattr("simstream.cli.training.train_model", interrupted)
     assert fail(130, "active", files / "items.npz") == "simstream: interrupted"
     message = fail(130, "train", files / "items.npz", "-o", files / "model.safetensors")

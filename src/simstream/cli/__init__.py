@@ -1,8 +1,8 @@
-"""The command line: ``simstream train | evaluate | query | recall | info | active | algorithms | datasets |
-convert | demo | repro | serve | replay | keys``.
+"""The command line: one module per command, and what they share.
 
-Commands only parse; modules with numpy or rich behind them are imported when a command runs, so that
-``simstream --help`` is instant.
+Several commands share ``options``, ``inputs`` (reading), ``output`` and ``progress`` (showing), ``learners``
+and ``tasks`` (names), ``interruption`` and ``exits``. Parsing imports nothing heavy, so that ``--help`` is
+instant: numpy and all that needs it are imported when a command runs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import click
 
 from .. import __version__
 from .active import active
+from .algorithms import list_algorithms
 from .convert import convert
 from .datasets import list_datasets
 from .demo import demo
@@ -18,7 +19,6 @@ from .evaluate import evaluate
 from .exits import ReportingGroup, exit_code_help
 from .info import info
 from .keys import keys
-from .listing import list_algorithms
 from .options import debug_option
 from .query import query
 from .recall import recall
@@ -40,18 +40,18 @@ def main() -> None:
     """Learn what *similar* means from comparisons, and put it to work.
 
     \b
-    simstream train items.npz -o model.safetensors       learn from the items' labels
-    simstream evaluate model.safetensors test.npz        measure it beside the baselines
+    simstream train items.npz -o model.safetensors       learn from labels
+    simstream evaluate model.safetensors test.npz        measure beside baselines
     simstream query model.safetensors items.npz --row 0  most similar items
-    simstream active items.npz                           ask only what is open: what is it worth?
-    simstream algorithms                                 what there is to learn with
-    simstream datasets                                   what there is to learn from
-    simstream demo                                       all of it on bundled data
-    simstream serve items.npz                            search that learns from feedback
-    simstream repro list                                 published experiments, to run again
+    simstream active items.npz                           what answers are worth
+    simstream algorithms                                 available algorithms
+    simstream datasets                                   available data sets
+    simstream demo                                       a tour on bundled data
+    simstream serve items.npz                            search that learns
+    simstream repro list                                 published experiments
 
     Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
-    .npz, or standard input. Text may be compressed (.gz, .bz2).
+    .npz, or standard input. Text files may be compressed (.gz, .bz2).
     """
 
 

@@ -1,34 +1,56 @@
-"""``simstream active``."""
+"""``simstream active``: learn from the answers a strategy asks for, and see what they are worth."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .algorithms import ASKING
+from .learners import ASKING, new_learner, untrained
 from .options import (
+    COUNT,
     FILE,
+    NATURAL,
     CommaSeparated,
     check_picture,
     debug_option,
     json_option,
-    labels_options,
+    label_column_option,
+    labels_option,
     on_error_option,
     params_option,
     quiet_option,
     tasks_option,
 )
+from .output import as_percent, configure_logging, echo_json, echo_table, logger, plural
+from .tasks import report_left_out
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .inputs import Rows
+
+ACCURACY, MAP = "triplet accuracy", "mAP"
+ACTIVE, RANDOM, ALL, NONE = "active", "random", "all", "dot"
+
+#: Parameters that the command itself varies.
+_VARIED = ("query", "ask_delta", "ask_rate")
+
+#: Questions between two moments at which a request to stop is noticed.
+_PIECE = 512
 
 
 class _Stop(Exception):
     """A signal has arrived."""
 
 
-@click.command(short_help="See what answers are worth: ask actively, at random, or all.")
+@click.command(short_help="Compare asking actively, at random, and for every answer.")
 @click.argument("items", type=FILE)
-@labels_options
+@labels_option
+@label_column_option
 @tasks_option
 @click.option(
     "--triplets",
@@ -41,7 +63,7 @@ class _Stop(Exception):
     type=click.Choice(ASKING, case_sensitive=False),
     default=ASKING[0],
     show_default=True,
-    help="What learns.",
+    help="The learner.",
 )
 @params_option
 @click.option(
@@ -56,30 +78,28 @@ class _Stop(Exception):
     "--n-triplets",
     "-n",
     "n_tuples",
-    type=click.IntRange(min=1),
-    help="Questions to consider, drawn from labels (default: 20,000).",
+    type=COUNT,
+    help="Candidate questions, drawn from labels (default: 20,000).",
 )
 @click.option(
     "--seeds",
     "n_seeds",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=5,
     show_default=True,
     help="Repetitions, each with its own split and stream.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="First seed."
-)
+@click.option("--seed", type=NATURAL, default=0, show_default=True, help="First seed.")
 @click.option(
     "--test-share",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.2,
     show_default=True,
-    help="Share of items (of triplets, with --triplets) held out to measure on.",
+    help="Share of items (of triplets, with --triplets) held out for measuring.",
 )
 @click.option(
     "--n-test",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Held-out triplets drawn from labels (default: 10,000).",
 )
 @on_error_option
@@ -89,135 +109,395 @@ class _Stop(Exception):
 @quiet_option
 @debug_option
 def active(
+    items: Path,
+    labels_file: Path | None,
+    label_column: str | int | None,
+    tasks_file: Path | None,
+    triplets: Path | None,
+    algorithm: str,
     params: tuple[tuple[str, Any], ...],
+    deltas: tuple[float, ...],
     n_tuples: int | None,
+    n_seeds: int,
+    seed: int,
+    test_share: float,
     n_test: int | None,
+    on_error: str,
+    unit_norm: bool,
     as_json: bool,
     plot: Path | None,
     quiet: bool,
-    **others: Any,
 ) -> None:
     """Simulate active learning: how good does the similarity get with how many answers?
 
     A stream of questions (is the anchor more like the first or the second candidate?) is shown to learners
-    that ask for the answers where they are unsure (active, for each of --deltas), for as many at random, or
-    for all. All strategies see the same stream. What they have learnt is measured on items, or recorded
-    triplets, that were held out, task by task, and averaged over tasks. dot is the inner product, untrained.
+    that ask for answers where they are unsure (active, for each of --deltas), for as many at random, or for
+    all. All strategies see the same stream. The results are measured on held-out items, or held-out recorded
+    triplets, separately for each task, and averaged over tasks. dot is the untrained inner product.
 
     \b
     simstream active items.npz --plot active.png
     simstream active items.npz --tasks users.txt -p C=0.1 -n 20000 --seeds 5
     simstream active items.npy --triplets answers.csv --deltas 0.01,0.1,1 --json
 
-    Ctrl-C shows what the finished seeds have given.
+    Ctrl-C shows the results of the finished seeds.
     """
-    from .active_learning import ActiveOptions, Result, Study, summarise_results
+    from .inputs import read_rows, read_tasks_of
     from .interruption import Interruption, stopping_at_once
-    from .output import configure_logging, echo_json, echo_table, logger
-    from .progress import work
+    from .progress import nothing_more, progress
 
     configure_logging(quiet)
     if plot is not None:
         check_picture(plot)
-    if others["triplets"] is not None:
+    if triplets is not None:
         for option, given in (
-            ("--labels", others["labels_file"]),
-            ("--tasks", others["tasks_file"]),
+            ("--labels", labels_file),
+            ("--tasks", tasks_file),
             ("--n-tuples", n_tuples),
             ("--n-test", n_test),
         ):
             if given is not None:
                 raise click.UsageError(
-                    f"{option} is about triplets drawn from labels: not with --triplets"
+                    f"{option} applies to triplets drawn from labels: not with --triplets"
                 )
-    options = ActiveOptions(
-        params=dict(params), n_tuples=n_tuples or 20_000, n_test=n_test or 10_000, **others
-    )
+    learning = dict(params)
+    _check_parameters(learning, deltas)
     with stopping_at_once("interrupted before the first question: there is nothing to show"):
-        study = Study(options)
-    finished: list[Result] = []
-    n_done = 0
-    with Interruption() as interruption:
-        total = len(study.seeds()) * study.n_runs * study.n_rounds
-        with work(quiet, total, "questions") as report:
+        rows = read_rows(
+            items, unit_norm=unit_norm, label_column=label_column, labels_file=labels_file
+        )
+        draw: _Recorded | _Drawn
+        if triplets is not None:
+            draw = _Recorded(triplets, rows.n, on_error, test_share)
+        elif rows.labels is None:
+            raise click.UsageError(
+                f"{items} has no labels: expected --labels, --label-column or --triplets, got none"
+            )
+        else:
+            rows = read_tasks_of(rows, tasks_file)
+            draw = _Drawn(rows, n_tuples or 20_000, n_test or 10_000, test_share)
+        new_learner(algorithm, learning)  # complains about parameters now
+    results: list[StrategyResult] = []
+    n_done = n_seen = 0
+    n_runs = 2 * len(deltas) + 1
+    with (
+        Interruption() as interruption,
+        progress(quiet, "questions", total=n_seeds * n_runs * draw.n_rounds) as report,
+    ):
 
-            def advance(n: int) -> None:
-                report(n)
-                if interruption.requested():
-                    raise _Stop
+        def advance(n: int) -> None:
+            nonlocal n_seen
+            n_seen += n
+            report(n_seen, nothing_more)
+            if interruption.requested():
+                raise _Stop
 
-            for seed in study.seeds():
-                try:
-                    finished += list(study.run(seed, advance))
-                except _Stop:
-                    break
-                n_done += 1
-    is_cut = n_done < options.n_seeds
-    if not finished:
+        for number in range(seed, seed + n_seeds):
+            try:
+                trial = draw.trial(number, is_first=number == seed)
+                results += list(_run(trial, rows, algorithm, learning, deltas, number, advance))
+            except _Stop:
+                break
+            n_done += 1
+    is_cut = n_done < n_seeds
+    if not results:
         if not as_json:
             logger.warning(
                 "interrupted before the first of %d seeds was done: there is nothing to show",
-                options.n_seeds,
+                n_seeds,
             )
         click.get_current_context().exit(128 + (interruption.signal or 0))
-    summary = summarise_results(finished)
     facts = {
-        "items": str(options.items),
-        "algorithm": options.algorithm,
-        "parameters": options.params,
-        "n_questions": study.n_rounds,
+        "items": str(items),
+        "algorithm": algorithm,
+        "parameters": learning,
+        "n_questions": draw.n_rounds,
         "n_seeds": n_done,
         "interrupted": is_cut,
     }
-    title = (
-        f"{options.items.name}, {options.algorithm}, {study.n_rounds:,} questions, "
-        f"{n_done} seed{'s' if n_done > 1 else ''}"
-    )
-    if as_json:
-        strategies = [_as_json(one) for one in summary]
-        echo_json(facts | {"strategies": strategies, "runs": [one._asdict() for one in finished]})
-    else:
-        header = ["strategy", "delta", "asked", *study.measures]
-        what = ", mean \u00b1 deviation" if n_done > 1 else ""
-        echo_table(header, [_cells(one) for one in summary], title=f"{title}{what}")
-    if plot is not None:
-        from ..plots import active_figure, save_figure
-
-        save_figure(active_figure(_curves(summary, study.measures), title=title), plot)
-        logger.info("picture written to %s", plot)
+    _show(results, facts, draw.measures, as_json, plot)
     if is_cut:
-        logger.warning("interrupted; %d of %d seeds were done", n_done, options.n_seeds)
+        logger.warning("interrupted; %d of %d seeds were done", n_done, n_seeds)
         click.get_current_context().exit(128 + (interruption.signal or 0))
 
 
-def _as_json(one: Any) -> dict[str, Any]:
-    measures = {
-        name: {"mean": mean, "spread": spread} for name, (mean, spread) in one.measures.items()
-    }
-    return {
-        "strategy": one.strategy,
-        "delta": one.delta,
-        "asked": {"mean": one.asked, "spread": one.asked_spread},
-        **measures,
-    }
+def _check_parameters(params: dict[str, Any], deltas: tuple[float, ...]) -> None:
+    for name in _VARIED:
+        if name in params:
+            raise click.BadParameter(
+                f"{name} is varied by the command itself; expected --deltas", param_hint="--param"
+            )
+    for delta in deltas or ("none",):
+        if not (isinstance(delta, float) and math.isfinite(delta) and delta > 0):
+            raise click.BadParameter(f"expected numbers > 0, got {delta}", param_hint="--deltas")
 
 
-def _cells(one: Any) -> list[str]:
-    from .output import as_percent
+# -- streams of questions -------------------------------------------------------------------------
 
-    delta = "" if one.delta is None else f"{one.delta:g}"
-    values = [
-        f"{mean:.4f}" if spread is None else f"{mean:.4f} \u00b1 {spread:.4f}"
-        for mean, spread in one.measures.values()
+
+class Questions(NamedTuple):
+    """Triplets, their true answers and their tasks (None: one task)."""
+
+    triplets: np.ndarray
+    y: np.ndarray
+    tasks: np.ndarray | None
+
+    def at(self, rows: Any) -> Questions:
+        """Some of them."""
+        tasks = None if self.tasks is None else self.tasks[rows]
+        return Questions(self.triplets[rows], self.y[rows], tasks)
+
+
+class Trial(NamedTuple):
+    """What one seed learns from and is measured on."""
+
+    stream: Questions
+    held_out: Questions
+    #: Rows of held-out items, for mAP; None if there are no labels.
+    test_rows: np.ndarray | None
+
+
+class _Drawn:
+    """Questions drawn from labels: a stream about some items, held-out questions about the others."""
+
+    measures = (ACCURACY, MAP)
+
+    def __init__(self, rows: Rows, n_rounds: int, n_test: int, share: float) -> None:
+        self._rows = rows
+        #: Questions of a stream.
+        self.n_rounds = n_rounds
+        self._n_test, self._share = n_test, share
+
+    def trial(self, seed: int, is_first: bool) -> Trial:
+        """The questions of a seed; the first reports which tasks are too small."""
+        import numpy as np
+
+        from .. import TaskTripletSampler
+        from ..data import FormatError
+
+        labels = self._rows.labels
+        assert labels is not None
+        has_tasks = self._rows.tasks is not None
+        tasks = self._rows.tasks if self._rows.tasks is not None else np.zeros(len(labels), int)
+        rng = np.random.default_rng(seed)
+        is_test = _held_out_items(labels, tasks, self._share, rng)
+        parts = []
+        for is_chosen, n in ((~is_test, self.n_rounds), (is_test, self._n_test)):
+            chosen = np.flatnonzero(is_chosen)
+            try:
+                sampler = TaskTripletSampler(labels[chosen], tasks[chosen], rng)
+            except ValueError as error:
+                raise FormatError(
+                    f"{self._rows.path}: too few items to hold out a share of {self._share:g} of every "
+                    f"class ({error})"
+                ) from error
+            if is_first:
+                report_left_out(sampler.left_out)
+            triplets, y, names = sampler.draw(n)
+            parts.append(Questions(chosen[triplets], y, names if has_tasks else None))
+        return Trial(parts[0], parts[1], np.flatnonzero(is_test))
+
+
+class _Recorded:
+    """Recorded questions with their answers: most in a stream, some held out."""
+
+    measures = (ACCURACY,)
+
+    def __init__(self, path: Path, n_items: int, on_error: str, share: float) -> None:
+        import numpy as np
+
+        from ..data import FormatError
+        from .inputs import read_records
+
+        found = read_records(path, "triplets", on_error=on_error, n_items=n_items)
+        if found.n_bad:
+            logger.info("%s skipped", plural(found.n_bad, "bad record"))
+        if found.n < 2:
+            raise FormatError(
+                f"{path}: expected at least two triplets, one of them to hold out, got {found.n}"
+            )
+        y = np.ones(found.n, np.int64) if found.answers is None else found.answers
+        self._questions = Questions(found.tuples[0], y, found.tasks)
+        self._n_test = min(found.n - 1, max(1, round(share * found.n)))
+        #: Questions of a stream.
+        self.n_rounds = found.n - self._n_test
+
+    def trial(self, seed: int, is_first: bool) -> Trial:
+        """The questions in an order of the seed's own; all strategies of the seed see the same."""
+        import numpy as np
+
+        order = np.random.default_rng(seed).permutation(len(self._questions.y))
+        test, stream = order[: self._n_test], order[self._n_test :]
+        return Trial(self._questions.at(stream), self._questions.at(test), None)
+
+
+def _held_out_items(
+    labels: np.ndarray, tasks: np.ndarray, share: float, rng: np.random.Generator
+) -> np.ndarray:
+    """A random share of every class of every task: whether each item is held out."""
+    import numpy as np
+
+    groups = np.unique(labels, return_inverse=True)[1]
+    groups = groups + (groups.max() + 1) * np.unique(tasks, return_inverse=True)[1]
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(groups[order], kind="stable")]
+    sorted_groups = groups[order]
+    _, first, sizes = np.unique(sorted_groups, return_index=True, return_counts=True)
+    place = np.arange(len(labels)) - np.repeat(first, sizes)
+    is_test = np.empty(len(labels), bool)
+    is_test[order] = place < np.rint(share * np.repeat(sizes, sizes))
+    return is_test
+
+
+# -- strategies -----------------------------------------------------------------------------------
+
+
+class StrategyResult(NamedTuple):
+    """One strategy with one seed."""
+
+    strategy: str
+    delta: float | None
+    seed: int
+    #: Share of the questions that were asked.
+    asked: float
+    measures: dict[str, float]
+
+
+def _run(
+    trial: Trial,
+    rows: Rows,
+    algorithm: str,
+    params: dict[str, Any],
+    deltas: tuple[float, ...],
+    seed: int,
+    advance: Callable[[int], None],
+) -> Iterator[StrategyResult]:
+    """Every strategy on the stream of one seed.
+
+    `advance` is called with the number of questions considered since the last call; it raises to end the run.
+    """
+
+    def learn(strategy: str, **asking: Any) -> Any:
+        learner = new_learner(algorithm, params, seed=seed)
+        learner.set_params(preprocessor=rows.items, query=strategy, **asking)
+        block = learner.prepare()
+        step = block * math.ceil(_PIECE / block)  # whole blocks
+        for first in range(0, len(trial.stream.y), step):
+            piece = trial.stream.at(slice(first, first + step))
+            learner.partial_fit(piece.triplets, tasks=piece.tasks, oracle=piece.y)
+            advance(len(piece.y))
+        return learner
+
+    dot = untrained(NONE, rows.items.shape[1], rows.items.dtype)
+    yield StrategyResult(NONE, None, seed, 0.0, _measure(dot, trial, rows))
+    for delta in deltas:
+        learner = learn(ACTIVE, ask_delta=delta)
+        asked = float(learner.query_ratio_)
+        yield StrategyResult(ACTIVE, delta, seed, asked, _measure(learner, trial, rows))
+        learner = learn(RANDOM, ask_rate=asked)
+        asked = float(learner.query_ratio_)
+        yield StrategyResult(RANDOM, delta, seed, asked, _measure(learner, trial, rows))
+    yield StrategyResult(ALL, None, seed, 1.0, _measure(learn(ALL), trial, rows))
+
+
+def _measure(model: Any, trial: Trial, rows: Rows) -> dict[str, float]:
+    """Measure on what was held out, each task separately, and average over tasks."""
+    from ..data.samplers import nearer_first
+    from ..metrics import ranking_report
+
+    held_out, test_rows = trial.held_out, trial.test_rows
+    values: dict[str, list[float]] = {}
+    for task in [None] if held_out.tasks is None else dict.fromkeys(held_out.tasks.tolist()):
+        own = model.for_task(task) if hasattr(model, "for_task") else model
+        own.set_params(preprocessor=rows.items)
+        questions = held_out if task is None else held_out.at(held_out.tasks == task)
+        margins = own.triplet_margin(nearer_first(questions.triplets, questions.y))
+        values.setdefault(ACCURACY, []).append(float((margins > 0).mean()))
+        if test_rows is not None:
+            inside = test_rows
+            if task is not None and rows.tasks is not None:
+                inside = test_rows[rows.tasks[test_rows] == task]
+            report = ranking_report(own, rows.items[inside], rows.labels[inside], k=())  # type: ignore[index]
+            values.setdefault(MAP, []).append(report[MAP])
+    return {measure: math.fsum(found) / len(found) for measure, found in values.items()}
+
+
+# -- showing it -----------------------------------------------------------------------------------
+
+
+def _show(
+    results: list[StrategyResult],
+    facts: dict[str, Any],
+    measures: tuple[str, ...],
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    strategies = _strategies(results)
+    title = (
+        f"{Path(facts['items']).name}, {facts['algorithm']}, {facts['n_questions']:,} questions, "
+        f"{plural(facts['n_seeds'], 'seed')}"
+    )
+    if as_json:
+        runs = [result._asdict() for result in results]
+        echo_json(facts | {"strategies": strategies, "runs": runs})
+    else:
+        what = ", mean \u00b1 standard deviation" if facts["n_seeds"] > 1 else ""
+        cells = [_cells(strategy, measures) for strategy in strategies]
+        header = ["strategy", "delta", "asked", *measures]
+        echo_table(header, cells, title=f"{title}{what}")
+    if plot is not None:
+        from ..plots import active_figure, save_figure
+
+        save_figure(active_figure(_curves(strategies, measures), title=title), plot)
+        logger.info("picture written to %s", plot)
+
+
+def _strategies(results: list[StrategyResult]) -> list[dict[str, Any]]:
+    """Mean and spread over seeds of every strategy, in the order in which they ran, as JSON values."""
+    groups: dict[tuple[str, float | None], list[StrategyResult]] = {}
+    for result in results:
+        groups.setdefault((result.strategy, result.delta), []).append(result)
+    return [
+        {
+            "strategy": strategy,
+            "delta": delta,
+            "asked": _mean_and_spread([result.asked for result in group]),
+            **{
+                measure: _mean_and_spread([result.measures[measure] for result in group])
+                for measure in group[0].measures
+            },
+        }
+        for (strategy, delta), group in groups.items()
     ]
-    return [one.strategy, delta, as_percent(one.asked), *values]
 
 
-def _curves(summary: list[Any], measures: tuple[str, ...]) -> dict[str, dict[str, list[Any]]]:
-    """Measure -> strategy -> points (share asked, mean, spread), as the picture wants them."""
-    curves: dict[str, dict[str, list[Any]]] = {}
+def _mean_and_spread(values: list[float]) -> dict[str, float | None]:
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return {"mean": mean, "spread": None}
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return {"mean": mean, "spread": math.sqrt(squares / (len(values) - 1))}
+
+
+def _cells(strategy: dict[str, Any], measures: tuple[str, ...]) -> list[str]:
+    cells = [
+        strategy["strategy"],
+        "" if strategy["delta"] is None else f"{strategy['delta']:g}",
+        as_percent(strategy["asked"]["mean"]),
+    ]
     for measure in measures:
-        of_measure = curves.setdefault(measure, {})
-        for one in sorted(summary, key=lambda one: one.asked):
-            of_measure.setdefault(one.strategy, []).append((one.asked, *one.measures[measure]))
+        mean, spread = strategy[measure].values()
+        cells.append(f"{mean:.4f}" if spread is None else f"{mean:.4f} \u00b1 {spread:.4f}")
+    return cells
+
+
+def _curves(
+    strategies: list[dict[str, Any]], measures: tuple[str, ...]
+) -> dict[str, dict[str, list[Any]]]:
+    """Measure -> strategy -> points (share asked, mean, spread), as the picture wants them."""
+    curves: dict[str, dict[str, list[Any]]] = {measure: {} for measure in measures}
+    for strategy in sorted(strategies, key=lambda one: one["asked"]["mean"]):
+        for measure, lines in curves.items():
+            point = (strategy["asked"]["mean"], *strategy[measure].values())
+            lines.setdefault(strategy["strategy"], []).append(point)
     return curves

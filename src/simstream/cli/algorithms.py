@@ -1,160 +1,94 @@
-"""From names on the command line to learners, and from ``--param`` to their parameters."""
+"""``simstream algorithms``."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from .. import catalogue
-
-#: Name on the command line -> public class of `simstream`.
-ALGORITHMS = {known.name.lower(): known.name for known in catalogue.ALGORITHMS}
-DEFAULT_ALGORITHM = "oasis"
-
-#: Those that ask for some answers only.
-ASKING = ("omtrsl", "ostrsl", "ogrsl")
-
-#: Of all that is drawn.
-DEFAULT_SEED = 0
-
-#: Similarities that need no training, to compare with.
-BASELINES = ("dot", "euclidean")
-
-#: Constructor arguments that are not given by --param, and how they are given instead.
-ELSEWHERE = {
-    "preprocessor": "ITEMS",
-    "dtype": "--dtype",
-    "block_size": "--block-size",
-    "random_state": "--seed",
-    "verbose": "--quiet",
-    "callback": "the library in Python",
-}
+from ..catalogue import ALGORITHMS as KNOWN
+from ..catalogue import Algorithm, find
+from .learners import ALGORITHMS, ELSEWHERE
+from .options import debug_option, json_option
+from .output import echo_fields, echo_json
 
 
-def learner_class(algorithm: str) -> Any:
-    """The public class behind a name."""
-    return catalogue.find(algorithm).cls()
+@click.command("algorithms", short_help="List the available algorithms.")
+@click.argument(
+    "name",
+    type=click.Choice(list(ALGORITHMS), case_sensitive=False),
+    required=False,
+    metavar="[NAME]",
+)
+@json_option
+@debug_option
+def list_algorithms(name: str | None, as_json: bool) -> None:
+    """List the algorithms with their inputs, parameters, papers and updates; or show one in detail.
+
+    \b
+    simstream algorithms
+    simstream algorithms pametric
+    simstream algorithms --json
+
+    In updates, x, x+, x- are a triplet and z = x+ - x-; v is the difference of the two items of a pair, y its
+    label (+1 similar, -1 dissimilar); [a]+ is max(0, a); soft(a, t) shrinks entries by t towards 0; P+
+    projects onto the positive semi-definite matrices; d(i,j) is the squared distance.
+    """
+    chosen = KNOWN if name is None else (find(name),)
+    if as_json:
+        documents = [_as_json(algorithm) for algorithm in chosen]
+        echo_json(documents if name is None else documents[0])
+        return
+    for place, algorithm in enumerate(chosen):
+        if place:
+            click.echo()
+        title = f"{algorithm.name.lower()} ({algorithm.name})"
+        echo_fields(_fields(algorithm, in_detail=name is not None), title=title)
+    if name is None:
+        click.echo("\nDetails of one algorithm: simstream algorithms NAME")
 
 
-def is_distance(learner: Any) -> bool:
-    """Whether it is a learnt (Mahalanobis) distance, with a spectrum and perhaps a threshold."""
-    return hasattr(type(learner), "effective_dimension_")
+def _given_by(parameter: str) -> str:
+    return ELSEWHERE.get(parameter, f"--param {parameter}=...")
 
 
-def names_of(is_wanted: Callable[[catalogue.Algorithm], bool]) -> str:
-    """Names on the command line of some algorithms, for a message."""
-    return ", ".join(known.name.lower() for known in catalogue.ALGORITHMS if is_wanted(known))
-
-
-def parameters_of(algorithm: str) -> dict[str, Any]:
-    """Names and default values that ``--param`` may set."""
-    signature = inspect.signature(learner_class(algorithm))
+def _as_json(algorithm: Algorithm) -> dict[str, Any]:
     return {
-        name: parameter.default
-        for name, parameter in signature.parameters.items()
-        if name not in ELSEWHERE
+        "name": algorithm.name.lower(),
+        "class": algorithm.name,
+        "summary": algorithm.summary(),
+        "input": list(algorithm.takes),
+        "learns": algorithm.learns,
+        "update": algorithm.update,
+        "paper": algorithm.paper,
+        "parameters": [
+            {
+                "name": parameter.name,
+                "default": parameter.default,
+                "type": parameter.type,
+                "text": parameter.text,
+                "given_by": _given_by(parameter.name),
+            }
+            for parameter in algorithm.parameters()
+        ],
     }
 
 
-def check_names(algorithm: str, params: dict[str, Any]) -> None:
-    """Refuse parameters that the algorithm does not have, and say which it has."""
-    legal = parameters_of(algorithm)
-    for name in params:
-        if name in legal:
-            continue
-        text = ", ".join(f"{key}={value!r}" for key, value in legal.items())
-        hint = f"; use {ELSEWHERE[name]}" if name in ELSEWHERE else ""
-        raise click.BadParameter(
-            f"{algorithm} has no parameter {name!r}{hint}. Its parameters and defaults: "
-            f"{text or 'none'}.",
-            param_hint="--param",
-        )
-
-
-def new_learner(
-    algorithm: str,
-    params: dict[str, Any],
-    *,
-    dtype: str | None = None,
-    block_size: int | None = None,
-    seed: int | None = None,
-) -> Any:
-    """A learner that has seen nothing yet; illegal parameters are wrong usage.
-
-    Parameters
-    ----------
-    algorithm : key of `ALGORITHMS`
-    params : dict
-        Constructor arguments given by ``--param``.
-    dtype, block_size : values of the options of that name
-    seed : seed of what the algorithm itself draws, for those that do
-    """
-    check_names(algorithm, params)
-    cls = learner_class(algorithm)
-    known = inspect.signature(cls).parameters
-    if seed is None and "random_state" in known:
-        seed = DEFAULT_SEED
-    given = {"dtype": dtype, "block_size": block_size, "random_state": seed}
-    own = {name: value for name, value in given.items() if value is not None}
-    if dtype == "float64" and "dtype" not in known:
-        del own["dtype"]  # it is what it always does
-    for name, complaint in (
-        ("dtype", "always learns in float64"),
-        ("block_size", "does not learn in blocks"),
-        ("random_state", "draws nothing"),
-    ):
-        if name in own and name not in known:
-            raise click.BadParameter(f"{algorithm} {complaint}", param_hint=ELSEWHERE[name])
-    learner = cls(**params, **own)
-    _check_values(learner)
-    return learner
-
-
-def resume_learner(
-    learner: Any, algorithm: str | None, params: dict[str, Any], block_size: int | None
-) -> list[str]:
-    """Refuse a learner of another algorithm; let its parameters change where that makes sense.
-
-    A step may be made smaller in the middle of a stream. What cannot change is refused by the library, some
-    of it only when it goes on learning: so what has changed is returned, in words, to be told after that.
-    """
-    name = type(learner).__name__
-    if algorithm is not None and ALGORITHMS[algorithm] != name:
-        raise click.UsageError(
-            f"--resume: expected a model of {ALGORITHMS[algorithm]}, got one of {name}"
-        )
-    if name not in ALGORITHMS.values() or catalogue.find(name).is_batch:
-        raise click.UsageError(
-            f"--resume: expected an online learner, got a model of {name}, which learns from everything "
-            "at once or not at all; train anew without --resume"
-        )
-    check_names(name.lower(), params)
-    known = learner.get_params(deep=False)
-    given = params if block_size is None else params | {"block_size": block_size}
-    changed = {key: value for key, value in given.items() if known.get(key) != value}
-    if "init" in changed:
-        raise click.UsageError("--resume: init is the first matrix, and learning has begun already")
-    learner.set_params(**changed)
-    _check_values(learner)
-    return [
-        f"from here on {key}={value} instead of {known.get(key)}" for key, value in changed.items()
-    ]
-
-
-def _check_values(learner: Any) -> None:
-    try:
-        learner.check_parameters()
-    except (TypeError, ValueError) as error:
-        raise click.BadParameter(str(error), param_hint="--param") from error
-
-
-def untrained(name: str, n_features: int, dtype: Any) -> Any:
-    """A baseline, ready to score items of so many features."""
-    import numpy as np
-
-    nothing = np.zeros(n_features)
-    # One round of nothing: a baseline learns nothing, but it wants to be told the dimension.
-    return learner_class(name)(dtype=str(np.dtype(dtype))).learn_one(nothing, nothing, nothing)
+def _fields(algorithm: Algorithm, in_detail: bool) -> dict[str, str]:
+    parameters = algorithm.parameters()
+    own = [parameter for parameter in parameters if parameter.name not in ELSEWHERE]
+    fields = {
+        "input": algorithm.input,
+        "learns": algorithm.learns,
+        "update": algorithm.update,
+        "paper": algorithm.paper or "none",
+    }
+    if not in_detail:
+        text = ", ".join(f"{parameter.name}={parameter.default!r}" for parameter in own)
+        return fields | {"parameters": text or "none"}
+    fields = {"about": algorithm.summary(), **fields}
+    for parameter in parameters:
+        given_by = f" [{_given_by(parameter.name)}]" if parameter.name in ELSEWHERE else ""
+        text = f"{parameter.text} " if parameter.text else ""
+        fields[f"{parameter.name}={parameter.default!r}"] = f"{text}({parameter.type}){given_by}"
+    return fields

@@ -8,25 +8,25 @@ from typing import Any
 import click
 
 from .options import FILE, debug_option, json_option
+from .output import echo_json, echo_table
 
 
-@click.command("datasets", short_help="List data sets, and how to get those that are not here.")
+@click.command("datasets", short_help="List data sets and how to get them.")
 @click.option(
     "--data-dir",
     type=FILE,
-    help="Folder of data sets. Default: the environment variable SIMSTREAM_DATA.",
+    help="Folder of data sets (default: the environment variable SIMSTREAM_DATA).",
 )
 @json_option
 @debug_option
 def list_datasets(data_dir: Path | None, as_json: bool) -> None:
     """List the data sets that simstream knows by name, with the papers that use them.
 
-    The verdict says what the data are to the paper's: exact; a variant; partial; a stand-in of the same kind;
-    extra and bundled ones are in no paper. Data sets of the folder's index.json that have no such record are
-    listed too.
+    The verdict compares the data with the paper's: exact; a variant; partial; a stand-in of the same kind.
+    Data sets marked extra or bundled are in no paper. Other data sets of the folder's index.json are listed
+    too.
     """
     from .. import datasets
-    from .output import echo_json, echo_table
 
     present = datasets.available(data_dir)
     known = [_as_json(datasets.facts(name), present.get(name)) for name in datasets.names()]
@@ -39,12 +39,12 @@ def list_datasets(data_dir: Path | None, as_json: bool) -> None:
         echo_json([*known, *own])
         return
     echo_table(
-        ["name", "rows x features x classes", "verdict", "papers", "here from, or how to get it"],
+        ["name", "rows x features x classes", "verdict", "papers", "found in, or how to get it"],
         [_row(record) for record in [*known, *own]],
         left=(2, 3, 4),
     )
     n_here = sum(record["present"] is not None for record in [*known, *own])
-    click.echo(f"\n{n_here} of {len(known) + len(own)} are here")
+    click.echo(f"\n{n_here} of {len(known) + len(own)} are available")
 
 
 def _as_json(facts: Any, source: str | None) -> dict[str, Any]:

@@ -1,70 +1,111 @@
-"""``simstream evaluate``."""
+"""``simstream evaluate``: measure a model and the baselines on the same data, if need be task by task."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .algorithms import BASELINES
+from .learners import ALGORITHMS, BASELINES, threshold_of, untrained
 from .options import (
+    COUNT,
     FILE,
     CommaSeparated,
     check_picture,
     debug_option,
     json_option,
-    labels_options,
+    label_column_option,
+    labels_option,
     on_error_option,
     tasks_option,
 )
+from .output import configure_logging, echo_json, echo_table, logger, plural
+from .tasks import TaskNames, knows_tasks, report_left_out, similarity_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .inputs import Collection, OpenedModel
 
 #: Model name -> measure -> value.
-_Results = dict[str, dict[str, float]]
+Results = dict[str, dict[str, float]]
 
-#: Tasks that have a column each.
+#: What the learnt model is called beside the baselines.
+LEARNT = "learnt"
+TRIPLET_ACCURACY = "triplet accuracy"
+PAIR_ACCURACY = "pair accuracy"
+ROC_AUC = "ROC AUC"
+_KNN_ERROR = "k-NN error@"
+
+#: Entries of a ranking report that describe the data, not the model.
+_NOT_MEASURES = ("random_P", "n_queries", "n_left_out")
+
+#: Up to this many tasks have a column each.
 _MOST_TASKS = 8
 
 
 @click.command(short_help="Measure a model beside the baselines.")
 @click.argument("model", type=FILE)
 @click.argument("items", type=FILE)
-@labels_options
-@click.option("--queries", type=FILE, help="Rank ITEMS for these queries, not for each other.")
+@labels_option
+@label_column_option
+@click.option(
+    "--queries", type=FILE, help="Rank ITEMS for these queries instead of for each other."
+)
 @click.option("--query-labels", type=FILE, help="Labels of --queries (default: those in the file).")
 @tasks_option
 @click.option("--query-tasks", type=FILE, help="Tasks of --queries.")
 @click.option(
     "--triplets",
     type=FILE,
-    help="Triplets of row numbers to decide, perhaps with columns task and y.",
+    help="Triplets of row numbers to judge, optionally with columns task and y.",
 )
-@click.option("--pairs", type=FILE, help="Pairs of row numbers with +1 or -1 to decide.")
+@click.option("--pairs", type=FILE, help="Pairs of row numbers with +1 or -1 to judge.")
 @click.option(
     "-k",
-    type=CommaSeparated(click.IntRange(min=1), "k,k,..."),
+    type=CommaSeparated(COUNT, "k,k,..."),
     default="1,5,10",
     show_default=True,
-    help="Lengths of the list for P@k, mAP@k, recall@k, nDCG@k and the k-NN error.",
+    help="List lengths for P@k, mAP@k, recall@k, nDCG@k and the k-NN error.",
 )
 @click.option(
     "--baseline",
     type=CommaSeparated(click.Choice([*BASELINES, "none"]), "name,name"),
     default=",".join(BASELINES),
     show_default=True,
-    help="Similarities without training to compare with, or none.",
+    help="Untrained similarities to compare with, or none.",
 )
 @on_error_option
 @json_option
 @click.option("--plot", type=FILE, help="Draw the table as bars into this file (.png, .svg, .pdf).")
 @debug_option
-def evaluate(baseline: tuple[str, ...], as_json: bool, plot: Path | None, **others: Any) -> None:
+def evaluate(
+    model: Path,
+    items: Path,
+    labels_file: Path | None,
+    label_column: str | int | None,
+    queries: Path | None,
+    query_labels: Path | None,
+    tasks_file: Path | None,
+    query_tasks: Path | None,
+    triplets: Path | None,
+    pairs: Path | None,
+    k: tuple[int, ...],
+    baseline: tuple[str, ...],
+    on_error: str,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
     """Measure MODEL on ITEMS beside the baselines.
 
-    With labels, every item ranks all others (or --queries rank ITEMS), and items of its class are the
-    relevant ones: mAP, MRR, nDCG, P@k, mAP@k, recall@k, and the error of k-NN. With --triplets, the
-    share decided rightly. With --pairs, the share on the right side of the model's threshold (where
-    it has one) and the area under the ROC curve.
+    With labels, every item ranks all others (or --queries rank ITEMS), and the items of its class are the
+    relevant ones: mAP, MRR, nDCG, P@k, mAP@k, recall@k, and the k-NN error. With --triplets, the share
+    judged correctly. With --pairs, the share on the right side of the model's threshold (if it has one)
+    and the area under the ROC curve.
 
     \b
     simstream evaluate model.safetensors test.svm -k 1,10 --plot report.png
@@ -72,19 +113,57 @@ def evaluate(baseline: tuple[str, ...], as_json: bool, plot: Path | None, **othe
     simstream evaluate model.safetensors items.npy --pairs held-out-pairs.csv
     simstream evaluate model.safetensors test.npz --tasks test-users.txt
 
-    With --tasks, or triplets with a column task, every task is measured by itself, with its own matrix
-    where the model has one (else with what all tasks have in common): items rank items of their own task.
-    The table shows averages over tasks.
+    With --tasks, or triplets with a column task, every task is measured separately, with its own matrix if
+    the model has one (otherwise with what all tasks share): items rank items of their own task. The table
+    shows averages over tasks.
     """
-    from .evaluation import EvaluateOptions, evaluate_model
-    from .output import configure_logging, echo_json, echo_table, logger
+    from .inputs import open_model, read_collection
 
     configure_logging(quiet=False)
     if plot is not None:
         check_picture(plot)
-    named = tuple(name for name in baseline if name != "none")
-    evaluation = evaluate_model(EvaluateOptions(baseline=named, **others))
-    results, facts, by_task = evaluation
+    if tasks_file is not None and pairs is not None:
+        raise click.UsageError("--pairs have no tasks: expected --triplets or labels with --tasks")
+    if query_tasks is not None and queries is None:
+        raise click.UsageError("--query-tasks requires --queries")
+    opened = open_model(model)
+    data = read_collection(
+        items,
+        queries,
+        model=opened,
+        label_column=label_column,
+        labels_file=labels_file,
+        query_labels=query_labels,
+    )
+    judges_tuples = triplets is not None or pairs is not None
+    must_rank = not judges_tuples or labels_file is not None or label_column is not None
+    is_ranked = _can_rank(data, labels_file, must_rank)
+    if pairs is None and (tasks_file is not None or knows_tasks(type(opened.learner))):
+        data = _with_tasks(data, tasks_file, query_tasks)
+    models = _contestants(opened, baseline)
+    facts: dict[str, Any] = {"model": str(model), "items": str(items)}
+    judged = triplet_tasks = None
+    if triplets is not None:
+        judged, triplet_tasks = _read_triplets(triplets, data, on_error, facts)
+        if triplet_tasks is not None and pairs is not None:
+            raise click.UsageError("--pairs have no tasks: not with --triplets that have tasks")
+    by_task: dict[str, Results] = {}
+    if data.items.tasks is not None or triplet_tasks is not None:
+        subsets = _subsets_of_tasks(data, is_ranked, judged, triplet_tasks, facts)
+        by_task = _measure_tasks(models, subsets, data, k, facts)
+        results = _average(by_task, list(models))
+    else:
+        if len(TaskNames.of(opened.learner)):
+            models[LEARNT] = similarity_of(opened.learner)
+            facts["measured"] = "what all tasks share"
+            logger.info(
+                "no tasks given: measuring what all tasks of the model share; --tasks measures each task"
+            )
+        whole = Subset(data if is_ranked else None, judged)
+        results, counts = _measure(models, whole, data, k, _fitting(k, [whole]))
+        facts |= counts
+        if pairs is not None:
+            _judge_pairs(pairs, models, data, on_error, results, facts)
     if as_json:
         echo_json(facts | {"results": results} | ({"tasks": by_task} if by_task else {}))
     else:
@@ -92,16 +171,285 @@ def evaluate(baseline: tuple[str, ...], as_json: bool, plot: Path | None, **othe
     if plot is not None:
         from ..plots import measures_figure, save_figure
 
-        drawn = _drawn(results)
-        parts = [_drawn(measures) for measures in by_task.values()]
-        save_figure(measures_figure(drawn, title=_title(facts), parts=parts), plot)
+        of_tasks = [_drawn(measures) for measures in by_task.values()]
+        save_figure(measures_figure(_drawn(results), title=_title(facts), parts=of_tasks), plot)
         logger.info("picture written to %s", plot)
 
 
-def _table(results: _Results, by_task: dict[str, _Results]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows, a measure each; tasks, where there are some, after the learnt model's average."""
-    from .evaluation import LEARNT
+# -- what is measured ---------------------------------------------------------------------------
 
+
+def _can_rank(data: Collection, labels_file: Path | None, must_rank: bool) -> bool:
+    """Whether there are labels to rank by; if not, and ranking is a must, say what is missing.
+
+    A LIBSVM file has a first column even if it means nothing.
+    """
+    from ..data import FormatError
+
+    path = data.items.path
+    n_classes = len(set(data.items.label_list()))
+    if n_classes >= 2 and data.asking.labels is not None:
+        return True
+    if not must_rank:
+        return False
+    if data.items.labels is None:
+        raise click.UsageError(
+            f"{path} has no labels: expected --labels, --label-column, --triplets or --pairs, got none"
+        )
+    if n_classes < 2:
+        raise FormatError(f"{labels_file or path}: labels of one class; expected at least two")
+    raise click.UsageError(f"{data.asking.path} has no labels: --query-labels is required")
+
+
+def _with_tasks(data: Collection, tasks_file: Path | None, query_tasks: Path | None) -> Collection:
+    """The same items and queries with their tasks, if both have some."""
+    from .inputs import Collection, read_tasks_of
+
+    items = read_tasks_of(data.items, tasks_file)
+    if items.tasks is None:
+        return data
+    if data.queries is None:
+        return Collection(items)
+    queries = read_tasks_of(data.queries, query_tasks)
+    if queries.tasks is not None:
+        return Collection(items, queries)
+    if tasks_file is None:
+        return data
+    raise click.UsageError(f"{queries.path} has no tasks: --query-tasks is required")
+
+
+def _contestants(model: OpenedModel, baselines: tuple[str, ...]) -> dict[str, Any]:
+    """The learnt model and the baselines that make sense beside it."""
+    found = {LEARNT: model.learner}
+    if model.shape[0] != model.shape[1]:
+        logger.info("no baselines: queries and items have different features")
+        return found
+    for name in baselines:
+        if name != "none" and ALGORITHMS[name] != type(model.learner).__name__:
+            found[name] = untrained(name, model.shape[0], model.dtype)
+    return found
+
+
+def _read_triplets(
+    path: Path, data: Collection, on_error: str, facts: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Triplets, the nearer candidate first, and their tasks: by default those of their anchors."""
+    from ..data.samplers import nearer_first
+    from .inputs import read_records
+
+    found = read_records(path, "triplets", on_error=on_error, n_items=data.sizes)
+    _report_bad(found.n_bad)
+    triplets, tasks = found.tuples[0], found.tasks
+    if tasks is None and data.asking.tasks is not None:
+        tasks = data.asking.tasks[triplets[:, 0]]
+    facts |= {"n_triplets": found.n, "n_bad_records": found.n_bad}
+    return (triplets if found.answers is None else nearer_first(triplets, found.answers)), tasks
+
+
+def _report_bad(n_bad: int) -> None:
+    if n_bad:
+        logger.info("%s skipped", plural(n_bad, "bad record"))
+
+
+# -- measuring ------------------------------------------------------------------------------------
+
+
+class Subset(NamedTuple):
+    """What is measured together: everything, or one task."""
+
+    #: Items and queries with labels to rank by, if there are some.
+    ranked: Collection | None
+    #: Triplets, the nearer candidate first, to judge.
+    triplets: np.ndarray | None
+
+
+def _fitting(k: tuple[int, ...], subsets: Iterable[Subset]) -> tuple[int, ...]:
+    """Numbers of neighbours that every subset has: an average over some of them would be another measure."""
+    found = [subset.ranked for subset in subsets if subset.ranked is not None]
+    sizes = [data.items.n - (data.queries is None) for data in found]
+    return tuple(length for length in k if length <= min(sizes, default=0))
+
+
+def _measure(
+    models: dict[str, Any],
+    subset: Subset,
+    data: Collection,
+    k: tuple[int, ...],
+    knn: tuple[int, ...],
+) -> tuple[Results, dict[str, Any]]:
+    """Measures of all models on a subset, and what its ranking measures were taken on.
+
+    Parameters
+    ----------
+    models : models by name
+    subset : what to measure on
+    data : all items and queries, which triplets refer to
+    k : list lengths
+    knn : numbers of neighbours
+    """
+    from ..metrics import knn_error_curve, ranking_report, triplet_accuracy
+
+    results: Results = {name: {} for name in models}
+    counts: dict[str, Any] = {}
+    for name, model in models.items():
+        if subset.ranked is not None:
+            items, asking = subset.ranked.items, subset.ranked.asking
+            is_own_pool = subset.ranked.queries is None
+            pool = () if is_own_pool else (items.items, items.labels)
+            report = ranking_report(model, asking.items, asking.labels, *pool, k=k)
+            counts = {key: report.pop(key) for key in _NOT_MEASURES}
+            results[name] |= report
+        if subset.ranked is not None and knn:
+            errors = knn_error_curve(
+                model,
+                asking.items,
+                asking.labels,
+                items.items,
+                items.labels,
+                knn,
+                exclude_self=is_own_pool,
+            )
+            results[name] |= {
+                f"{_KNN_ERROR}{n}": float(e) for n, e in zip(knn, errors, strict=True)
+            }
+        if subset.triplets is not None:
+            model.set_params(preprocessor=data.preprocessor)
+            results[name][TRIPLET_ACCURACY] = triplet_accuracy(model, subset.triplets)
+    return results, counts
+
+
+def _judge_pairs(
+    path: Path,
+    models: dict[str, Any],
+    data: Collection,
+    on_error: str,
+    results: Results,
+    facts: dict[str, Any],
+) -> None:
+    """Accuracy of models with a threshold, and, given both kinds of pairs, the area under the ROC curve."""
+    from sklearn.metrics import roc_auc_score
+
+    from ..data import FormatError
+    from .inputs import read_records
+
+    found = read_records(path, "pairs", on_error=on_error, n_items=data.sizes)
+    _report_bad(found.n_bad)
+    pairs, y = found.tuples
+    n_similar = int((y > 0).sum())
+    facts |= {"n_pairs": found.n, "n_similar": n_similar}
+    facts["n_bad_records"] = facts.get("n_bad_records", 0) + found.n_bad
+    facts["threshold"] = threshold_of(models[LEARNT])
+    if facts["threshold"] is None:
+        logger.info("no pair accuracy: the model has no threshold")
+    for name, model in models.items():
+        model.set_params(preprocessor=data.preprocessor)
+        if threshold_of(model) is not None:
+            results[name][PAIR_ACCURACY] = float((model.predict_pairs(pairs) == y).mean())
+        if 0 < n_similar < found.n:
+            results[name][ROC_AUC] = float(roc_auc_score(y, model.pair_score(pairs)))
+    if not results[LEARNT]:
+        raise FormatError(
+            f"{path}: nothing to measure without a threshold; expected similar and dissimilar pairs, got "
+            "one kind"
+        )
+
+
+# -- task by task ---------------------------------------------------------------------------------
+
+
+def _subsets_of_tasks(
+    data: Collection,
+    is_ranked: bool,
+    triplets: np.ndarray | None,
+    triplet_tasks: np.ndarray | None,
+    facts: dict[str, Any],
+) -> dict[str, Subset]:
+    """Items, queries and triplets of each task."""
+    from ..data import FormatError
+
+    ranked: dict[str, Collection] = {}
+    if is_ranked and data.asking.tasks is not None:
+        tasks = dict.fromkeys(data.asking.tasks.tolist())
+        found = {task: data.of_task(task) for task in tasks}
+        ranked = {task: part for task, part in found.items() if _has_relevant(part)}
+        left_out = [task for task in found if task not in ranked]
+        report_left_out(left_out)
+        facts["n_tasks_left_out"] = len(left_out)
+        if not ranked:
+            raise FormatError(
+                "tasks: expected one with two classes and a query with a relevant candidate, got none in "
+                f"{len(found)}"
+            )
+    elif is_ranked:
+        logger.info("labels are not used: only the triplets have tasks; ranking needs --tasks")
+    judged: dict[str, np.ndarray] = {}
+    if triplets is not None and triplet_tasks is not None:
+        for task in dict.fromkeys(triplet_tasks.tolist()):
+            judged[task] = triplets[triplet_tasks == task]
+    return {task: Subset(ranked.get(task), judged.get(task)) for task in {**ranked, **judged}}
+
+
+def _has_relevant(part: Collection) -> bool:
+    """Whether there are two classes and a query with a relevant candidate."""
+    sizes = Counter(part.items.label_list())
+    if part.queries is None:
+        return len(sizes) >= 2 and max(sizes.values()) >= 2
+    return len(sizes) >= 2 and any(label in sizes for label in part.queries.label_list())
+
+
+def _measure_tasks(
+    models: dict[str, Any],
+    subsets: dict[str, Subset],
+    data: Collection,
+    k: tuple[int, ...],
+    facts: dict[str, Any],
+) -> dict[str, Results]:
+    """Measures of every task, with the task's own similarity of models that learn tasks."""
+    names = TaskNames.of(models[LEARNT])
+    knn = _fitting(k, subsets.values())
+    by_task: dict[str, Results] = {}
+    totals: dict[str, list[Any]] = {key: [] for key in _NOT_MEASURES}
+    for task, subset in subsets.items():
+        own = {
+            name: model.for_task(names.find(task)) if knows_tasks(type(model)) else model
+            for name, model in models.items()
+        }
+        by_task[task], counts = _measure(own, subset, data, k, knn)
+        for key, value in counts.items():
+            totals[key].append(value)
+    if totals["random_P"]:
+        facts["random_P"] = fsum(totals["random_P"]) / len(totals["random_P"])
+        facts |= {key: int(sum(totals[key])) for key in ("n_queries", "n_left_out")}
+    # A model without named tasks has one similarity for all.
+    unknown = [task for task in by_task if task not in names] if len(names) else []
+    if unknown:
+        logger.info(
+            "%d of %d tasks are unknown to the model (such as %s): measured with what all tasks share",
+            len(unknown),
+            len(by_task),
+            unknown[0],
+        )
+    facts |= {"n_tasks": len(by_task), "n_unknown_tasks": len(unknown)}
+    return by_task
+
+
+def _average(by_task: dict[str, Results], names: list[str]) -> Results:
+    """The average of each measure over the tasks that have it."""
+    averages: Results = {}
+    for name in names:
+        values: dict[str, list[float]] = {}
+        for results in by_task.values():
+            for measure, value in results[name].items():
+                values.setdefault(measure, []).append(value)
+        averages[name] = {measure: fsum(found) / len(found) for measure, found in values.items()}
+    return averages
+
+
+# -- showing it -----------------------------------------------------------------------------------
+
+
+def _table(results: Results, by_task: dict[str, Results]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows, one measure per row; tasks, if there are some, after the learnt model's average."""
     learnt, *others = results
     tasks = [part[LEARNT] for part in by_task.values()]
     in_full = len(tasks) <= _MOST_TASKS
@@ -118,19 +466,15 @@ def _table(results: _Results, by_task: dict[str, _Results]) -> tuple[list[str], 
     return ["measure", learnt, *between, *others], rows
 
 
-def _drawn(results: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """What can be drawn side by side: what all have, and of which more is better."""
-    from .evaluation import is_error
-
+def _drawn(results: Results) -> Results:
+    """The measures that can be drawn side by side: those all models have, of which more is better."""
     names = [
         measure
         for measure in next(iter(results.values()))
-        if not is_error(measure) and all(measure in measures for measures in results.values())
+        if not measure.startswith(_KNN_ERROR)
+        and all(measure in measures for measures in results.values())
     ]
-    return {
-        name: {measure: measures[measure] for measure in names}
-        for name, measures in results.items()
-    }
+    return {name: {measure: found[measure] for measure in names} for name, found in results.items()}
 
 
 def _title(facts: dict[str, Any]) -> str:

@@ -28,14 +28,14 @@ class ExitCode(IntEnum):
 
 
 _MEANING = {
-    ExitCode.OK: "done",
-    ExitCode.DATA: "something is wrong with the data: a bad file, NaN, a wrong dimension",
-    ExitCode.USAGE: "wrong usage: an unknown option, an illegal value, options that contradict",
+    ExitCode.OK: "success",
+    ExitCode.DATA: "bad data: a missing or malformed file, NaN, a wrong dimension",
+    ExitCode.USAGE: "wrong usage: an unknown option, an illegal value, conflicting options",
     ExitCode.MODEL: "not a model file, a damaged one, or one of a newer version",
-    ExitCode.DIVERGED: "learning diverged: take a smaller step or scale the items",
+    ExitCode.DIVERGED: "learning diverged: use a smaller step or scale the items",
     ExitCode.BUG: "a bug in simstream",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; train has saved a checkpoint (of an online learner)",
-    ExitCode.TERMINATED: "stopped by SIGTERM; train has saved a checkpoint (of an online learner)",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C (train saves a checkpoint of an online learner)",
+    ExitCode.TERMINATED: "stopped by SIGTERM (train saves a checkpoint of an online learner)",
 }
 
 
@@ -61,22 +61,24 @@ def exit_code_of(error: BaseException) -> ExitCode:
     return next((code for kind, code in table if isinstance(error, kind)), ExitCode.BUG)
 
 
-def _entries() -> dict[str, EntryPoint]:
+def _plugins() -> dict[str, EntryPoint]:
+    """Commands that other installed packages provide."""
     return {entry.name: entry for entry in entry_points(group="simstream.commands")}
 
 
 class ReportingGroup(click.Group):
-    """A group whose commands end every error with one line on stderr and a code that means something."""
+    """A group that reports every error in one line on stderr and ends with a telling exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Commands in the order in which they were added, then those of other packages."""
-        return [*self.commands, *_entries()]
+        """Own commands in the order in which they were added, then those of other packages."""
+        return [*self.commands, *_plugins()]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """A command by name; packages beside the library bring commands of their own."""
-        found = super().get_command(ctx, name)
-        entry = _entries().get(name)
-        return found if found is not None or entry is None else entry.load()
+        """A command by name, own ones first."""
+        if (found := super().get_command(ctx, name)) is not None:
+            return found
+        entry = _plugins().get(name)
+        return None if entry is None else entry.load()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn what the library raises into a message and an exit code."""
@@ -97,11 +99,13 @@ def _one_line(error: BaseException, code: ExitCode, has_checkpoints: bool) -> st
     text = " ".join(str(error).split())
     match code:
         case ExitCode.INTERRUPTED | ExitCode.TERMINATED:
-            lost = "; what was learnt since the last checkpoint is lost" if has_checkpoints else ""
+            lost = "; progress since the last checkpoint is lost" if has_checkpoints else ""
             return text or f"interrupted{lost}"
         case ExitCode.BUG:
             return (
                 f"bug: {type(error).__name__}: {text} (please report it with the output of --debug)"
             )
         case _:
+            if isinstance(error, FileNotFoundError) and error.filename and error.errno:
+                return f"error: {error.filename}: no such file"
             return f"error: {text or type(error).__name__}"

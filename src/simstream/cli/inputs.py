@@ -1,28 +1,107 @@
-"""Reading models, items and labels as the options say."""
+"""The one reader of what commands are given: models, items with labels and tasks, triplets and pairs."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
+from sklearn.preprocessing import normalize
 
 from .. import ModelFileError, load, read_header
-from ..data import FormatError, ItemsFile, read_items, read_labels
-from .checkpoint import TrainingRecord
+from ..data import FormatError, read_items, read_labels, read_pairs, read_tasks, read_triplets
+from ..data.files import load_arrays
+from ..data.labels import check_labels, check_task_names
+
+#: The name of standard input among files.
+STANDARD_INPUT = "-"
+
+#: Arrays of an .npz file of items that hold their tasks.
+_TASK_ARRAYS = ("tasks", "groups")
+
+#: Key of the training record in a model's ``extra``.
+_RECORD = "train"
+
+#: What the state of each kind of input must hold.
+_STATE_FIELDS: dict[str, dict[str, type]] = {
+    "labels": {"items": str, "seed": int, "n_total": int, "n_drawn": int, "sampler": dict},
+    "file": {"path": str, "position": int, "n_bad": int},
+    "stream": {"path": str, "position": int, "n_bad": int},
+    "whole": {"path": str, "n_read": int, "n_bad": int},
+}
+
+
+# -- models -------------------------------------------------------------------------------------
+
+
+class TrainingRecord(NamedTuple):
+    """What a model file records about its training by a command: scaling, and how far the input was read."""
+
+    #: Whether rows are scaled to length one before they are used.
+    unit_norm: bool = False
+    #: State of the input (see `sources`), or None for a model that was not trained by a command.
+    input: dict[str, Any] | None = None
+
+    @classmethod
+    def from_extra(cls, extra: dict[str, Any], path: object) -> TrainingRecord:
+        """Read it back; models saved in Python have none. The path is for the error."""
+        found = extra.get(_RECORD)
+        if found is None:
+            return cls()
+        try:
+            # The first models were all trained from triplets and did not say so.
+            state = {"tuples": "triplets", **found["input"]}
+            fields = _STATE_FIELDS[state["kind"]]
+            if all(isinstance(state[key], kind) for key, kind in fields.items()):
+                return cls(bool(found["unit_norm"]), state)
+        except (KeyError, TypeError):
+            pass
+        raise ModelFileError(
+            f"{path}: damaged training record; expected unit_norm and the state of an input, got {found!r}"
+        )
+
+    def as_extra(self) -> dict[str, Any]:
+        """The dictionary to save with the model."""
+        return {_RECORD: self._asdict()}
+
+    def position(self) -> dict[str, Any] | None:
+        """The state of the input without the random generator's, which means nothing to people."""
+        if self.input is None:
+            return None
+        return {key: value for key, value in self.input.items() if key != "sampler"}
+
+    def describe(self) -> str:
+        """The position in the input, in words."""
+        state = self.input
+        if state is None:
+            return "not trained by the command line"
+        if state["kind"] == "labels":
+            return (
+                f"{state['n_drawn']:,} of {state['n_total']:,} {state['tuples']} drawn from the labels of "
+                f"{state['labels'] or state['items']} (seed {state['seed']})"
+            )
+        bad = f", {state['n_bad']:,} of them bad" if state["n_bad"] else ""
+        if state["kind"] == "whole" and "seed" in state:
+            return (
+                f"{state['n_read']:,} {state['tuples']} drawn from the labels of {state['path']} "
+                f"(seed {state['seed']})"
+            )
+        if state["kind"] == "whole":
+            return f"all {state['n_read']:,} {state['tuples']} of {state['path']}{bad}"
+        return f"{state['position']:,} records of {state['path']} read{bad}"
 
 
 class OpenedModel(NamedTuple):
-    """A model file's content."""
+    """A model file's contents."""
 
-    path: Path
     #: The estimator as it was saved: a learner, or `FromLabels` around one.
     saved: Any
     #: The learner itself.
     learner: Any
     header: dict[str, Any]
-    #: How it was trained, as far as the command line trained it.
+    #: How a command trained it, if one did.
     record: TrainingRecord
 
     @property
@@ -41,85 +120,206 @@ def open_model(path: Path) -> OpenedModel:
     try:
         header = read_header(path)
         saved = load(path)
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{path}: no such file") from error
     except OSError as error:
-        text = str(error) if isinstance(error, FileNotFoundError) else f"{path}: {error}"
-        raise ModelFileError(text) from error
+        raise ModelFileError(f"{path}: {error.strerror or error}") from error
     record = TrainingRecord.from_extra(header.get("extra", {}), path)
-    return OpenedModel(path, saved, getattr(saved, "learner_", saved), header, record)
+    return OpenedModel(saved, getattr(saved, "learner_", saved), header, record)
+
+
+# -- items --------------------------------------------------------------------------------------
+
+
+class Rows(NamedTuple):
+    """The rows of a file of items, and what is known about each."""
+
+    path: Path
+    items: Any
+    labels: np.ndarray | None
+    ids: list[Any] | None
+    tasks: np.ndarray | None = None
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return self.items.shape[0]
+
+    def label_list(self) -> list[Any]:
+        """The labels, none if there are none."""
+        return [] if self.labels is None else self.labels.tolist()
+
+    def of_task(self, task: str) -> Rows:
+        """The rows of one task."""
+        assert self.tasks is not None
+        chosen = np.flatnonzero(self.tasks == task)
+        labels = None if self.labels is None else self.labels[chosen]
+        ids = None if self.ids is None else [self.ids[row] for row in chosen]
+        return Rows(self.path, self.items[chosen], labels, ids, self.tasks[chosen])
+
+
+class Collection(NamedTuple):
+    """Items, and the queries that look for them where these are other rows (None: items look for items)."""
+
+    items: Rows
+    queries: Rows | None = None
+
+    @property
+    def asking(self) -> Rows:
+        """The rows that look for items."""
+        return self.items if self.queries is None else self.queries
+
+    @property
+    def preprocessor(self) -> Any:
+        """What a learner takes to resolve row numbers: one array, or a pair of them."""
+        return self.items.items if self.queries is None else (self.queries.items, self.items.items)
+
+    def of_task(self, task: str) -> Collection:
+        """Items and queries of one task."""
+        queries = None if self.queries is None else self.queries.of_task(task)
+        return Collection(self.items.of_task(task), queries)
+
+    @property
+    def sizes(self) -> int | tuple[int, int]:
+        """Bounds of row numbers, as readers of records take them."""
+        return self.items.n if self.queries is None else (self.queries.n, self.items.n)
 
 
 def read_rows(
     path: Path,
     *,
-    unit_norm: bool,
+    unit_norm: bool = False,
     dtype: str | None = None,
     n_features: int | None = None,
     label_column: str | int | None = None,
-) -> ItemsFile:
-    """Read items, scaled to rows of length one where asked for (rows of zeros stay)."""
+    labels_file: Path | None = None,
+) -> Rows:
+    """Read items, scaled to rows of length one if asked for (rows of zeros stay), and their labels."""
     found = read_items(path, dtype=dtype, n_features=n_features, label_column=label_column)
-    if not unit_norm:
-        return found
-    from sklearn.preprocessing import normalize
-
-    return found._replace(items=normalize(found.items))
-
-
-def column_for(queries: Path, label_column: str | int | None) -> str | int | None:
-    """The items' column of labels, if the queries are in a format that has columns too."""
-    return label_column if ".csv" in [suffix.lower() for suffix in queries.suffixes] else None
+    items = normalize(found.items) if unit_norm else found.items
+    labels = found.labels
+    if labels_file is not None:
+        labels = read_labels(labels_file)
+        _check_length(labels_file, "labels", labels, path, items.shape[0])
+    return Rows(path, items, labels, found.ids)
 
 
-def labels_of(path: Path, found: ItemsFile, labels_file: Path | None) -> np.ndarray | None:
-    """The items' labels from their own file, else from the items' file, else None."""
-    if labels_file is None:
-        return found.labels
-    labels = read_labels(labels_file)
-    n_items = found.items.shape[0]
-    if len(labels) != n_items:
-        raise FormatError(
-            f"{labels_file}: labels and items differ in number; expected {n_items}, as many as items "
-            f"in {path}, got {len(labels)}"
-        )
-    return labels
-
-
-class Comparison(NamedTuple):
-    """Items to search, and the queries to search them for where these are other items."""
-
-    items: ItemsFile
-    queries: ItemsFile | None
-
-
-def read_for_model(
-    model: OpenedModel,
+def read_collection(
     items: Path,
-    queries: Path | None,
+    queries: Path | None = None,
+    *,
+    model: OpenedModel | None = None,
+    unit_norm: bool = False,
+    dtype: str | None = None,
     label_column: str | int | None = None,
-) -> Comparison:
-    """Read items (and queries) as the model wants them: dimension, precision, length of rows."""
-    unit_norm, dtype = model.record.unit_norm, model.dtype
-    found = read_rows(
+    labels_file: Path | None = None,
+    query_labels: Path | None = None,
+) -> Collection:
+    """Read items and queries, as the model wants them if there is one: dimension, precision, row length."""
+    widths: tuple[int | None, int | None] = (None, None)
+    if model is not None:
+        widths, unit_norm, dtype = model.shape, model.record.unit_norm, model.dtype
+        if queries is None and widths[0] != widths[1]:
+            raise click.UsageError(
+                f"the model compares queries of {widths[0]} features with items of {widths[1]}: "
+                "--queries is required"
+            )
+    rows = read_rows(
         items,
         unit_norm=unit_norm,
         dtype=dtype,
-        n_features=model.shape[1],
+        n_features=widths[1],
         label_column=label_column,
+        labels_file=labels_file,
     )
     if queries is None:
-        if model.shape[0] != model.shape[1]:
-            raise click.UsageError(
-                f"the model compares queries of {model.shape[0]} features with items of "
-                f"{model.shape[1]}: expected --queries, got items only"
-            )
-        return Comparison(found, None)
-    return Comparison(
-        found,
-        read_rows(
-            queries,
-            unit_norm=unit_norm,
-            dtype=dtype,
-            n_features=model.shape[0],
-            label_column=column_for(queries, label_column),
-        ),
+        return Collection(rows)
+    has_columns = ".csv" in [suffix.lower() for suffix in queries.suffixes]
+    asking = read_rows(
+        queries,
+        unit_norm=unit_norm,
+        dtype=dtype,
+        n_features=widths[0],
+        label_column=label_column if has_columns else None,
+        labels_file=query_labels,
     )
+    return Collection(rows, asking)
+
+
+def read_tasks_of(rows: Rows, tasks_file: Path | None) -> Rows:
+    """The rows with their tasks, as texts: from a file of their own, else from an .npz file of items."""
+    if tasks_file is not None:
+        tasks = read_tasks(tasks_file)
+        _check_length(tasks_file, "tasks", tasks, rows.path, rows.n)
+        return rows._replace(tasks=tasks)
+    if rows.path.suffix.lower() != ".npz":
+        return rows
+    arrays = load_arrays(rows.path)
+    found = next((arrays[name] for name in _TASK_ARRAYS if name in arrays), None)
+    if found is None:
+        return rows
+    checked = check_labels(rows.path, found, rows.n, what="task")
+    return rows._replace(tasks=check_task_names(rows.path, checked))
+
+
+def _check_length(
+    path: Path, what: str, values: np.ndarray, items_path: Path, n_items: int
+) -> None:
+    if len(values) != n_items:
+        raise FormatError(
+            f"{path}: wrong number of {what}; expected {n_items}, one for each item of {items_path}, "
+            f"got {len(values)}"
+        )
+
+
+# -- triplets and pairs -------------------------------------------------------------------------
+
+
+class Tuples(NamedTuple):
+    """All triplets or pairs of an input."""
+
+    #: Triplets, or pairs and their labels, or triplets with their answers (and tasks).
+    tuples: tuple[np.ndarray, ...]
+    #: Bad records that were skipped.
+    n_bad: int
+
+    @property
+    def answers(self) -> np.ndarray | None:
+        """+1 or -1 for each tuple, if the input has them."""
+        return self.tuples[1] if len(self.tuples) > 1 else None
+
+    @property
+    def tasks(self) -> np.ndarray | None:
+        """The task of each triplet, if the input has tasks."""
+        return self.tuples[2] if len(self.tuples) > 2 else None
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self.tuples[0])
+
+
+def read_records(path: Path, kind: str, **options: Any) -> Tuples:
+    """Read all triplets or pairs of a file or of standard input.
+
+    Parameters
+    ----------
+    path : Path
+        ``-`` is standard input.
+    kind : "triplets" or "pairs"
+    **options
+        As for `simstream.data.read_triplets` and `simstream.data.read_pairs`.
+    """
+    read: Any = read_pairs if kind == "pairs" else read_triplets
+    source = sys.stdin.buffer if str(path) == STANDARD_INPUT else path
+    batches = list(read(source, **options))
+    if not any(len(batch.tuples[0]) for batch in batches):
+        raise no_records(path, kind)
+    parts = zip(*(batch.tuples for batch in batches), strict=True)
+    n_bad = sum(batch.n_skipped for batch in batches)
+    return Tuples(tuple(np.concatenate(arrays) for arrays in parts), n_bad)
+
+
+def no_records(path: Path, kind: str) -> FormatError:
+    """The error for an input without a single good record."""
+    return FormatError(f"{path}: no {kind}; expected at least one, got none")

@@ -1,13 +1,29 @@
-"""Ctrl-C and SIGTERM: a polite request to finish the piece at hand, save and leave; or an end at once."""
+"""Ctrl-C and SIGTERM: finish the work at hand, save and leave; or stop at once."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+
+def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Handle both signals; return the handlers they had, for `_restore`."""
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # A signal that is ignored (nohup, a background job) is ignored on purpose.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handler)
+    return before
+
+
+def _restore(before: dict[int, Any]) -> None:
+    while before:
+        signal.signal(*before.popitem())
 
 
 class Interruption:
@@ -24,8 +40,6 @@ class Interruption:
     True
     """
 
-    _signals = (signal.SIGINT, signal.SIGTERM)
-
     def __init__(self) -> None:
         self.signal: int | None = None
         self._before: dict[int, Any] = {}
@@ -35,24 +49,15 @@ class Interruption:
         return self.signal is not None
 
     def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            for number in self._signals:
-                # Somebody who ignores a signal (nohup, a background job) means it.
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._remember)
+        self._before = _install(self._remember)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        _restore(self._before)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self._restore()  # so that a second signal does what it always does
+        _restore(self._before)  # a second signal does what it would do without us
         self.signal = number
-
-    def _restore(self) -> None:
-        while self._before:
-            number, handler = self._before.popitem()
-            signal.signal(number, handler)
 
 
 class Stopped(KeyboardInterrupt):
@@ -81,13 +86,8 @@ def stopping_at_once(text: str) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(number, text)
 
-    before: dict[int, Any] = {}
+    before = _install(stop)
     try:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    before[number] = signal.signal(number, stop)
         yield
     finally:
-        while before:
-            signal.signal(*before.popitem())
+        _restore(before)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .options import debug_option, service_folder_option
 
 
-@click.group(short_help="Make and list keys of a service.")
+@click.group(short_help="Create, list and remove keys of a service.")
 @debug_option
 def keys() -> None:
-    """Keys for callers of a service. A running service must be restarted to notice a change."""
+    """Manage the keys of a service's clients. A running service notices changes only after a restart."""
 
 
 @keys.command("add")
@@ -28,21 +29,17 @@ def keys() -> None:
 @service_folder_option
 @debug_option
 def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
-    """Make a key for NAME and print it: it is kept only as a hash and cannot be shown again."""
-    from ..serve.auth import KeyRing
-
+    """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    click.echo(KeyRing(folder / "keys.json").add(name, scopes))
+    click.echo(_keys_of(folder).add(name, scopes))
 
 
 @keys.command("list")
 @service_folder_option
 @debug_option
 def list_keys(folder: Path) -> None:
-    """Print id, name and scopes of every key."""
-    from ..serve.auth import KeyRing
-
-    for identity, name, scopes in KeyRing(folder / "keys.json").names():
+    """List the id, name and scopes of every key."""
+    for identity, name, scopes in _keys_of(folder).names():
         click.echo(f"{identity}\t{name}\t{','.join(scopes)}")
 
 
@@ -51,7 +48,11 @@ def list_keys(folder: Path) -> None:
 @service_folder_option
 @debug_option
 def remove(identity: str, folder: Path) -> None:
-    """Forget the key with this id."""
+    """Remove the key with this id."""
+    _keys_of(folder).remove(identity)
+
+
+def _keys_of(folder: Path) -> Any:
     from ..serve.auth import KeyRing
 
-    KeyRing(folder / "keys.json").remove(identity)
+    return KeyRing(folder / "keys.json")

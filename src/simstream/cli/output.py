@@ -12,7 +12,7 @@ import click
 
 logger = logging.getLogger("simstream.cli")
 
-#: Width of tables in files and pipes, where nothing has to fit a window.
+#: Width of tables in files and pipes, which have no window to fit.
 _WIDTH_WITHOUT_TERMINAL = 200
 
 
@@ -26,7 +26,7 @@ class _EchoHandler(logging.Handler):
 
 
 def configure_logging(quiet: bool) -> None:
-    """Send the command line's log to stderr, down to notes or errors only."""
+    """Send the command line's log to stderr: everything, or errors only."""
     logger.handlers = [_EchoHandler()]
     logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else logging.INFO)
@@ -44,43 +44,45 @@ def echo_table(
     title: str | None = None,
     left: Sequence[int] = (),
 ) -> None:
-    """Print a table, the first column and those of ``left`` left, the others right aligned."""
-
-    table = _new_table(title)
+    """Print a table; the first column and those in ``left`` are left-aligned, the others right-aligned."""
+    table = _new_table()
     for place, column in enumerate(columns):
         justify: Any = "left" if place == 0 or place in left else "right"
         table.add_column(column, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    _console().print(table)
+    _print(table, title)
 
 
 def echo_fields(fields: dict[str, str], *, title: str | None = None) -> None:
-    """Print names and values, one a line."""
-    table = _new_table(title)
+    """Print names and values, one pair per line."""
+    table = _new_table()
     table.show_header = False
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, text in fields.items():
         table.add_row(name, text)
-    _console().print(table)
+    _print(table, title)
 
 
-def _new_table(title: str | None) -> Any:
+def _new_table() -> Any:
     from rich import box
     from rich.table import Table
 
-    return Table(
-        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False
-    )
+    return Table(box=box.SIMPLE_HEAD, show_edge=False)
 
 
-def _console() -> Any:
+def _print(table: Any, title: str | None) -> None:
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
-    # Names of files may hold brackets and colons: no markup.
-    return Console(width=width, markup=False, emoji=False, highlight=False)
+    # No markup: file names may contain brackets and colons.
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    if (
+        title is not None
+    ):  # above the table, not in it: there it would be wrapped to the table's width
+        console.print(title, style="bold")
+    console.print(table)
 
 
 def as_count(n: int) -> str:
@@ -92,6 +94,17 @@ def as_count(n: int) -> str:
     '1,234,567'
     """
     return f"{n:,}"
+
+
+def plural(n: int, thing: str) -> str:
+    """A number of things with their name.
+
+    Examples
+    --------
+    >>> plural(1, "bad record"), plural(1200, "bad record")
+    ('1 bad record', '1,200 bad records')
+    """
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def as_percent(share: float) -> str:
@@ -117,3 +130,19 @@ def as_rate(per_second: float) -> str:
         digits = len(f"{per_second:.0f}") - 3
         return f"{round(per_second, -digits):,.0f}/s"
     return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.2f}/s"
+
+
+def as_bytes(n: int) -> str:
+    """Size of a file.
+
+    Examples
+    --------
+    >>> as_bytes(34_500)
+    '34.5 kB'
+    """
+    size = float(n)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

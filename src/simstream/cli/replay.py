@@ -7,15 +7,16 @@ from typing import Any
 
 import click
 
-from .options import debug_option, json_option, params_option, service_folder_option
+from .options import COUNT, NATURAL, debug_option, json_option, params_option, service_folder_option
+from .output import configure_logging, echo_json, echo_table
 
 
-@click.command(short_help="Rebuild the model of a service from its log, and compare.")
+@click.command(short_help="Rebuild a service's model from its log and compare.")
 @service_folder_option
-@click.option("--algorithm", "-a", help="Another learner (default: that of the log).")
+@click.option("--algorithm", "-a", help="Use another learner (default: that of the log).")
 @params_option
-@click.option("--block", type=click.IntRange(min=1), help="Learn in blocks of so many events.")
-@click.option("--until", type=click.IntRange(min=0), help="Position to stop at (default: the end).")
+@click.option("--block", type=COUNT, help="Learn in blocks of this many events.")
+@click.option("--until", type=NATURAL, help="Log position to stop at (default: the end).")
 @click.option(
     "--output",
     "-o",
@@ -25,7 +26,7 @@ from .options import debug_option, json_option, params_option, service_folder_op
 @click.option(
     "--adopt",
     is_flag=True,
-    help="From now on the service learns this way (it must not run meanwhile).",
+    help="Make the service learn this way from now on (it must not be running).",
 )
 @json_option
 @debug_option
@@ -39,24 +40,23 @@ def replay(
     adopt: bool,
     as_json: bool,
 ) -> None:
-    """Fold the log again from its beginning, perhaps with another learner or other parameters.
+    """Learn from the log again from its beginning, optionally with another learner or other parameters.
 
-    Both models meet the same comparisons in the same order, each judged before it is learnt from.
+    Both models see the same comparisons in the same order; each judges a comparison before learning from it.
 
     \b
-    simstream replay                              is the model what the log says?
-    simstream replay -a sors -p lam=1e-5          what if?
-    simstream replay -a sors -p lam=1e-5 --adopt  and from now on
+    simstream replay                              does the model match the log?
+    simstream replay -a sors -p lam=1e-5          what would another learner do?
+    simstream replay -a sors -p lam=1e-5 --adopt  use it from now on
     """
     from ..serve.folder_lock import FolderLock
     from ..serve.log import damage_told
     from ..serve.replaying import adopt_learning, compare
     from ..serve.settings import Learning
-    from .output import configure_logging, echo_json, echo_table
 
     configure_logging(quiet=False)
     if not (folder / "log.sqlite").exists():
-        raise click.UsageError(f"--data: expected the folder of a service, got {folder}")
+        raise click.UsageError(f"--data: expected a service's folder, got {folder}")
 
     is_same = True
 
@@ -78,13 +78,13 @@ def replay(
             report, learner = compare(folder, chosen, until)
     except KeyError as error:
         raise click.BadParameter(f"unknown algorithm {error}", param_hint="--algorithm") from None
-    # What was compared is the kept model with the log folded in the kept way, whatever else was rebuilt.
+    # The kept model is compared with the log learnt in the kept way, whatever else was rebuilt.
     report["kept_model_matches_log"] = report["identical"]
     if not is_same:
         report["identical"] = None
     if output is not None:
         if learner is None:
-            raise click.UsageError("--output: there is nothing to learn from in the log")
+            raise click.UsageError("--output: the log holds nothing to learn from")
         learner.save(output, extra={"position": report["position"]})
     if adopt:
         adopt_learning(folder, chosen)

@@ -1,24 +1,28 @@
-"""Where tuples come from: labels, a file, a stream. Each knows its position and can go on from one.
+"""Where online learners get their tuples: labels, a file, a stream. Each knows its position and can resume.
 
 A source hands out *pieces*, triplets or labelled pairs that are learnt in one call. Learners that work in
 blocks give the same result, to the bit, only if the stream is cut at the same places; so every source cuts
-at places that do not depend on the speed of the machine or on where an earlier run was interrupted.
+at places that depend neither on the speed of the machine nor on where an earlier run was interrupted.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import numpy as np
 
 from .. import ModelFileError, PairSampler, TaskTripletSampler, TripletSampler
 from ..data import Batch, FormatError, PairBatch
-from .algorithms import DEFAULT_SEED
+from .inputs import STANDARD_INPUT
+from .learners import DEFAULT_SEED
+from .output import logger
 
 #: Tuples drawn from labels unless told otherwise.
 DEFAULT_N_TUPLES = 100_000
@@ -26,34 +30,19 @@ DEFAULT_N_TUPLES = 100_000
 #: Records of a file between two places where learning may stop: few, for learners of 100 a second.
 _BATCH_OF_FILE = 64
 
+#: Bytes read from a stream at a time: few, because everything read is learnt before stopping (about 200
+#: records).
+_READ_BYTES = 8192
+_POLL_SECONDS = 0.2
+
 #: How many tuples the learner would like in the next piece.
 Wish = Callable[[], int]
 
 #: Triplets, or pairs and their labels, or triplets with their answers (and tasks).
 Piece = tuple[np.ndarray, ...]
 
-
-class Source(Protocol):
-    """What the training loop asks of a source."""
-
-    #: "triplets" or "pairs".
-    tuples: str
-    #: Records left out because they were bad.
-    n_bad: int
-
-    @property
-    def total(self) -> int | None:
-        """Tuples in all where that is known, counting those of earlier runs."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether everything there is has been handed out; of a stream nobody knows."""
-
-    def pieces(self, wish: Wish) -> Iterator[Piece]:
-        """Yield tuples until there are no more, or until asked to stop."""
-
-    def state(self) -> dict[str, Any]:
-        """Position after the last piece handed out, as JSON values."""
+#: Reads batches of records: `simstream.data.read_triplets` or ``read_pairs`` with its options.
+Reader = Callable[..., Iterator[Batch | PairBatch]]
 
 
 def multiple_of(block: int, n: int) -> int:
@@ -67,63 +56,97 @@ def multiple_of(block: int, n: int) -> int:
     return block * max(1, -(-n // block))
 
 
+def earlier_state(state: dict[str, Any] | None, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The state if it is one of this input, else None: another input is read from its beginning."""
+    if state is None or any(state.get(key) != value for key, value in identity.items()):
+        return None
+    return state
+
+
+def content_identity(path: Path | None) -> str | None:
+    """The name under which a finished file is recognised, wherever it is: a summary of its contents.
+
+    Size and both ends are enough to notice another file, and quick to compute for large ones.
+    """
+    if path is None:
+        return None
+    end = 2**20
+    with path.open("rb") as file:
+        checksum = zlib.crc32(file.read(end))
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - end))
+        checksum = zlib.crc32(file.read(end), checksum)
+    return f"{path.name} of {size} bytes, crc32 {checksum:08x}"
+
+
 class LabelSource:
     """Triplets or pairs drawn from labels by a seeded generator.
+
+    Like `RecordSource`, it yields ``pieces`` until there are no more or it is asked to stop; its ``state`` is
+    the position after the last piece handed out, as JSON values.
 
     Parameters
     ----------
     labels : array of shape (n_items,)
-    identity : dict of JSON values
-        Which input this is; a state with another identity is that of another input.
     tasks : array of shape (n_items,) or None
         Draws triplets inside tasks, with answers.
+    identity : dict of JSON values
+        Which input this is; a state with another identity belongs to another input.
     tuples : "triplets" or "pairs"
     n_tuples : int or None
         Tuples in all, those of earlier runs included. None keeps the number of the earlier run.
     seed : int or None
         Seed of the generator.
-    earlier : dict or None
-        State to go on from.
+    before : dict or None
+        State of an earlier run, perhaps of another input.
     block : int
-        Pieces have a multiple of this length, but for the last one.
+        Every piece but the last has a multiple of this length.
     stop : function without arguments
-        Returns True once learning shall end.
+        Returns True once learning should end.
     """
 
-    n_bad = 0
+    n_bad = 0  # no records, so no bad ones
 
     def __init__(
         self,
         labels: np.ndarray,
+        tasks: np.ndarray | None,
         identity: dict[str, Any],
         *,
-        tasks: np.ndarray | None,
         tuples: str,
         n_tuples: int | None,
         seed: int | None,
-        earlier: dict[str, Any] | None,
+        before: dict[str, Any] | None,
         block: int,
         stop: Callable[[], bool],
     ) -> None:
         self.tuples = tuples
         self._identity = {"kind": "labels", "tuples": tuples, **identity}
         self._block, self._stop = block, stop
+        earlier = earlier_state(before, self._identity)
+        #: Whether an earlier run is continued.
+        self.is_continued = earlier is not None
         if earlier is None:
+            self._seed, self.n_drawn = DEFAULT_SEED if seed is None else seed, 0
             self.total = n_tuples or DEFAULT_N_TUPLES
-            self._seed = DEFAULT_SEED if seed is None else seed
-            self._sampler = _new_sampler(tuples, labels, tasks, self._seed)
-            self._n_drawn = 0
+        else:
+            self._seed, self.n_drawn = earlier["seed"], earlier["n_drawn"]
+            self.total = max(n_tuples or earlier["n_total"], self.n_drawn)
+        self._sampler: TripletSampler | PairSampler | TaskTripletSampler
+        if tasks is not None:
+            self._sampler = TaskTripletSampler(labels, tasks, self._seed)
+        else:
+            kind = PairSampler if tuples == "pairs" else TripletSampler
+            self._sampler = kind(labels, self._seed)
+        if earlier is None:
             return
-        self._seed, self._n_drawn = earlier["seed"], earlier["n_drawn"]
-        self.total = max(n_tuples or earlier["n_total"], self._n_drawn)
-        self._sampler = _new_sampler(tuples, labels, tasks, self._seed)
         try:
             self._sampler.state = earlier["sampler"]
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"damaged state of the sampler ({error})") from error
-        if seed is not None and seed != self._seed:
+        if seed not in (None, self._seed):
             raise click.UsageError(
-                f"--resume: the model goes on with its own seed, expected {self._seed}, got {seed}"
+                f"--resume: the model continues with its own seed, expected {self._seed}, got {seed}"
             )
 
     @property
@@ -134,13 +157,13 @@ class LabelSource:
     @property
     def finished(self) -> bool:
         """Whether all tuples were drawn."""
-        return self._n_drawn >= self.total
+        return self.n_drawn >= self.total
 
     def pieces(self, wish: Wish) -> Iterator[Piece]:
         """Draw tuples until there are as many as asked for."""
         while not (self.finished or self._stop()):
-            n = min(multiple_of(self._block, wish()), self.total - self._n_drawn)
-            self._n_drawn += n
+            n = min(multiple_of(self._block, wish()), self.total - self.n_drawn)
+            self.n_drawn += n
             drawn = self._sampler.draw(n)
             yield drawn if isinstance(drawn, tuple) else (drawn,)
 
@@ -149,59 +172,65 @@ class LabelSource:
         return self._identity | {
             "seed": self._seed,
             "n_total": self.total,
-            "n_drawn": self._n_drawn,
+            "n_drawn": self.n_drawn,
             "sampler": self._sampler.state,
         }
 
 
-def _new_sampler(
-    tuples: str, labels: np.ndarray, tasks: np.ndarray | None, seed: int
-) -> TripletSampler | PairSampler | TaskTripletSampler:
-    if tasks is not None:
-        return TaskTripletSampler(labels, tasks, seed)
-    return (PairSampler if tuples == "pairs" else TripletSampler)(labels, seed)
-
-
 class RecordSource:
-    """Triplets or pairs of a file or a stream.
+    """Triplets or pairs of a file, which is known by its place, or of a stream, which is never read again.
 
     Parameters
     ----------
-    batches : function from batch size to an iterator of `simstream.data.Batch` or ``PairBatch``
-    path : str
-        Name of the input.
+    path : Path
+        A file, a named pipe, or ``-`` for standard input.
     tuples : "triplets" or "pairs"
-    position, n_bad : int
-        Records read, and bad ones among them, in earlier runs.
+    read : function
+        Reads batches of a path or a stream.
+    before : dict or None
+        State of an earlier run, perhaps of another input. A file is read on from there.
     block : int
         Tuples that the learner takes together.
-    stop : function without arguments, or None
-        Returns True once learning shall end. None for a stream: it ends by itself when asked to, and
-        every record read from it is handed out as soon as it is there, since it cannot be read again.
+    stop : function without arguments
+        Returns True once learning should end. A stream ends by itself then, and every record read from it is
+        handed out at once.
     """
 
-    total = None
+    total = None  # nobody knows how many there are
 
     def __init__(
         self,
-        batches: Callable[[int], Iterator[Batch | PairBatch]],
-        path: str,
-        *,
+        path: Path,
         tuples: str,
-        position: int,
-        n_bad: int,
+        read: Reader,
+        *,
+        before: dict[str, Any] | None,
         block: int,
-        stop: Callable[[], bool] | None,
+        stop: Callable[[], bool],
     ) -> None:
-        self._is_stream = stop is None
+        is_regular = path.is_file() or not path.exists()  # a missing file is reported by the reader
+        self._is_stream = str(path) == STANDARD_INPUT or not is_regular
+        self.name = str(path) if self._is_stream else str(path.resolve())
+        if str(path) == STANDARD_INPUT:
+            self.name = "standard input"
         self.tuples = tuples
         kind = "stream" if self._is_stream else "file"
-        self._identity = {"kind": kind, "path": path, "tuples": tuples}
-        size = 4096 if self._is_stream else _BATCH_OF_FILE
-        self._batches = batches(multiple_of(block, size))
-        self._position, self.n_bad, self._block = position, n_bad, block
-        self._stop = stop or (lambda: False)
+        self._identity = {"kind": kind, "path": self.name, "tuples": tuples}
+        earlier = earlier_state(before, self._identity) or {"position": 0, "n_bad": 0}
+        self.position, self.n_bad = earlier["position"], earlier["n_bad"]
+        #: Whether an earlier run is continued.
+        self.is_continued = self.position > 0
+        #: Whether everything has been handed out; never true of a stream.
         self.finished = False
+        self._block, self._stop = block, stop
+        if self._is_stream:
+            self._n_earlier = self.position  # it is never read again: its records are counted on
+            stream = _open_stream(path, self.name, tuples, stop)
+            self._batches = read(stream, batch_size=multiple_of(block, 4096))
+        else:
+            self._n_earlier = 0  # the reader counts from the beginning of the file
+            size = multiple_of(block, _BATCH_OF_FILE)
+            self._batches = read(path, start=self.position, batch_size=size)
 
     def pieces(self, wish: Wish) -> Iterator[Piece]:
         """Join batches until there are as many tuples as the learner wants at a time."""
@@ -216,7 +245,8 @@ class RecordSource:
             if batch is not None:
                 held.append(batch.tuples)
                 n_held += len(batch.tuples[0])
-                self._position, self.n_bad = batch.position, self.n_bad + batch.n_skipped
+                self.position = batch.position + self._n_earlier
+                self.n_bad += batch.n_skipped
                 # Blocks are counted from the start of a piece: after an incomplete block nothing may
                 # be appended, or an interruption here would cut the blocks differently.
                 is_full = n_held >= wish() or n_held % self._block or self._is_stream
@@ -230,35 +260,71 @@ class RecordSource:
             if batch is None:
                 self.finished = not self._is_stream
                 return
-            if self._stop():
+            if self._stop() and not self._is_stream:
                 return
 
     def state(self) -> dict[str, Any]:
         """Number of records read."""
-        return self._identity | {"position": self._position, "n_bad": self.n_bad}
+        return self._identity | {"position": self.position, "n_bad": self.n_bad}
 
 
-def file_identity(path: Path) -> str:
-    """The name under which a file that may still grow is known again in a later run: its place."""
-    return str(path.resolve())
+def _open_stream(path: Path, name: str, tuples: str, stop: Callable[[], bool]) -> Any:
+    if str(path) != STANDARD_INPUT:
+        return StoppableInput(os.open(path, os.O_RDONLY), name, stop)
+    if sys.stdin.isatty():
+        logger.info("reading %s from the terminal; end with Ctrl-D", tuples)
+    try:
+        return StoppableInput(sys.stdin.fileno(), name, stop)
+    except OSError:  # not a file at all, as in tests
+        return sys.stdin
 
 
-def content_identity(path: Path) -> str:
-    """The name under which a finished file is known again, wherever it is: what is in it.
+class StoppableInput:
+    """The whole lines of a pipe, a terminal or a socket, as soon as they arrive; ends when asked to stop.
 
-    Size and both ends are enough to notice another file, and quick for large ones.
+    It has what `simstream.data.read_triplets` wants of a stream: ``read1`` and a name.
+
+    Parameters
+    ----------
+    descriptor : int
+        File descriptor to read from.
+    name : str
+        What errors call it.
+    stop : function without arguments
+        Returns True once reading should end.
     """
-    end = 2**20
-    with path.open("rb") as file:
-        checksum = zlib.crc32(file.read(end))
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - end))
-        checksum = zlib.crc32(file.read(end), checksum)
-    return f"{path.name} of {size} bytes, crc32 {checksum:08x}"
 
+    def __init__(self, descriptor: int, name: str, stop: Callable[[], bool]) -> None:
+        self.name = name
+        self._descriptor = descriptor
+        self._stop = stop
+        self._pieces: list[bytes] = []  # of a line that has not ended yet
 
-def earlier_state(state: dict[str, Any] | None, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The state if it is one of this input, else None: another input is read from its beginning."""
-    if state is None or any(state.get(key) != value for key, value in identity.items()):
-        return None
-    return state
+    def read1(self, size: int = -1) -> bytes:
+        """Some whole lines as soon as there are any; nothing at the end, or when asked to stop."""
+        while not self._stop():
+            if not select.select([self._descriptor], [], [], _POLL_SECONDS)[0]:
+                continue
+            try:
+                chunk = os.read(self._descriptor, _READ_BYTES)
+            except BlockingIOError:
+                continue
+            if not chunk:
+                if self._stop():  # Ctrl-C ends the writer as well, perhaps in the middle of a line
+                    break
+                return self._joined(b"")
+            end = chunk.rfind(b"\n") + 1
+            if not end:
+                self._pieces.append(chunk)
+                continue
+            lines = self._joined(chunk[:end])
+            if end < len(chunk):
+                self._pieces.append(chunk[end:])
+            return lines
+        # A line cut short is dropped: its last number might have had more digits.
+        return b""
+
+    def _joined(self, last: bytes) -> bytes:
+        lines = b"".join([*self._pieces, last])
+        self._pieces.clear()
+        return lines

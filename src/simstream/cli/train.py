@@ -1,47 +1,54 @@
-"""``simstream train``."""
+"""``simstream train``: the command, and which of its options conflict; `training` does the work."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 
-from .algorithms import ALGORITHMS, DEFAULT_ALGORITHM
+from ..catalogue import Algorithm
+from .learners import ALGORITHMS, DEFAULT_ALGORITHM, names_of
 from .options import (
+    COUNT,
     FILE,
+    NATURAL,
+    check_writable,
     debug_option,
     json_option,
-    labels_options,
+    label_column_option,
+    labels_option,
     on_error_option,
     params_option,
     quiet_option,
     tasks_option,
 )
+from .tasks import knows_tasks, refuse_tasks
 
 
 @click.command(short_help="Learn from labels, triplets, pairs or a stream.")
 @click.argument("items", type=FILE)
-@labels_options
+@labels_option
+@label_column_option
 @tasks_option
 @click.option(
     "--triplets",
     type=FILE,
-    help="Triplets of row numbers, perhaps with columns task and y: a file, or - for standard input.",
+    help="Triplets of row numbers, optionally with columns task and y: a file, or - for standard input.",
 )
 @click.option(
     "--pairs",
     type=FILE,
     help="Pairs of row numbers with +1 (similar) or -1: a file, or - for standard input.",
 )
-@click.option(
-    "--queries", type=FILE, help="Items of the anchors, where these are not rows of ITEMS."
-)
+@click.option("--queries", type=FILE, help="Items of the anchors, if these are not rows of ITEMS.")
 @click.option(
     "--algorithm",
     "-a",
     type=click.Choice(list(ALGORITHMS), case_sensitive=False),
-    help=f"What learns (default: {DEFAULT_ALGORITHM}, or that of --resume).",
+    metavar="NAME",
+    help=f"The learner; see simstream algorithms (default: {DEFAULT_ALGORITHM}, or that of --resume).",
 )
 @params_option
 @click.option(
@@ -49,29 +56,26 @@ from .options import (
     type=click.Choice(["auto", "triplets", "pairs"]),
     default="auto",
     show_default=True,
-    help="What to draw from labels; auto is what the algorithm is made for.",
+    help="What to draw from labels; auto is what the algorithm is designed for.",
 )
 @click.option(
     "--n-tuples",
     "--n-triplets",
     "-n",
     "n_tuples",
-    type=click.IntRange(min=1),
-    help="Tuples to draw from labels, counting those before --resume (default: 100,000).",
+    type=COUNT,
+    help="Tuples to draw from labels, including those before --resume (default: 100,000).",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=NATURAL,
     help="Seed of the tuples drawn from labels (default: 0).",
 )
-@click.option(
-    "--output", "-o", type=FILE, help="Model file to write (default: the one of --resume)."
-)
-@click.option("--resume", type=FILE, help="Model file to go on from, where it stopped.")
+@click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")
+@click.option("--resume", type=FILE, help="Model file to continue from, where it stopped.")
 @click.option(
     "--checkpoint-every",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=COUNT,
     help="Save a checkpoint to --output every N tuples.",
 )
 @on_error_option
@@ -82,8 +86,8 @@ from .options import (
 )
 @click.option(
     "--block-size",
-    type=click.IntRange(min=1),
-    help="Dense tuples learnt together (default: chosen by dimension).",
+    type=COUNT,
+    help="Dense tuples learnt together (default: depends on the dimension).",
 )
 @click.option(
     "--unit-norm/--no-unit-norm",
@@ -98,12 +102,13 @@ def train(
     output: Path | None,
     resume: Path | None,
     as_json: bool,
+    quiet: bool,
     **others: Any,
 ) -> None:
-    """Learn a similarity of the rows of ITEMS, from labels, triplets or pairs.
+    """Learn a similarity of the rows of ITEMS from labels, triplets or pairs.
 
     \b
-    simstream train items.svm -a sors -p lam=1e-6 -p eta=0.1 -n 100000 -o model.safetensors
+    simstream train items.svm -a sors -p lam=1e-6 -n 100000 -o model.safetensors
     simstream train items.npy --triplets judgements.csv -o model.safetensors
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors
@@ -111,37 +116,119 @@ def train(
     tail -f events.jsonl | simstream train items.npz --triplets - \\
         --resume model.safetensors --checkpoint-every 1000
 
-    Which algorithm learns from what: simstream algorithms.
+    simstream algorithms lists the algorithms and what each learns from.
 
-    Many tasks (omtrsl, ostrsl, ogrsl, multitasklmnn): triplets with a column task, or labels and --tasks,
-    from which triplets are drawn inside tasks. A column y says whether the first candidate is nearer (+1) or
-    the second (-1). With -p query=active only the answers that the learner asks for are learnt.
+    Several tasks (omtrsl, ostrsl, ogrsl, multitasklmnn): give triplets with a column task, or labels and
+    --tasks; triplets are then drawn within tasks. A column y says whether the first candidate is nearer (+1)
+    or the second (-1). With -p query=active the learner uses only the answers it asks for.
 
-    Ctrl-C finishes the piece at hand and saves a checkpoint. The same command with --resume goes on
-    from there: labels with the same stream of tuples, the same file at the next record, another
-    file from its beginning, standard input with what comes. Learners from all items at once (ITML,
-    LMNN, MCML, RCA) have no checkpoints: Ctrl-C ends them, and nothing is written.
+    Ctrl-C saves a checkpoint. The same command with --resume continues from there: labels with the same
+    stream of tuples, the same file at the next record, another file from its beginning, standard input with
+    whatever comes. Batch learners (ITML, LMNN, MCML, RCA) have no checkpoints: Ctrl-C stops them, and
+    nothing is written.
     """
+    from .info import summary_fields
     from .output import configure_logging, echo_fields, echo_json, logger
-    from .train_options import TrainOptions
     from .training import train_model
 
-    configure_logging(others["quiet"])
+    configure_logging(quiet)
     target = output or resume
     if target is None:
         raise click.UsageError("expected --output (or --resume), got neither")
-    trained = train_model(TrainOptions(params=dict(params), output=target, resume=resume, **others))
+    options = TrainOptions(params=dict(params), output=target, resume=resume, quiet=quiet, **others)
+    check_options(options)
+    trained = train_model(options)
     if as_json:
         echo_json(trained.facts)
-    elif not others["quiet"]:
-        from .summary import summary_fields
-
-        run = {"learnt": trained.describe_run()}
-        echo_fields(run | summary_fields(trained.facts, trained.record))
+    elif not quiet:
+        echo_fields({"learnt": trained.run} | summary_fields(trained.facts, trained.record))
     if trained.signal is not None:
         logger.warning(
-            "interrupted; checkpoint saved to %s. To go on, repeat the command with --resume %s",
+            "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s",
             target,
             target,
         )
         click.get_current_context().exit(128 + trained.signal)
+
+
+class TrainOptions(SimpleNamespace):
+    """The options of the command, under the names that click gives them, and what follows from them."""
+
+    @property
+    def records(self) -> Path | None:
+        """The file of triplets or pairs, None if tuples are drawn from labels."""
+        return self.triplets or self.pairs
+
+    @property
+    def source(self) -> str:
+        """What the input consists of: "labels", "triplets" or "pairs"."""
+        if self.records is None:
+            return "labels"
+        return "triplets" if self.pairs is None else "pairs"
+
+    def learnt_by(self, algorithm: Algorithm) -> str:
+        """What a batch learner sees: the input, or the set of tuples drawn from labels."""
+        is_drawn = self.records is None and algorithm.takes_a_set
+        return algorithm.takes[0] if is_drawn else self.source
+
+
+def check_options(options: TrainOptions) -> None:
+    """Refuse conflicting options before anything is read."""
+    if options.triplets is not None and options.pairs is not None:
+        raise click.UsageError("expected --triplets or --pairs, got both")
+    if options.records is not None:
+        for option, given in (
+            ("--labels", options.labels_file is not None),
+            ("--tasks", options.tasks_file is not None),
+            ("--n-tuples", options.n_tuples is not None),
+            ("--seed", options.seed is not None),
+            ("--tuples", options.tuples != "auto"),
+        ):
+            if given:
+                raise click.UsageError(
+                    f"{option} applies to tuples drawn from labels: not with --{options.source}"
+                )
+    elif options.queries is not None:
+        raise click.UsageError("--queries requires --triplets or --pairs")
+    if options.labels_file is not None and options.label_column is not None:
+        raise click.UsageError("expected --labels or --label-column, got both")
+    inputs = ("items", "labels_file", "tasks_file", "queries", "records")
+    for path in filter(None, (getattr(options, name) for name in inputs)):
+        if options.output.resolve() == path.resolve():
+            raise click.BadParameter(
+                f"{options.output}: expected a new file, got one of the inputs",
+                param_hint="--output",
+            )
+    if str(options.output) == "-":
+        raise click.BadParameter("expected a file name, got -", param_hint="--output")
+    check_writable(options.output, "--output")
+
+
+def check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
+    """Refuse an input that the algorithm does not learn from, and options it has no use for."""
+    name = algorithm.name
+    if options.tasks_file is not None and not knows_tasks(algorithm.cls()):
+        raise refuse_tasks("--tasks", name)
+    if options.records is not None and options.source not in algorithm.takes:
+        others = names_of(lambda known: options.source in known.takes)
+        raise click.UsageError(
+            f"--{options.source}: {name} learns from {algorithm.input}; "
+            f"expected --algorithm {others}"
+        )
+    if algorithm.is_batch:
+        for option, given in (
+            (
+                "--n-tuples (--n-triplets)",
+                options.n_tuples is not None and not algorithm.takes_a_set,
+            ),
+            ("--checkpoint-every", options.checkpoint_every is not None),
+            ("--block-size", options.block_size is not None and not algorithm.takes_a_set),
+            ("--tuples", options.tuples not in ("auto", algorithm.takes[0])),
+        ):
+            if given:
+                raise click.UsageError(
+                    f"{option} is for online learners: {name} learns from all "
+                    f"{options.learnt_by(algorithm)} at once"
+                )
+    elif options.tuples not in ("auto", *algorithm.takes):
+        raise click.UsageError(f"--tuples {options.tuples}: {name} learns from {algorithm.input}")

@@ -1,239 +1,120 @@
-"""What ``simstream train`` does: put learner, items and source together, learn, save."""
+"""What ``simstream train`` does: put learner, items and source together, learn piece by piece, save."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
+import numpy as np
 import scipy.sparse as sp
 
+from .. import TripletSampler
 from ..catalogue import BILINEAR, Algorithm, find
-from ..data import FormatError
-from . import algorithms
-from .checkpoint import TrainingRecord
-from .inputs import OpenedModel, open_model
+from ..data import FormatError, read_pairs, read_triplets
+from ..data.samplers import nearer_first
+from .info import summarise
+from .inputs import (
+    Collection,
+    OpenedModel,
+    TrainingRecord,
+    no_records,
+    open_model,
+    read_collection,
+    read_records,
+    read_tasks_of,
+)
 from .interruption import Interruption, stopping_at_once
-from .learning import Outcome, learn
-from .output import as_count, as_rate, logger
-from .progress import iterations, progress
-from .sources import Source
-from .summary import summarise
-from .tasks import expects_tasks, feeder, tasks_missing
-from .train_inputs import Rows, no_tuples, open_source, read_items_for, read_whole, seed_of
-from .train_options import TrainOptions, check_algorithm, check_options
+from .learners import DEFAULT_ALGORITHM, DEFAULT_SEED, is_distance, new_learner, resume_learner
+from .output import as_count, as_rate, logger, plural
+from .progress import progress
+from .sources import (
+    DEFAULT_N_TUPLES,
+    LabelSource,
+    RecordSource,
+    content_identity,
+)
+from .tasks import (
+    TaskNames,
+    expects_tasks,
+    knows_tasks,
+    missing_tasks,
+    refuse_tasks,
+    report_left_out,
+)
+from .train import TrainOptions, check_algorithm
 
 #: Entries of sparse items up to which their zeros are filled in for learners that need it: 2 GB.
 _LARGEST_DENSE = 250_000_000
 
+#: Work between two moments at which a request to stop is noticed.
+_SECONDS_PER_PIECE = 0.2
+_FIRST_PIECE = 32
+_LARGEST_PIECE = 1_000_000
+
+#: Reading the matrix to count its zeros may take this share of the time, at most this often, and not
+#: from a matrix that would take gigabytes to read.
+_SHARE_OF_READING = 0.05
+_SECONDS_BETWEEN_READINGS = 1.0
+_LARGEST_READING = 250_000_000
+
 
 class Trained(NamedTuple):
-    """What came of it."""
+    """A finished or interrupted run."""
 
     #: Facts about the model (see `summarise`) and about this run.
     facts: dict[str, Any]
     record: TrainingRecord
-    outcome: Outcome
+    #: What this run did, in words.
+    run: str
     #: The signal that ended the run before its input did, or None.
     signal: int | None
-
-    def describe_run(self) -> str:
-        """What this run has done, in words."""
-        seconds, facts = self.outcome.seconds, self.facts
-        bad = (
-            f", {as_count(facts['n_bad_records'])} bad records skipped"
-            if facts["n_bad_records"]
-            else ""
-        )
-        learnt = f"{as_count(self.outcome.n_learnt)} {facts['tuples']} in {seconds:.1f} s"
-        if "n_rounds" not in facts:
-            return f"from all {learnt}{bad}"
-        return f"{learnt} ({as_rate(self.outcome.rate)}){bad}"
-
-
-class _Keeper:
-    """Saves the learner together with the position in its input."""
-
-    def __init__(self, learner: Any, source: Source, unit_norm: bool, output: Path) -> None:
-        self._learner, self._source = learner, source
-        self._unit_norm, self._output = unit_norm, output
-        self.has_saved = False
-
-    def record(self) -> TrainingRecord:
-        return TrainingRecord(self._unit_norm, self._source.state())
-
-    def save(self) -> None:
-        self._learner.save(self._output, extra=self.record().as_extra())
-        self.has_saved = True
 
 
 def train_model(options: TrainOptions) -> Trained:
     """Train as the options say and save the model."""
-    check_options(options)
     model, changes = (None, []) if options.resume is None else _open_checkpoint(options)
-    if model is None:
-        algorithm = find(options.algorithm or algorithms.DEFAULT_ALGORITHM)
-    else:
-        algorithm = find(type(model.learner).__name__)
+    name = options.algorithm or DEFAULT_ALGORITHM
+    algorithm = find(name if model is None else type(model.learner).__name__)
     check_algorithm(options, algorithm)
     record = TrainingRecord(bool(options.unit_norm)) if model is None else model.record
-    rows = read_items_for(options, algorithm, model, record.unit_norm)
-    learner = _new_learner(options, algorithm, rows) if model is None else model.learner
-    if algorithm.is_batch:
-        if not algorithm.takes_a_set:
-            rows = _dense(options, algorithm, rows)
-        return _train_at_once(options, algorithm, learner, rows)
-    return _train_online(options, algorithm, learner, rows, record, changes)
-
-
-def _train_online(
-    options: TrainOptions,
-    algorithm: Algorithm,
-    learner: Any,
-    rows: Rows,
-    record: TrainingRecord,
-    changes: list[str],
-) -> Trained:
-    """Learn one piece after the other, with checkpoints.
-
-    `changes` are what is to be said about parameters that are others than before.
-    """
-    learner.set_params(preprocessor=rows.for_learner())
-    block = _prepare(learner)
-    if options.records is None and rows.tasks is None and expects_tasks(learner):
-        wanted = "--tasks, a name per item (a task that is new may have one name for all)"
-        raise tasks_missing(learner, wanted)
-    with Interruption() as interruption:
-        source = open_source(options, algorithm, rows, record, block, interruption)
-        keeper = _Keeper(learner, source, record.unit_norm, options.output)
-        done = source.state().get("n_drawn", 0)
-        try:
-            with progress(options.quiet, source.total, done, source.tuples) as report:
-                outcome = learn(
-                    learner,
-                    source,
-                    feed=_telling(changes, feeder(learner)),
-                    report=report,
-                    save=keeper.save,
-                    checkpoint_every=options.checkpoint_every,
-                )
-        except FormatError as error:
-            kept = (
-                f" (what was learnt before it is in {options.output})" if keeper.has_saved else ""
-            )
-            raise FormatError(f"{error}{kept}") from error
-        if learner.n_rounds_ == 0 and not outcome.n_learnt and not interruption.requested():
-            raise no_tuples(options)
-        keeper.save()
-    # A signal that arrived with the last piece has interrupted nothing.
-    signal = None if source.finished else interruption.signal
-    facts = summarise(options.output, learner, keeper.record()) | {
-        "n_learnt": outcome.n_learnt,
-        "n_bad_records": source.n_bad,
-        "tuples": source.tuples,
-        "seconds": outcome.seconds,
-        f"{source.tuples}_per_second": outcome.rate,
-        "interrupted": signal is not None,
-    }
-    return Trained(facts, keeper.record(), outcome, signal)
-
-
-def _train_at_once(
-    options: TrainOptions, algorithm: Algorithm, learner: Any, rows: Rows
-) -> Trained:
-    """Let a batch learner learn from everything there is; nothing is saved before it is done."""
-    path = options.records or options.labels_file or options.items
-    with (
-        stopping_at_once(f"interrupted; nothing was written to {options.output}"),
-        iterations(options.quiet, algorithm.name, algorithm.reports) as report,
-    ):
-        piece, n_bad = read_whole(options, algorithm, rows)
-        started = time.perf_counter()
-        can_report = "callback" in learner.get_params(deep=False)
-        if can_report:
-            learner.set_params(callback=report)
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            if algorithm.takes_a_set:
-                learner.set_params(preprocessor=rows.for_learner()).fit(*piece)
-            elif options.records is None:
-                learner.fit(rows.right, *piece)
-            else:
-                learner.set_params(preprocessor=rows.for_learner())
-                learner.fit_pairs(*piece)
-        if can_report:
-            learner.set_params(callback=None)
-        outcome = Outcome(len(piece[0]), time.perf_counter() - started, 0.0)
-    for warning in warned:
-        logger.warning("%s", " ".join(str(warning.message).split()))
-    tuples = options.learnt_by(algorithm)
-    state = {
-        "kind": "whole",
-        "path": str(path),
-        "tuples": tuples,
-        "n_read": len(piece[0]),
-        "n_bad": n_bad,
-    }
-    if tuples != options.source:
-        state["seed"] = seed_of(options)  # of those drawn from labels
-    record = TrainingRecord(bool(options.unit_norm), state)
-    learner.save(options.output, extra=record.as_extra())
-    facts = summarise(options.output, learner, record) | {
-        "n_learnt": outcome.n_learnt,
-        "n_bad_records": n_bad,
-        "tuples": tuples,
-        "seconds": outcome.seconds,
-        "interrupted": False,
-    }
-    return Trained(facts, record, outcome, None)
-
-
-def _dense(options: TrainOptions, algorithm: Algorithm, rows: Rows) -> Rows:
-    """The same items with their zeros: batch learners take no sparse ones."""
-    if not (sp.issparse(rows.left) or sp.issparse(rows.right)):
-        return rows
-    n_entries = sum(items.shape[0] * items.shape[1] for items in (rows.left, rows.right))
-    if n_entries > _LARGEST_DENSE:
-        raise FormatError(
-            f"{options.items}: sparse items; expected at most {as_count(_LARGEST_DENSE)} entries with "
-            f"their zeros, for {algorithm.name} learns from dense items, got {as_count(n_entries)}"
-        )
-    logger.info("%s learns from dense items: zeros are filled in", algorithm.name)
-    left, right = (
-        items.toarray() if sp.issparse(items) else items for items in (rows.left, rows.right)
+    data = read_collection(
+        options.items,
+        options.queries,
+        model=model,
+        unit_norm=record.unit_norm,
+        dtype=options.dtype,
+        label_column=options.label_column,
+        labels_file=options.labels_file,
     )
-    return rows._replace(left=right if rows.is_one_space else left, right=right)
-
-
-def _telling(changes: list[str], feed: Callable[..., Any]) -> Callable[..., Any]:
-    """Learn pieces; after the first, which may refuse parameters that have changed, say which have."""
-
-    def learn_and_tell(*piece: Any) -> None:
-        feed(*piece)
-        for change in changes:
-            logger.info("%s", change)
-        changes.clear()
-
-    return learn_and_tell
+    if options.records is None:
+        if knows_tasks(algorithm.cls()):
+            data = data._replace(items=read_tasks_of(data.items, options.tasks_file))
+        if data.items.labels is None:
+            raise click.UsageError(
+                f"{options.items} has no labels: expected --labels, --label-column, --triplets or "
+                "--pairs, got none"
+            )
+    learner = _new_learner(options, algorithm, data) if model is None else model.learner
+    if algorithm.is_batch:
+        return _train_at_once(options, algorithm, learner, data)
+    return _train_online(options, algorithm, learner, data, record, changes)
 
 
 def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
-    """Load the model to go on with; refuse one that the other options contradict.
+    """Load the model to continue with, unless other options conflict with it.
 
-    Also returns what to say about parameters that are others than before.
+    Also returns what to say about changed parameters.
     """
-    assert options.resume is not None
     model = open_model(options.resume)
     if model.saved is not model.learner:
         raise click.UsageError(
-            f"--resume: expected a learner, got a {type(model.saved).__name__}; go on in Python"
+            f"--resume: expected a learner, got a {type(model.saved).__name__}; continue in Python"
         )
-    changes = algorithms.resume_learner(
-        model.learner, options.algorithm, options.params, options.block_size
-    )
+    changes = resume_learner(model.learner, options.algorithm, options.params, options.block_size)
     for option, asked, known in (
         ("--dtype", options.dtype, model.dtype),
         ("--unit-norm", options.unit_norm, model.record.unit_norm),
@@ -243,18 +124,14 @@ def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
     return model, changes
 
 
-def _new_learner(options: TrainOptions, algorithm: Algorithm, rows: Rows) -> Any:
-    name = algorithm.name.lower()
+def _new_learner(options: TrainOptions, algorithm: Algorithm, data: Collection) -> Any:
     params = dict(options.params)
-    if (
-        rows.left.shape[1] != rows.right.shape[1]
-        and algorithm.learns == BILINEAR
-        and "init" not in params
-    ):
+    differ = data.asking.items.shape[1] != data.items.items.shape[1]
+    if differ and algorithm.learns == BILINEAR and "init" not in params:
         params["init"] = "zeros"  # there is no identity between two spaces
         logger.info("queries and items differ in dimension: starting from init=zeros")
-    return algorithms.new_learner(
-        name,
+    return new_learner(
+        algorithm.name.lower(),
         params,
         dtype=options.dtype,
         block_size=options.block_size,
@@ -262,10 +139,367 @@ def _new_learner(options: TrainOptions, algorithm: Algorithm, rows: Rows) -> Any
     )
 
 
-def _prepare(learner: Any) -> int:
-    """Make room for the matrix, and return how many tuples are learnt together.
+def _record_options(
+    options: TrainOptions, algorithm: Algorithm, data: Collection
+) -> dict[str, Any]:
+    """What the reader of triplets or pairs is to check."""
+    found = {"on_error": options.on_error, "n_items": data.sizes}
+    if options.pairs is None:
+        # A learner from pairs makes two pairs of a triplet: neither may be an item with itself.
+        found["distinct"] = "pairs" in algorithm.takes and data.queries is None
+    return found
 
-    Done before the first tuple, so that a wrong dimension is found at once, an interruption has
-    something to save from the first moment, and pieces can be cut at whole blocks.
+
+# -- batch learners -----------------------------------------------------------------------------
+
+
+def _train_at_once(
+    options: TrainOptions, algorithm: Algorithm, learner: Any, data: Collection
+) -> Trained:
+    """Let a batch learner learn from everything there is; nothing is saved before it is done."""
+    if not algorithm.takes_a_set:
+        data = _dense(algorithm, data)
+    tuples = options.learnt_by(algorithm)
+    with (
+        stopping_at_once(f"interrupted; nothing was written to {options.output}"),
+        progress(options.quiet, "iterations") as report,
+    ):
+        whole, n_bad = _read_whole(options, algorithm, data)
+        started = time.perf_counter()
+        can_report = "callback" in learner.get_params(deep=False)
+        if can_report:
+            learner.set_params(
+                callback=lambda n, value: report(
+                    int(n), lambda: [f"{algorithm.reports} {float(value):.6g}"]
+                )
+            )
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            if options.records is None and not algorithm.takes_a_set:
+                learner.fit(data.items.items, *whole)
+            else:
+                learner.set_params(preprocessor=data.preprocessor)
+                (learner.fit if algorithm.takes_a_set else learner.fit_pairs)(*whole)
+        if can_report:
+            learner.set_params(callback=None)
+        seconds = time.perf_counter() - started
+    for warning in warned:
+        logger.warning("%s", " ".join(str(warning.message).split()))
+    n_learnt = len(whole[0])
+    state = {
+        "kind": "whole",
+        "path": str(options.records or options.labels_file or options.items),
+        "tuples": tuples,
+        "n_read": n_learnt,
+        "n_bad": n_bad,
+    }
+    if tuples != options.source:
+        state["seed"] = _seed(options)  # of those drawn from labels
+    record = TrainingRecord(bool(options.unit_norm), state)
+    learner.save(options.output, extra=record.as_extra())
+    facts = summarise(options.output, learner, record) | {
+        "n_learnt": n_learnt,
+        "n_bad_records": n_bad,
+        "tuples": tuples,
+        "seconds": seconds,
+        "interrupted": False,
+    }
+    run = f"from all {as_count(n_learnt)} {tuples} in {seconds:.1f} s{_skipped(n_bad)}"
+    return Trained(facts, record, run, None)
+
+
+def _read_whole(
+    options: TrainOptions, algorithm: Algorithm, data: Collection
+) -> tuple[tuple[Any, ...], int]:
+    """All labels (and tasks), triplets or pairs, and the number of bad records among them."""
+    if options.records is not None:
+        checks = _record_options(options, algorithm, data)
+        found = read_records(options.records, options.source, **checks)
+        return _without_tasks(algorithm.name, *found.tuples), found.n_bad
+    labels, tasks = data.items.labels, data.items.tasks
+    if algorithm.takes_a_set:
+        n = options.n_tuples or DEFAULT_N_TUPLES
+        return (TripletSampler(labels, _seed(options)).draw(n),), 0
+    return ((labels,) if tasks is None else (labels, tasks)), 0
+
+
+def _seed(options: TrainOptions) -> int:
+    return DEFAULT_SEED if options.seed is None else options.seed
+
+
+def _dense(algorithm: Algorithm, data: Collection) -> Collection:
+    """The same items with their zeros: most batch learners take no sparse ones."""
+    all_rows = [rows for rows in data if rows is not None]
+    if not any(sp.issparse(rows.items) for rows in all_rows):
+        return data
+    n_entries = sum(rows.items.shape[0] * rows.items.shape[1] for rows in all_rows)
+    if n_entries > _LARGEST_DENSE:
+        raise FormatError(
+            f"{data.items.path}: too many sparse items; {algorithm.name} learns from dense items, expected "
+            f"at most {as_count(_LARGEST_DENSE)} entries with the zeros, got {as_count(n_entries)}"
+        )
+    logger.info("%s learns from dense items: zeros are filled in", algorithm.name)
+    return Collection(
+        *(
+            rows._replace(items=rows.items.toarray()) if sp.issparse(rows.items) else rows
+            for rows in all_rows
+        )
+    )
+
+
+# -- online learners ----------------------------------------------------------------------------
+
+
+def _train_online(
+    options: TrainOptions,
+    algorithm: Algorithm,
+    learner: Any,
+    data: Collection,
+    record: TrainingRecord,
+    changes: list[str],
+) -> Trained:
+    """Learn one piece after the other, with checkpoints."""
+    learner.set_params(preprocessor=data.preprocessor)
+    # Before the first tuple, so that a wrong dimension is found at once, an interruption has something to
+    # save from the first moment on, and pieces can be cut at whole blocks.
+    block = int(learner.prepare())
+    if options.records is None and data.items.tasks is None and expects_tasks(learner):
+        wanted = "--tasks, a name per item (one new name for all items begins a new task)"
+        raise missing_tasks(learner, wanted)
+    has_saved = False
+    with Interruption() as interruption:
+        source = _open_source(options, algorithm, data, record, block, interruption.requested)
+
+        def save() -> None:
+            nonlocal has_saved
+            so_far = TrainingRecord(record.unit_norm, source.state())
+            learner.save(options.output, extra=so_far.as_extra())
+            has_saved = True
+
+        try:
+            pace = _learn(learner, source, changes, save, options)
+        except FormatError as error:
+            kept = f" (progress up to there is saved in {options.output})" if has_saved else ""
+            raise FormatError(f"{error}{kept}") from error
+        if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
+            raise no_records(options.records or options.items, source.tuples)
+        save()
+    saved = TrainingRecord(record.unit_norm, source.state())
+    # A signal that arrived with the last piece has interrupted nothing.
+    signal = None if source.finished else interruption.signal
+    facts = summarise(options.output, learner, saved) | {
+        "n_learnt": pace.n_learnt,
+        "n_bad_records": source.n_bad,
+        "tuples": source.tuples,
+        "seconds": pace.seconds,
+        f"{source.tuples}_per_second": pace.rate,
+        "interrupted": signal is not None,
+    }
+    run = (
+        f"{as_count(pace.n_learnt)} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
+        f"{_skipped(source.n_bad)}"
+    )
+    return Trained(facts, saved, run, signal)
+
+
+def _skipped(n_bad: int) -> str:
+    return f", {plural(n_bad, 'bad record')} skipped" if n_bad else ""
+
+
+def _open_source(
+    options: TrainOptions,
+    algorithm: Algorithm,
+    data: Collection,
+    record: TrainingRecord,
+    block: int,
+    stop: Callable[[], bool],
+) -> LabelSource | RecordSource:
+    """The source that the options name, at its beginning or where an earlier run left it."""
+    before = record.input
+    source: LabelSource | RecordSource
+    if options.records is not None:
+        read: Any = read_triplets if options.pairs is None else read_pairs
+        read = partial(read, **_record_options(options, algorithm, data))
+        source = RecordSource(
+            options.records, options.source, read, before=before, block=block, stop=stop
+        )
+        where = f"record {source.position:,} of {source.name}"
+    else:
+        tuples = options.tuples
+        if tuples == "auto":
+            is_drawn_before = before is not None and before["kind"] == "labels"
+            tuples = before["tuples"] if before and is_drawn_before else algorithm.takes[0]
+        assert data.items.labels is not None
+        source = LabelSource(
+            data.items.labels,
+            data.items.tasks,
+            {
+                "items": content_identity(options.items),
+                "labels": content_identity(options.labels_file),
+                "label_column": options.label_column,
+                "tasks": content_identity(options.tasks_file),
+            },
+            tuples=tuples,
+            n_tuples=options.n_tuples,
+            seed=options.seed,
+            before=before,
+            block=block,
+            stop=stop,
+        )
+        report_left_out(source.tasks_left_out)
+        if source.finished:
+            logger.info(
+                "nothing left to learn: all %s %s have been learnt; --n-tuples asks for more",
+                as_count(source.n_drawn),
+                tuples,
+            )
+            return source
+        where = f"{as_count(source.n_drawn)} of {as_count(source.total)} {tuples}"
+    if source.is_continued:
+        logger.info("continuing after %s", where)
+    elif before is not None:
+        logger.info("a new input, read from its beginning; before: %s", record.describe())
+    return source
+
+
+def _feeder(learner: Any) -> Callable[..., Any]:
+    """A function that lets a learner learn a piece: tuples, and answers and tasks if there are some."""
+    if not knows_tasks(type(learner)):
+        name = type(learner).__name__
+        return lambda *piece: learner.partial_fit(*_without_tasks(name, *piece))
+    names = TaskNames.of(learner)
+    needs_tasks = expects_tasks(learner)
+    asks = getattr(learner, "query", "all") != "all"
+
+    def learn(triplets: np.ndarray, y: Any = None, tasks: Any = None) -> Any:
+        if tasks is None and needs_tasks:
+            raise missing_tasks(learner, "a column task")
+        own = None if tasks is None else [names.find(str(name)) for name in tasks]
+        if asks:  # it finds out by itself which answers it wants
+            y = np.ones(len(triplets), np.int64) if y is None else y
+            return learner.partial_fit(triplets, tasks=own, oracle=y)
+        return learner.partial_fit(triplets, y, own)
+
+    return learn
+
+
+def _without_tasks(
+    name: str, tuples: np.ndarray, y: np.ndarray | None = None, tasks: Any = None
+) -> tuple[np.ndarray, ...]:
+    """What a learner without tasks takes: triplets, the nearer candidate first, or pairs and their labels."""
+    if tasks is not None:
+        raise refuse_tasks("--triplets with a column of tasks", name, "triplets")
+    if y is None:
+        return (tuples,)
+    return (nearer_first(tuples, y),) if tuples.shape[1] == 3 else (tuples, y)
+
+
+# -- the loop -----------------------------------------------------------------------------------
+
+
+def _learn(
+    learner: Any,
+    source: LabelSource | RecordSource,
+    changes: list[str],
+    save: Callable[[], None],
+    options: TrainOptions,
+) -> _Pace:
+    """Learn all pieces of a source, show the progress, and save checkpoints.
+
+    The first piece may be refused because of changed parameters; only after it the changes are reported.
+    Before an error of the input is passed on, what was learnt until then is saved.
     """
-    return int(learner.prepare())
+    feed = _feeder(learner)
+    pace = _Pace()
+    gauge = _SparsityGauge(learner)
+    every = options.checkpoint_every
+    n_unsaved = 0
+    done = source.state().get("n_drawn", 0)
+
+    def wish() -> int:
+        left = every - n_unsaved if every else _LARGEST_PIECE
+        return max(1, min(pace.wish, left))
+
+    def measurements(is_last: bool = False) -> list[str]:
+        sparsity = gauge.read(at_once=is_last)
+        return [
+            as_rate(pace.rate),
+            f"loss {learner.average_loss_:.4f}",
+            f"mistakes {100 * learner.mistake_rate_:.1f} %",
+            *([] if sparsity is None else [f"sparsity {100 * sparsity:.1f} %"]),
+            *([plural(source.n_bad, "bad record")] if source.n_bad else []),
+        ]
+
+    with progress(options.quiet, source.tuples, total=source.total, done=done) as report:
+        try:
+            for piece in source.pieces(wish):
+                started = time.perf_counter()
+                feed(*piece)
+                pace.note(len(piece[0]), time.perf_counter() - started)
+                while changes:
+                    logger.info("%s", changes.pop(0))
+                n_unsaved += len(piece[0])
+                if every and n_unsaved >= every:
+                    save()
+                    n_unsaved = 0
+                report(done + pace.n_learnt, measurements)
+        except FormatError:
+            if n_unsaved:
+                save()
+            raise
+        if pace.n_learnt:
+            report(done + pace.n_learnt, partial(measurements, is_last=True))
+    return pace
+
+
+class _Pace:
+    """How many tuples make a piece of about `_SECONDS_PER_PIECE`, and how fast learning is."""
+
+    def __init__(self) -> None:
+        #: Length of the next piece.
+        self.wish = _FIRST_PIECE
+        self.n_learnt = 0
+        #: Time spent learning, not waiting for input.
+        self.seconds = 0.0
+        self._first = (0, 0.0)
+
+    def note(self, n: int, seconds: float) -> None:
+        """Take notice of a piece that was learnt."""
+        if not self.n_learnt:
+            self._first = (n, seconds)
+        self.n_learnt += n
+        self.seconds += seconds
+        fitting = int(_SECONDS_PER_PIECE * n / max(seconds, 1e-9))
+        # Slowly up, since a short piece says little; down at once.
+        self.wish = max(1, min(fitting, 4 * self.wish, _LARGEST_PIECE))
+
+    @property
+    def rate(self) -> float:
+        """Tuples per second, without the first piece if there are more: it may have been compiling."""
+        n, seconds = self.n_learnt, self.seconds
+        if n > self._first[0]:
+            n, seconds = n - self._first[0], seconds - self._first[1]
+        return n / seconds if seconds > 0 else 0.0
+
+
+class _SparsityGauge:
+    """Reads the sparsity now and then: often enough to watch, rarely enough to cost little.
+
+    That of a distance is not read: it takes all eigenvectors, and there are hardly ever zeros to see.
+    """
+
+    def __init__(self, learner: Any) -> None:
+        self._learner = learner
+        self._value: float | None = None
+        rows, columns = learner.shape_
+        self._is_affordable = rows * columns <= _LARGEST_READING and not is_distance(learner)
+        self._next = time.perf_counter() + _SECONDS_BETWEEN_READINGS
+
+    def read(self, at_once: bool = False) -> float | None:
+        """The sparsity, or what it was a while ago."""
+        now = time.perf_counter()
+        if self._is_affordable and (at_once or now >= self._next):
+            self._value = self._learner.sparsity_
+            cost = time.perf_counter() - now
+            self._next = now + max(_SECONDS_BETWEEN_READINGS, cost / _SHARE_OF_READING)
+        return self._value
