@@ -12,10 +12,9 @@ from typing import Any
 
 from simstream.data import atomic_write
 
-from .claims import check_claims
+from .claims import adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
-from .ranks import adjusted_p_value, rank_methods
 from .records import RecordStore
 from .verdicts import (
     COUNTED,
@@ -68,7 +67,7 @@ def write_reports(
     index_page = output / f"index.{form}"
     if papers and index_page.exists():  # it is of all papers: not to be replaced by one of some
         return written
-    counts = _sum(page["counts"] for page in pages)
+    counts: Counter[str] = sum((page["counts"] for page in pages), Counter())
     index = {
         "pages": pages,
         "counts": counts,
@@ -370,13 +369,6 @@ def _same_streams(records: list[dict[str, Any]]) -> bool | None:
             key = (record["dataset"], record["seed"], json.dumps(record["variant"]))
             streams.setdefault(key, set()).add(record["stream"])
     return all(len(found) == 1 for found in streams.values()) if streams else None
-
-
-def _sum(counters: Any) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for one in counters:
-        total.update(one)
-    return total
 
 
 def _summary(pages: list[dict[str, Any]], index: dict[str, Any]) -> dict[str, Any]:

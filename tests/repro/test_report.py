@@ -1,15 +1,14 @@
 """Verdicts, claims, figures and pages, from made-up records."""
 
-from dataclasses import replace
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from simstream_repro import report as reporting
-from simstream_repro.claims import check_claims
+from simstream_repro.claims import check_claims, rank_methods
 from simstream_repro.figures import style_of
 from simstream_repro.plan import load_paper, paper_ids, parse_paper
-from simstream_repro.ranks import rank_methods
 from simstream_repro.records import RecordStore
 from simstream_repro.report import paper_page
 from simstream_repro.verdicts import (
@@ -42,12 +41,14 @@ protocol = "retrieval"
 datasets = ["vehicle", "vowel", "letter"]
 methods = ["SDCA", "OASIS"]
 seeds = 2
+settings = { n_triplets = 10 }
 [[studies]]
 id = "x-sweep"
 title = "sweep"
 protocol = "retrieval"
 datasets = ["vehicle"]
 methods = ["SDCA"]
+settings = { n_triplets = 10 }
 sweep = { "parameter.lam" = [0.1, 1.0], "parameter.n_epochs" = [1, 2] }
 [[exhibits]]
 id = "x-table"
@@ -201,7 +202,7 @@ def test_records_of_another_plan_are_not_shown(paper, store):
 
 
 def test_numbers_that_the_protocol_was_chosen_by_are_shown_and_not_counted(paper, store):
-    table = replace(paper.exhibits["x-table"], not_counted=(("", "SDCA", ""),))
+    table = msgspec.structs.replace(paper.exhibits["x-table"], not_counted=(("", "SDCA", ""),))
     comparisons = compare(paper, table, store)
     found = {one.method: one for one in comparisons if one.dataset == "vehicle"}
     assert found["SDCA"].verdict == "not counted"

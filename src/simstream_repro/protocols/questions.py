@@ -3,30 +3,12 @@
 People say which of two candidates is more like an anchor, where the data set has their triplets; elsewhere
 the labels do: it is the candidate of the anchor's class, and nobody can say where both or neither is. Some
 answers are held out. A learner asks one question after the other about other triplets, chosen by the rule of
-the service (`simstream.asking`), and learns from each answer before it asks again. Settings: ``delta``,
-``random_share`` and ``pool`` of the rule (its defaults where not given), and
-
-questions
-    Numbers of questions at which the accuracy is measured; the curve "accuracy".
-split
-    "triplet": no held-out triplet is asked about, but its items are. "item": items are held out, and only
-    triplets of these are judged; no question is about any of them.
-held_out_share
-    Share of the items that are held out (0.3), for the split by item.
-n_held_out
-    Held-out answers, at most.
-candidates
-    "answered" (default): questions are chosen among triplets that have an answer. "any": among all, as in
-    the service; those without an answer count as questions, and teach nothing.
-choosing
-    True: what is held out is set aside, and the rest divided again in the same way. To choose by, without a
-    look at what is held out otherwise.
+the service (`simstream.asking`), and learns from each answer before it asks again.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,9 +17,9 @@ from simstream import datasets, metrics
 from simstream.asking import Asking, choose_triplet, draw_triplets
 from simstream.data.samplers import nearer_first
 
+from ..cell import Cell
 from ..clock import working_seconds
-from ..plan import Cell
-from .common import dataset, digest, make
+from .common import Curves, ProtocolSettings, add_point, dataset, digest, make
 
 #: Triplets drawn at a time: one at a time would take most of the time.
 _AT_A_TIME = 8192
@@ -45,7 +27,34 @@ _AT_A_TIME = 8192
 #: Triplets drawn for each held-out one: with ten classes, labels answer one in five or six.
 _DRAWN_FOR_ONE = 16
 
-_OF_RULE = frozenset(field.name for field in fields(Asking)) - {"seed"}
+
+class QuestionSettings(ProtocolSettings, frozen=True, kw_only=True):
+    """Settings of `questions`."""
+
+    #: Numbers of questions at which the accuracy is measured.
+    questions: tuple[int, ...]
+    #: "triplet": no held-out triplet is asked about, but its items are. "item": items are held out, and only
+    #: triplets of these are judged; no question is about any of them.
+    split: Literal["triplet", "item"]
+    #: At most so many held-out answers; for the split by item, share of the items that are held out.
+    n_held_out: int
+    held_out_share: float = 0.3
+    #: What is asked about: triplets that have an answer, or any, as in the service; those without an answer
+    #: count as questions, and teach nothing.
+    candidates: Literal["answered", "any"] = "answered"
+    #: Set aside what is held out, and divide the rest again in the same way: for choices that must not see
+    #: what is held out otherwise.
+    choosing: bool = False
+    #: The rule's own, where they are not its defaults.
+    delta: float | None = None
+    random_share: float | None = None
+    pool: int | None = None
+    near: int | None = None
+
+    def asking(self) -> Asking:
+        """The rule that chooses questions."""
+        given = {name: getattr(self, name) for name in ("delta", "random_share", "pool", "near")}
+        return Asking(**{name: value for name, value in given.items() if value is not None})
 
 
 class Judge(Protocol):
@@ -159,30 +168,23 @@ class Candidates:
         return drawn[allowed]
 
 
-def world_of(cell: Cell) -> World:
+def world_of(cell: Cell, settings: QuestionSettings) -> World:
     """Divide the data of a cell."""
-    data, settings = dataset(cell.data), cell.settings
-    n, split = data.items.shape[0], settings["split"]
-    if split not in ("triplet", "item"):
-        raise ValueError(f"split: expected 'triplet' or 'item', got {split!r}")
-    if settings.get("candidates", "answered") not in ("answered", "any"):
-        raise ValueError(
-            f"candidates: expected 'answered' or 'any', got {settings['candidates']!r}"
-        )
+    data = dataset(cell.data)
+    n = data.items.shape[0]
     judge: Judge = Labels(data.labels) if data.triplets is None else People(data.triplets, n)
     rng = np.random.default_rng(cell.seed)
     rows, forbidden = np.arange(n), np.empty(0, np.int64)
-    for _ in range(2 if settings.get("choosing") else 1):
+    for _ in range(2 if settings.choosing else 1):
         judged = rows
-        if split == "item":
+        if settings.split == "item":
             shuffled = rng.permutation(rows)
-            n_judged = round(settings.get("held_out_share", 0.3) * len(rows))
+            n_judged = round(settings.held_out_share * len(rows))
             judged, rows = np.sort(shuffled[:n_judged]), np.sort(shuffled[n_judged:])
-        held_out = _answered(judge, judged, settings["n_held_out"], forbidden, n, rng)
+        held_out = _answered(judge, judged, settings.n_held_out, forbidden, n, rng)
         forbidden = np.union1d(forbidden, question_keys(held_out, n))
     items = datasets.prepare(data.items, cell.preprocessing, fit_rows=rows).items
-    answered_only = settings.get("candidates", "answered") == "answered"
-    return World(items, judge, rows, held_out, forbidden, answered_only)
+    return World(items, judge, rows, held_out, forbidden, settings.candidates == "answered")
 
 
 def _answered(
@@ -206,11 +208,10 @@ def _answered(
     return found
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell, settings: QuestionSettings) -> dict[str, Any]:
     """Ask, learn, and measure on the way."""
-    world = world_of(cell)
-    stops = sorted(cell.settings["questions"])
-    asking = Asking(**{key: cell.settings[key] for key in _OF_RULE & cell.settings.keys()})
+    world = world_of(cell, settings)
+    asking = settings.asking()
     learner = make(cell, preprocessor=world.items)
     learner.prepare()
     learns = not isinstance(learner, (simstream.Dot, simstream.Euclidean))
@@ -218,8 +219,8 @@ def run(cell: Cell) -> dict[str, Any]:
     candidates = Candidates(world, rng)
     n_asked = n_answers = n_chosen = n_considered = 0
     seconds = 0.0
-    accuracies, answers_at = [], []
-    for stop in stops:
+    curves: Curves = {}
+    for stop in sorted(settings.questions):
         start = working_seconds()
         while learns and n_asked < stop:
             chosen = choose_triplet(candidates.draw, learner.triplet_margin, asking, rng)
@@ -232,8 +233,9 @@ def run(cell: Cell) -> dict[str, Any]:
                 n_answers += 1
                 learner.partial_fit(nearer_first(triplet, answer))
         seconds += working_seconds() - start
-        accuracies.append(metrics.triplet_accuracy(learner, world.held_out))
-        answers_at.append(n_answers)
+        add_point(curves, "accuracy", stop, metrics.triplet_accuracy(learner, world.held_out))
+        add_point(curves, "answers", stop, n_answers)
+    stops, accuracies = curves["accuracy"].values()
     measures = {f"accuracy@{stop}": value for stop, value in zip(stops, accuracies, strict=True)}
     measures |= {"accuracy": accuracies[-1], "mean accuracy": float(np.mean(accuracies))}
     if n_asked:
@@ -242,10 +244,7 @@ def run(cell: Cell) -> dict[str, Any]:
         measures["considered"] = n_considered / n_chosen
     return {
         "measures": measures | {"seconds": seconds},
-        "curves": {
-            "accuracy": {"x": stops, "y": accuracies},
-            "answers": {"x": stops, "y": answers_at},
-        },
+        "curves": curves,
         "parameters": cell.parameters,
         "seconds": seconds,
         "held_out": digest(world.held_out),
