@@ -428,8 +428,9 @@ def itml(
 def mcml(A: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
     """MCML's objective and its gradient, with whole (n x n) matrices."""
     same = (y[:, None] == y) & ~np.eye(len(y), dtype=bool)
-    squares = np.einsum("ij,ij->i", X @ A, X)
-    D = squares[:, None] + squares - 2 * X @ A @ X.T
+    XA = X @ A
+    squares = np.einsum("ij,ij->i", XA, X)
+    D = squares[:, None] + squares - 2 * XA @ X.T
     E = np.exp(-D) * ~np.eye(len(y), dtype=bool)
     total = E.sum(axis=1)
     P, P0 = E / total[:, None], same / same.sum(axis=1)[:, None]

@@ -187,7 +187,7 @@ def _exhibit(
     }
     study = paper.study_of(exhibit.id)
     if study is None:
-        view["text"] = "Not run: its data is not at hand."
+        view["text"] = "Not run: its data is not available."
     elif exhibit.kind == "figure":
         view["figure"] = draw(paper, exhibit, store)
         view["text"] = "" if view["figure"] else "Not run yet."
@@ -306,7 +306,7 @@ def _ranks(paper: Paper, exhibit: Exhibit, study: Study, store: RecordStore) -> 
     return {
         "text": f"{text} Data sets: {', '.join(used)}."
         + (
-            f" Left out, as a method has no number there: {', '.join(left_out)}."
+            f" Left out, because a method has no number there: {', '.join(left_out)}."
             if left_out
             else ""
         ),
