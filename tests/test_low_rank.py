@@ -9,14 +9,15 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from simstream.online.base.low_rank import OMLLR, OSLLRGS, Loreta
 from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 
 import reference as ref
 import simstream
 from cases import items, stream, triplets
+from reference import omllr, osllr_gs, prox_rows, svt, weighted_average
 from simstream import OGD, DivergedError, FromLabels
+from simstream.online.low_rank import OMLLR, OSLLRGS, Loreta
 from test_contract import same_model
 
 D = 16
@@ -25,24 +26,6 @@ S = stream(X, T)
 convert_items = pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
 
 # -- eager references ------------------------------------------------------------------------------
-
-
-def prox_rows(C, t, beta):
-    """Every row keeps its direction, its norm becomes clip(norm - t, 0, beta)."""
-    n = np.linalg.norm(C, axis=1)
-    return C * (np.clip(n - t, 0, beta) / np.where(n > 0, n, 1))[:, None]
-
-
-def osllr_gs(F, stream, beta, gamma, eta, gradient="exact"):
-    path = [F]
-    for t, (x, z) in enumerate(stream, 1):
-        e, a, b = eta / np.sqrt(t), -z, x
-        if 1 + b @ F @ F.T @ a > 0:
-            G = np.outer(a, b) + (np.outer(b, a) if gradient == "exact" else 0)
-            F = F - e * G @ F
-        F = prox_rows(F, e * gamma, beta)
-        path.append(F)
-    return path
 
 
 def osllr_gs_in_w(W, stream, beta, gamma, eta):
@@ -57,42 +40,6 @@ def osllr_gs_in_w(W, stream, beta, gamma, eta):
         W = W * np.outer(f, f)
         path.append(W)
     return path
-
-
-def svt(A, t):
-    U, s, V = np.linalg.svd(A, full_matrices=False)
-    return (U * np.maximum(s - t, 0)) @ V
-
-
-def omllr(W, stream, lam, eta, psd=False):
-    path = [W]
-    for t, (x, z) in enumerate(stream, 1):
-        e, G = eta / np.sqrt(t), -np.outer(x, z) * (1 - x @ W @ z > 0)
-        if psd:
-            w, Q = np.linalg.eigh(W - e * (G + G.T) / 2)
-            W = (Q * np.maximum(w - e * lam, 0)) @ Q.T
-        else:
-            W = svt(W - e * G, e * lam)
-        path.append(W)
-    return path
-
-
-def loreta(A, B, stream, eta):
-    for x, z in stream:
-        if 1 - (x @ A) @ (B.T @ z) > 0:
-            q = eta * z
-            a1, b1 = np.linalg.pinv(A) @ x, np.linalg.pinv(B) @ q
-            s = a1 @ b1
-            cA = (A @ a1) * (-1 / 2 + 3 / 8 * s) + x * (1 - s / 2)
-            cB = (B @ b1) * (-1 / 2 + 3 / 8 * s) + q * (1 - s / 2)
-            A, B = A + np.outer(cA, b1), B + np.outer(cB, a1)
-    return A, B
-
-
-def weighted_average(path, eta):
-    """Of all iterates but the last, with weights eta / sqrt(t)."""
-    weights = eta / np.sqrt(np.arange(1, len(path)))
-    return sum(w * M for w, M in zip(weights, path, strict=False)) / weights.sum()
 
 
 def read(F_path, output, eta):
@@ -445,7 +392,7 @@ def test_loreta_is_its_reference(convert, init):
     start = [f.copy() for f in model._engine.factors[:2]]
     if init == "truncated-identity":
         np.testing.assert_array_equal(start, np.eye(D, 5)[None].repeat(2, axis=0))
-    A, B = loreta(*start, S, 0.1)
+    A, B = ref.loreta.last(*start, S, 0.1)
     model.partial_fit(T)
     np.testing.assert_allclose(model.get_bilinear_matrix(), A @ B.T, rtol=0, atol=1e-9)
     np.testing.assert_allclose(model.transform_query(X), X @ A, rtol=0, atol=1e-9)
@@ -509,7 +456,7 @@ def test_at_full_rank_small_steps_are_gradient_steps():
 def test_loreta_on_two_item_spaces_and_with_few_features():
     right = np.random.default_rng(0).normal(size=(30, 7))
     T_ = triplets(n=100, n_candidates=30)
-    A, B = loreta(np.eye(D, 7), np.eye(7), stream(X, T_, right), 0.1)
+    A, B = ref.loreta.last(np.eye(D, 7), np.eye(7), stream(X, T_, right), 0.1)
     model = Loreta(10, 0.1, preprocessor=(X, right)).fit(T_)
     np.testing.assert_allclose(model.get_bilinear_matrix(), A @ B.T, rtol=0, atol=1e-9)
     assert model.rank_ == 7

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,11 @@ def repro() -> None:
     simstream repro run p3-table2 --jobs 2  a table; a paper (p3); or everything
     simstream repro report --html           pages with tables, figures, verdicts
     """
+    missing = [name for name in ("jinja2", "matplotlib", "msgspec") if find_spec(name) is None]
+    if missing:
+        raise click.ClickException(
+            f"{' and '.join(missing)} not installed: pip install 'simstream[repro]'"
+        )
 
 
 # -- list ---------------------------------------------------------------------------------------------------

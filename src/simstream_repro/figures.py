@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from simstream.metrics import critical_difference
-from simstream.plots import check_available, new_figure, tidy
+from simstream.plots import new_figure, tidy
 
 from .plan import Drawing, Exhibit, Paper
 from .records import Record, RecordStore, mean_curve, over_seeds
@@ -133,7 +133,6 @@ class Drawn(NamedTuple):
 
 def draw(paper: Paper, exhibit: Exhibit, store: RecordStore) -> Any | None:
     """The figure of an exhibit, or None if there are no records for it."""
-    check_available()
     study, how = paper.study_of(exhibit.id), exhibit.draw
     if study is None or how is None:
         return None

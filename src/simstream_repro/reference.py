@@ -20,6 +20,8 @@ import numpy as np
 
 P = ParamSpec("P")
 Iterate = TypeVar("Iterate")
+Matrix = np.ndarray
+Matrices = Iterator[np.ndarray]
 Stream = Iterable[tuple[np.ndarray, np.ndarray]]
 PairStream = Iterable[tuple[np.ndarray, float]]
 
@@ -52,24 +54,24 @@ class Method(Generic[P, Iterate]):
 # -- shared parts -----------------------------------------------------------------------------------------
 
 
-def soft(a: np.ndarray, t: Any) -> np.ndarray:
+def soft(a: np.ndarray, t: Any) -> Matrix:
     """Soft thresholding."""
     return np.sign(a) * np.maximum(np.abs(a) - t, 0)
 
 
-def positive_part(M: np.ndarray) -> np.ndarray:
+def positive_part(M: Matrix) -> Matrix:
     """The nearest positive semi-definite matrix."""
     w, Q = np.linalg.eigh((M + M.T) / 2)
     return (Q * np.maximum(w, 0)) @ Q.T
 
 
-def prox_rows(F: np.ndarray, t: float, beta: float) -> np.ndarray:
+def prox_rows(F: Matrix, t: float, beta: float) -> Matrix:
     """Every row keeps its direction; its length becomes clip(length - t, 0, beta)."""
     n = np.linalg.norm(F, axis=1)
     return F * (np.clip(n - t, 0, beta) / np.where(n > 0, n, 1))[:, None]
 
 
-def svt(A: np.ndarray, t: float) -> np.ndarray:
+def svt(A: Matrix, t: float) -> Matrix:
     """Soft thresholding of the singular values."""
     U, s, V = np.linalg.svd(A, full_matrices=False)
     return (U * np.maximum(s - t, 0)) @ V
@@ -80,12 +82,12 @@ def eta_at(t: int, eta: float, schedule: str = "constant") -> float:
     return float(eta / np.sqrt(t)) if schedule == "inv-sqrt" else eta
 
 
-def average(path: Sequence[np.ndarray], start: int) -> np.ndarray:
+def average(path: Sequence[np.ndarray], start: int) -> Matrix:
     """Mean of M_start .. M_T (rounds counted from 1; the last element of the path is M_{T+1})."""
     return np.mean(path[start - 1 : -1], axis=0)
 
 
-def weighted_average(path: Iterable[np.ndarray], eta: float) -> np.ndarray:
+def weighted_average(path: Iterable[np.ndarray], eta: float) -> Matrix:
     """Mean of M_1 .. M_T with weights eta / sqrt(t)."""
     total, weight = np.zeros(()), 0.0
     for t, (M, _) in enumerate(pairwise(path), 1):
@@ -93,7 +95,7 @@ def weighted_average(path: Iterable[np.ndarray], eta: float) -> np.ndarray:
     return np.asarray(total / weight)
 
 
-def hinge(M: np.ndarray, stream: Stream) -> np.ndarray:
+def hinge(M: Matrix, stream: Stream) -> Matrix:
     """The hinge loss of every triplet."""
     return np.array([max(0.0, 1 - x @ M @ z) for x, z in stream])
 
@@ -115,7 +117,7 @@ def triplet_vectors(items: Any, triplets: np.ndarray) -> Iterator[tuple[np.ndarr
 
 
 @Method
-def oasis(M: np.ndarray, stream: Stream, C: float, variant: str = "PA-I") -> Iterator[np.ndarray]:
+def oasis(M: Matrix, stream: Stream, C: float, variant: str = "PA-I") -> Matrices:
     """Passive-aggressive steps."""
     yield M
     for x, z in stream:
@@ -127,9 +129,7 @@ def oasis(M: np.ndarray, stream: Stream, C: float, variant: str = "PA-I") -> Ite
 
 
 @Method
-def ogd(
-    M: np.ndarray, stream: Stream, eta: float, schedule: str = "constant"
-) -> Iterator[np.ndarray]:
+def ogd(M: Matrix, stream: Stream, eta: float, schedule: str = "constant") -> Matrices:
     """Online gradient descent."""
     yield M
     for t, (x, z) in enumerate(stream, 1):
@@ -140,13 +140,13 @@ def ogd(
 
 @Method
 def sors(
-    M: np.ndarray,
+    M: Matrix,
     stream: Stream,
     lam: float,
     eta: float,
     off_diagonal: bool = False,
     schedule: str = "constant",
-) -> Iterator[np.ndarray]:
+) -> Matrices:
     """Gradient steps with soft thresholding, SORS-I (or -II: of all but the diagonal)."""
     mask = 1 - np.eye(len(M)) if off_diagonal else np.ones_like(M)
     yield M
@@ -159,8 +159,8 @@ def sors(
 
 @Method
 def adasors(
-    M: np.ndarray, stream: Stream, lam: float, eta: float, delta: float, off_diagonal: bool = False
-) -> Iterator[np.ndarray]:
+    M: Matrix, stream: Stream, lam: float, eta: float, delta: float, off_diagonal: bool = False
+) -> Matrices:
     """The same with AdaGrad's step sizes."""
     mask, H = 1 - np.eye(len(M)) if off_diagonal else np.ones_like(M), np.zeros_like(M)
     yield M
@@ -172,9 +172,7 @@ def adasors(
 
 
 @Method
-def aroma_diagonal(
-    M: np.ndarray, stream: Stream, r: float, drop: bool = False
-) -> Iterator[np.ndarray]:
+def aroma_diagonal(M: Matrix, stream: Stream, r: float, drop: bool = False) -> Matrices:
     """AROMA with a diagonal covariance: the exact minimiser, or the diagonal of the full update."""
     S = np.ones_like(M)
     yield M
@@ -188,7 +186,7 @@ def aroma_diagonal(
 
 
 @Method
-def aroma_factored(M: np.ndarray, stream: Stream, r: float) -> Iterator[np.ndarray]:
+def aroma_factored(M: Matrix, stream: Stream, r: float) -> Matrices:
     """AROMA with the covariance L (x) R."""
     L, R = np.eye(len(M)), np.eye(M.shape[1])
     yield M
@@ -204,7 +202,7 @@ def aroma_factored(M: np.ndarray, stream: Stream, r: float) -> Iterator[np.ndarr
 
 
 @Method
-def aroma_full(M: np.ndarray, stream: Stream, r: float) -> Iterator[np.ndarray]:
+def aroma_full(M: Matrix, stream: Stream, r: float) -> Matrices:
     """AROMA with a full covariance."""
     S = np.eye(M.size)
     yield M
@@ -219,12 +217,12 @@ def aroma_full(M: np.ndarray, stream: Stream, r: float) -> Iterator[np.ndarray]:
 
 @Method
 def sdca(
-    M: np.ndarray,
+    M: Matrix,
     stream: Sequence[tuple[np.ndarray, np.ndarray]],
     draws: Iterable[int],
     lam: float,
     alpha: np.ndarray | None = None,
-) -> Iterator[np.ndarray]:
+) -> Matrices:
     """Dual coordinate ascent on the squared hinge; `alpha`, if given, is changed in place."""
     n = len(stream)
     alpha = np.zeros(n) if alpha is None else alpha
@@ -243,11 +241,11 @@ def sdca(
 
 @Method
 def omtrsl(
-    Ms: list[np.ndarray],
+    Ms: list[Matrix],
     stream: Iterable[tuple[np.ndarray, np.ndarray, float, int]],
     C: float,
     coupling: float,
-) -> Iterator[list[np.ndarray]]:
+) -> Iterator[list[Matrix]]:
     """OMTRSL with one matrix a task, from (x, z, answer, number of the task); coupling 0 is OSTRSL."""
     n = len(Ms)
     A = (coupling * np.ones((n, n)) + n * np.eye(n)) / ((1 + coupling) * n)
@@ -262,13 +260,8 @@ def omtrsl(
 
 @Method
 def osllr_gs(
-    F: np.ndarray,
-    stream: Stream,
-    beta: float,
-    gamma: float,
-    eta: float,
-    gradient: str = "exact",
-) -> Iterator[np.ndarray]:
+    F: Matrix, stream: Stream, beta: float, gamma: float, eta: float, gradient: str = "exact"
+) -> Matrices:
     """OSLLR-GS for W = F F'; the gradient with both terms, or with the one that the paper prints."""
     yield F
     for t, (x, z) in enumerate(stream, 1):
@@ -280,9 +273,7 @@ def osllr_gs(
 
 
 @Method
-def omllr(
-    W: np.ndarray, stream: Stream, lam: float, eta: float, psd: bool = False
-) -> Iterator[np.ndarray]:
+def omllr(W: Matrix, stream: Stream, lam: float, eta: float, psd: bool = False) -> Matrices:
     """OMLLR: gradient steps with thresholded singular values (eigenvalues where W stays symmetric)."""
     yield W
     for t, (x, z) in enumerate(stream, 1):
@@ -297,7 +288,7 @@ def omllr(
 
 @Method
 def loreta(
-    A: np.ndarray, B: np.ndarray, stream: Stream, eta: float
+    A: Matrix, B: Matrix, stream: Stream, eta: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Loreta for W = A B': steps along the matrices of one rank, retracted to second order."""
     yield A, B
@@ -317,7 +308,7 @@ def loreta(
 
 @Method
 def pa_metric(
-    M: np.ndarray,
+    M: Matrix,
     stream: PairStream,
     C: float,
     variant: str = "PA-I",
@@ -325,7 +316,7 @@ def pa_metric(
     tolerance: float = 0.0,
     b: float = 0.0,
     only_down: bool = False,
-) -> Iterator[tuple[np.ndarray, float]]:
+) -> Iterator[tuple[Matrix, float]]:
     """All iterates (M, b), without the projection at the end of the - version.
 
     `only_down`: project only after steps that take v v' away, since adding it keeps M positive semi-definite.
@@ -349,8 +340,8 @@ def pa_metric(
 
 @Method
 def rdml(
-    A: np.ndarray, stream: PairStream, lam: float, exact: bool = False, margin: float = 0.0
-) -> Iterator[np.ndarray]:
+    A: Matrix, stream: PairStream, lam: float, exact: bool = False, margin: float = 0.0
+) -> Matrices:
     """RDML: steps shortened so that A stays positive semi-definite, or (exact) whole and projected."""
     yield A
     for v, y in stream:
@@ -372,9 +363,7 @@ def violated(y: float, distance: float, targets: Any) -> bool:
 
 
 @Method
-def lego(
-    A: np.ndarray, stream: PairStream, eta: float, targets: Any, always: bool = False
-) -> Iterator[np.ndarray]:
+def lego(A: Matrix, stream: PairStream, eta: float, targets: Any, always: bool = False) -> Matrices:
     """LEGO: exact LogDet steps."""
     yield A
     for v, y in stream:
@@ -389,8 +378,8 @@ def lego(
 
 @Method
 def online_itml(
-    A: np.ndarray, stream: PairStream, eta: float, targets: Any, always: bool = False
-) -> Iterator[np.ndarray]:
+    A: Matrix, stream: PairStream, eta: float, targets: Any, always: bool = False
+) -> Matrices:
     """Online ITML: approximate LogDet steps, short enough for A to stay positive definite."""
     yield A
     for v, y in stream:
@@ -409,7 +398,7 @@ def online_itml(
 
 
 def itml(
-    A: np.ndarray, V: np.ndarray, s: np.ndarray, u: float, ell: float, gamma: float, sweeps: int
+    A: Matrix, V: Matrix, s: np.ndarray, u: float, ell: float, gamma: float, sweeps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """ITML's Bregman projections: A, dual variables and slacks after so many sweeps."""
     lam, g = np.zeros(len(V)), gamma / (gamma + 1) if np.isfinite(gamma) else 1.0
@@ -425,7 +414,7 @@ def itml(
     return A, lam, xi
 
 
-def mcml(A: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+def mcml(A: Matrix, X: Matrix, y: np.ndarray) -> tuple[float, np.ndarray]:
     """MCML's objective and its gradient, with whole (n x n) matrices."""
     same = (y[:, None] == y) & ~np.eye(len(y), dtype=bool)
     XA = X @ A

@@ -10,6 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import jinja2
+from markupsafe import Markup, escape
+
 from simstream.data import atomic_write
 
 from .claims import adjusted_p_value, check_claims, rank_methods
@@ -48,11 +51,11 @@ def write_reports(
     Returns
     -------
     list of Path
-        What was written: a page per paper, an index and ``summary.json`` (not over those of more papers),
-        and for Markdown the pictures.
+        What was written: a page per paper; an index and ``summary.json``, unless only some papers are asked
+        for and there is an index already; and for Markdown the pictures.
     """
     for paper_id in papers:
-        load_paper(paper_id)  # says which there are
+        load_paper(paper_id)  # an unknown one is refused before anything is written
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -65,7 +68,7 @@ def write_reports(
         pages.append(page)
         written.append(_write(output / f"{paper.id}.{form}", _render(f"paper.{form}.j2", page)))
     index_page = output / f"index.{form}"
-    if papers and index_page.exists():  # it is of all papers: not to be replaced by one of some
+    if papers and index_page.exists():  # it covers all papers: keep it
         return written
     counts: Counter[str] = sum((page["counts"] for page in pages), Counter())
     index = {
@@ -89,12 +92,6 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _render(template: str, context: dict[str, Any]) -> str:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ImportError(
-            "jinja2 is not installed; get it with: pip install 'simstream[repro]'"
-        ) from error
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("simstream_repro"),
         autoescape=template.endswith(".html.j2"),
@@ -107,19 +104,17 @@ def _render(template: str, context: dict[str, Any]) -> str:
 
 
 def prose(text: str) -> Any:
-    """HTML of a text with paragraphs, `code` and **stress**, the marks that notes use.
+    """A note as HTML: its paragraphs, `code` and **emphasis**.
 
     Examples
     --------
     >>> str(prose("**a** < `b`\\n\\nc"))
     '<p class="note"><b>a</b> &lt; <code>b</code></p><p class="note">c</p>'
     """
-    from markupsafe import Markup, escape
-
     marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     marked = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", marked)
     paragraphs = [f'<p class="note">{one}</p>' for one in marked.split("\n\n") if one.strip()]
-    return Markup("".join(paragraphs))  # escaped above, before the marks became tags
+    return Markup("".join(paragraphs))  # the text was escaped before its marks became tags
 
 
 def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Path]:
