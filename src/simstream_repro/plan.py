@@ -139,7 +139,7 @@ class Study(TypedTable, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **given)
 
 
-class Measure(TypedTable, frozen=True, kw_only=True):
+class TableMeasure(TypedTable, frozen=True, kw_only=True):
     """A number of a table: what the paper calls it, and what the records call it."""
 
     name: str
@@ -200,7 +200,7 @@ class Exhibit(TypedTable, frozen=True, kw_only=True):
     #: with adjusted p-values.
     kind: Literal["table", "figure", "absent", "ranks", "pairs"]
     study: str = ""
-    measures: tuple[Measure, ...] = ()
+    measures: tuple[TableMeasure, ...] = ()
     #: File of published numbers.
     published: str = ""
     draw: Drawing | None = None

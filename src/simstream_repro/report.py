@@ -22,7 +22,7 @@ from .records import RecordStore
 from .verdicts import (
     COUNTED,
     MISSING,
-    Comparison,
+    JudgedNumber,
     compare,
     count,
     n_left_out,
@@ -167,7 +167,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
 
 
 def _exhibit(
-    paper: Paper, exhibit: Exhibit, comparisons: list[Comparison], store: RecordStore
+    paper: Paper, exhibit: Exhibit, comparisons: list[JudgedNumber], store: RecordStore
 ) -> dict[str, Any]:
     view: dict[str, Any] = {
         "id": exhibit.id,
@@ -203,7 +203,9 @@ def _exhibit(
     return view
 
 
-def _tables(paper: Paper, exhibit: Exhibit, comparisons: list[Comparison]) -> list[dict[str, Any]]:
+def _tables(
+    paper: Paper, exhibit: Exhibit, comparisons: list[JudgedNumber]
+) -> list[dict[str, Any]]:
     """One table per measure: data sets as rows, methods as columns."""
     tables = []
     for measure in exhibit.measures:
@@ -238,7 +240,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
 
 
-def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
+def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
     if one is None:
         return {"ours": "", "theirs": "", "verdict": "", "mark": "", "best": False, "speed_up": ""}
     digits = one.measure.digits
@@ -317,7 +319,7 @@ def _p_value(value: float | None) -> str:
     return "" if value is None else f"{value:.2g}"
 
 
-def _name(one: Comparison) -> str:
+def _name(one: JudgedNumber) -> str:
     return f"{one.dataset}, {one.method}, {one.measure.label}"
 
 

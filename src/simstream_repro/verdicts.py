@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .cell import Cell, data_seed
-from .plan import Exhibit, Explanation, Measure, Paper, Study, published
+from .plan import Exhibit, Explanation, Paper, Study, TableMeasure, published
 from .records import Record, RecordStore, over_seeds
 
 #: How far from the printed one a quality number may be, in units of one.
@@ -25,12 +25,12 @@ MISSING = ("over budget", "out of memory", "failed", "not run")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class JudgedNumber:
     """One number of a table: ours, theirs, and the verdict."""
 
     dataset: str
     method: str
-    measure: Measure
+    measure: TableMeasure
     #: Mean, standard deviation and number of seeds, in the paper's unit; None if there is none.
     ours: tuple[float, float, int] | None
     #: As printed, "" if the paper has none.
@@ -60,7 +60,7 @@ class Comparison:
         return self.published / self.ours[0] if self.ours[0] > 0 else None
 
 
-def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparison]:
+def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[JudgedNumber]:
     """All numbers of a table: those we have, and those the paper prints."""
     printed = published(exhibit.published) if exhibit.published else {}
     study = paper.study_of(exhibit.id)
@@ -84,7 +84,7 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparis
                 limit = _limit(records) if verdict == "over budget" else ""
                 if verdict in COUNTED and _is_excepted(exhibit, dataset, method, measure):
                     verdict = "not counted"
-                one = Comparison(
+                one = JudgedNumber(
                     dataset,
                     method,
                     measure,
@@ -167,7 +167,7 @@ def _chosen_and_named(
     return tuple(both)
 
 
-def _is_excepted(exhibit: Exhibit, dataset: str, method: str, measure: Measure) -> bool:
+def _is_excepted(exhibit: Exhibit, dataset: str, method: str, measure: TableMeasure) -> bool:
     names = (dataset, method, measure.name)
     return any(
         all(want in ("", name) for want, name in zip(one, names, strict=True))
@@ -191,7 +191,7 @@ def _number(text: str) -> float | None:
 def _verdict(
     paper: Paper,
     dataset: str,
-    measure: Measure,
+    measure: TableMeasure,
     ours: tuple[float, float, int] | None,
     theirs: str,
     std: float | None,
@@ -235,7 +235,9 @@ def judge(
     return "better" if (difference > 0) == (better == "higher") else "worse"
 
 
-def _explained(one: Comparison, exhibit: Exhibit, paper: Paper, store: RecordStore) -> Comparison:
+def _explained(
+    one: JudgedNumber, exhibit: Exhibit, paper: Paper, store: RecordStore
+) -> JudgedNumber:
     if one.verdict != "worse":
         return one
     found = [each for each in paper.explanations if _explains(each, one, exhibit)]
@@ -243,7 +245,7 @@ def _explained(one: Comparison, exhibit: Exhibit, paper: Paper, store: RecordSto
     return replace(one, explanation=" ".join(each.text for each in found), is_tested=is_tested)
 
 
-def _explains(explanation: Explanation, one: Comparison, exhibit: Exhibit) -> bool:
+def _explains(explanation: Explanation, one: JudgedNumber, exhibit: Exhibit) -> bool:
     """Whether it is about this number: fields that are empty match everything."""
     return (
         explanation.exhibit in ("", exhibit.id)
@@ -253,7 +255,7 @@ def _explains(explanation: Explanation, one: Comparison, exhibit: Exhibit) -> bo
     )
 
 
-def count(comparisons: Iterable[Comparison]) -> Counter[str]:
+def count(comparisons: Iterable[JudgedNumber]) -> Counter[str]:
     """How many quality numbers have each verdict; missing ones count where the data is the paper's."""
     return Counter(
         one.standing if one.verdict in MISSING and one.standing != "exact" else one.verdict
@@ -262,7 +264,7 @@ def count(comparisons: Iterable[Comparison]) -> Counter[str]:
     )
 
 
-def n_with_fewer_runs(comparisons: Iterable[Comparison]) -> int:
+def n_with_fewer_runs(comparisons: Iterable[JudgedNumber]) -> int:
     """How many of the counted numbers are means of fewer runs than planned."""
     return sum(
         one.verdict in COUNTED and one.ours is not None and one.ours[2] < one.planned

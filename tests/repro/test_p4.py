@@ -11,7 +11,7 @@ from simstream_repro import protocols
 from simstream_repro.cell import Cell
 from simstream_repro.plan import load_paper, published
 from simstream_repro.protocols import features, retrieval
-from simstream_repro.protocols.common import Part, make, triplet_stream
+from simstream_repro.protocols.common import LabelledItems, make, triplet_stream
 from simstream_repro.protocols.features import SelectionSettings
 from simstream_repro.protocols.retrieval import RetrievalSettings
 
@@ -102,7 +102,7 @@ def test_what_is_recorded_of_generated_data():
     found = protocols.run(GENERATED)
     data = datasets.make_low_rank("embedded", 3)
     rows = data.splits["train"]
-    train = Part(data.items[rows], data.labels[rows])
+    train = LabelledItems(data.items[rows], data.labels[rows])
     triplets = triplet_stream(train.labels, 600, 3)
     model = OSLLRGS(**GENERATED.parameters, preprocessor=train.items).fit(triplets)
     first = np.argsort(-model.feature_importances_, kind="stable")[:5]

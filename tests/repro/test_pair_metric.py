@@ -12,7 +12,7 @@ from simstream_repro.cell import Cell
 from simstream_repro.claims import adjusted_p_value, rank_methods
 from simstream_repro.plan import load_paper, published
 from simstream_repro.protocols import pair_metric
-from simstream_repro.protocols.common import Part
+from simstream_repro.protocols.common import LabelledItems
 from simstream_repro.protocols.pair_metric import PairMetricSettings
 
 FIRST = ", ties to the first class"
@@ -49,8 +49,8 @@ def test_pairs_and_steps_are_those_of_the_paper():
 
 
 def test_the_first_class_wins_a_tie_and_the_nearest_does_not_matter():
-    known = Part(np.array([[1.0], [2.0], [-9.0]]), np.array([1, 0, 0]))
-    queries = Part(np.array([[0.0]]), np.array([0]))
+    known = LabelledItems(np.array([[1.0], [2.0], [-9.0]]), np.array([1, 0, 0]))
+    queries = LabelledItems(np.array([[0.0]]), np.array([0]))
 
     def errors(ties, **settings):
         settings = PairMetricSettings(k=(1, 2), **settings)

@@ -14,7 +14,12 @@ from simstream_repro.cell import Cell
 from simstream_repro.plan import load_paper
 from simstream_repro.protocols import questions
 from simstream_repro.protocols.common import make
-from simstream_repro.protocols.questions import Candidates, People, QuestionSettings, question_keys
+from simstream_repro.protocols.questions import (
+    Candidates,
+    PeopleJudge,
+    QuestionSettings,
+    question_keys,
+)
 
 SETTINGS = {"split": "triplet", "n_held_out": 500, "questions": [5, 40]}
 CELL = Cell(
@@ -65,7 +70,7 @@ def line(monkeypatch):
 
 def test_people_are_quoted_whichever_candidate_comes_first():
     data = a_judged_set(left_out=0.3)
-    judge = People(data.triplets, 12)
+    judge = PeopleJudge(data.triplets, 12)
     given = data.triplets
     assert (judge.answers(given) == 1).all()
     assert (judge.answers(given[:, [0, 2, 1]]) == -1).all()
@@ -184,7 +189,7 @@ def test_what_is_refused(settings, message):
 def test_items_nobody_was_asked_about_cannot_be_held_out(monkeypatch):
     data = Dataset("few", np.eye(12), triplets=np.array([[0, 1, 2]]))
     monkeypatch.setattr(questions, "dataset", lambda name: data)
-    with pytest.raises(ValueError, match="expected items with answers about them, got none"):
+    with pytest.raises(ValueError, match="no question about the held-out items has an answer"):
         world_of(with_settings(split="item"))
 
 

@@ -11,7 +11,7 @@ import simstream
 from simstream import TripletSampler, datasets
 from simstream_repro import protocols
 from simstream_repro.protocols import retrieval
-from simstream_repro.protocols.common import Part, dataset, teach
+from simstream_repro.protocols.common import LabelledItems, dataset, teach
 from simstream_repro.protocols.retrieval import KEEP_DISTANCES, RetrievalSettings
 from wine_cell import WINE_CELL
 
@@ -75,7 +75,7 @@ def test_span_and_features_give_the_same_distances_zeros_and_rank(name, monkeypa
     labels = np.repeat([0, 1, 2], 10)
     items = sparse.random(30, 90, density=0.04, random_state=3, format="csr")
     items.data = rng.uniform(1, 3, items.nnz)
-    train, test = Part(items[::2], labels[::2]), Part(items[1::2], labels[1::2])
+    train, test = LabelledItems(items[::2], labels[::2]), LabelledItems(items[1::2], labels[1::2])
     triplets = TripletSampler(train.labels, 0).draw(12)
 
     def learn(coordinates):
@@ -100,13 +100,13 @@ def test_span_and_features_give_the_same_distances_zeros_and_rank(name, monkeypa
 
 
 def test_span_is_taken_for_distances_where_features_are_many():
-    parts = Part(np.eye(3), np.arange(3)), Part(np.eye(3), np.arange(3))
+    parts = LabelledItems(np.eye(3), np.arange(3)), LabelledItems(np.eye(3), np.arange(3))
     cell = replace(CELL, learner="LEGO")
     settings = RetrievalSettings(n_triplets=1, coordinates="span")
     train, _, span = retrieval.in_coordinates(cell, settings, *parts)
     assert span is None
     assert train is parts[0]
-    wide = tuple(Part(np.eye(3, 9), np.arange(3)) for _ in range(2))
+    wide = tuple(LabelledItems(np.eye(3, 9), np.arange(3)) for _ in range(2))
     assert retrieval.in_coordinates(cell, settings, *wide)[2] is not None
     counts_on_features = replace(cell, learner="OASIS")
     assert retrieval.in_coordinates(counts_on_features, settings, *wide)[2] is None

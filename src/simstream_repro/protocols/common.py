@@ -37,15 +37,15 @@ class ProtocolSettings(TypedTable, frozen=True, kw_only=True):
     tuning: Literal["first run", "every run"] = "first run"
 
 
-class Part(NamedTuple):
+class LabelledItems(NamedTuple):
     """Items with their labels."""
 
     items: Any
     labels: np.ndarray
 
-    def rows(self, rows: np.ndarray) -> Part:
+    def rows(self, rows: np.ndarray) -> LabelledItems:
         """Some of them."""
-        return Part(self.items[rows], self.labels[rows])
+        return LabelledItems(self.items[rows], self.labels[rows])
 
 
 def dense(items: Any) -> Any:
@@ -127,7 +127,7 @@ def make(cell: Cell, **parameters: Any) -> Any:
 
 def teach(
     learner: Any,
-    train: Part,
+    train: LabelledItems,
     triplets: np.ndarray,
     *,
     stops: Sequence[int] = (),
@@ -190,7 +190,12 @@ def model_measures(model: Any) -> dict[str, float]:
 
 
 def retrieval_measures(
-    model: Any, test: Part, train: Part | None, k: Sequence[int], *, with_itself: bool = False
+    model: Any,
+    test: LabelledItems,
+    train: LabelledItems | None,
+    k: Sequence[int],
+    *,
+    with_itself: bool = False,
 ) -> dict[str, float]:
     """Each test item ranks the other test items; with a training part, 1-NN among its items too."""
     pool = test if with_itself else (None, None)
@@ -202,6 +207,14 @@ def retrieval_measures(
         )
         found["1-NN error"] = float(error[0])
     return found
+
+
+def record(
+    cell: Cell, measures: dict[str, Any], curves: Curves, seconds: float | None, **more: Any
+) -> dict[str, Any]:
+    """What ``run`` returns."""
+    common = {"measures": measures, "curves": curves, "parameters": cell.parameters}
+    return common | {"seconds": seconds} | more
 
 
 def add_point(curves: Curves, name: str, x: float, y: float) -> None:

@@ -21,6 +21,7 @@ from .common import (
     digest,
     extrapolated_seconds,
     make,
+    record,
     teach,
     triplet_stream,
 )
@@ -63,13 +64,8 @@ def run_losses(cell: Cell, settings: OnlineLossSettings) -> dict[str, Any]:
 
         stops = [n * epoch for epoch in range(1, n_epochs + 1)]
         seconds = teach(make(cell), train, triplets[draws], stops=stops, at_stop=at_stop)
-    return {
-        "measures": {name: curve["y"][-1] for name, curve in curves.items()} | {"seconds": seconds},
-        "curves": curves,
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(triplets),
-    }
+    measures = {name: curve["y"][-1] for name, curve in curves.items()} | {"seconds": seconds}
+    return record(cell, measures, curves, seconds, stream=digest(triplets))
 
 
 # -- training beside textbook NumPy -----------------------------------------------------------------------
@@ -111,12 +107,8 @@ def run_plain(cell: Cell, settings: PlainNumpySettings) -> dict[str, Any]:
         method.last(np.eye(train.items.shape[1]), stream, **options)
 
     plain = extrapolated_seconds(learn, settings.eager_steps, settings.n_triplets)
-    return {
-        "measures": {"seconds": seconds, "eager seconds": plain, "speed-up": plain / seconds},
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(triplets),
-    }
+    measures = {"seconds": seconds, "eager seconds": plain, "speed-up": plain / seconds}
+    return record(cell, measures, {}, seconds, stream=digest(triplets))
 
 
 # -- queries ----------------------------------------------------------------------------------------------
@@ -157,10 +149,6 @@ def run_queries(cell: Cell, settings: QueryTimeSettings) -> dict[str, Any]:
                 transformed @ test.items.T
             add_point(curves, f"query seconds, {name}", n, working_seconds() - begin)
     best = "query seconds, " + ("sparse M" if "sparse M" in forms else "dense M")
-    return {
-        "measures": {"sparsity": zeros, "query seconds": curves[best]["y"][-1], "seconds": seconds},
-        "curves": curves | {"query seconds": curves[best]},
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(triplets),
-    }
+    curves["query seconds"] = curves[best]
+    measures = {"sparsity": zeros, "query seconds": curves[best]["y"][-1], "seconds": seconds}
+    return record(cell, measures, curves, seconds, stream=digest(triplets))

@@ -21,13 +21,14 @@ from ..clock import working_seconds
 from .common import (
     TUNING_SHARE,
     Curves,
-    Part,
+    LabelledItems,
     ProtocolSettings,
     add_point,
     choose,
     digest,
     make,
     model_measures,
+    record,
     retrieval_measures,
     split_per_class,
     teach,
@@ -47,7 +48,12 @@ class FeatureRanking(NamedTuple):
 
 
 def rank_features(
-    cell: Cell, train: Part, triplets: np.ndarray, n_wanted: int, *, unit_rows: bool = False
+    cell: Cell,
+    train: LabelledItems,
+    triplets: np.ndarray,
+    n_wanted: int,
+    *,
+    unit_rows: bool = False,
 ) -> FeatureRanking:
     """Rank the features on the training part by the method of a cell; functions rank only those wanted."""
     if not cell.learner:
@@ -60,7 +66,7 @@ def rank_features(
         return FeatureRanking(order, None, None, working_seconds() - start)
     items = datasets.prepare(train.items, "unit-norm").items if unit_rows else train.items
     model = make(cell)
-    seconds = teach(model, Part(items, train.labels), triplets)
+    seconds = teach(model, LabelledItems(items, train.labels), triplets)
     weights = row_lengths(model)
     return FeatureRanking(np.argsort(-weights, kind="stable"), weights, model, seconds)
 
@@ -99,16 +105,10 @@ def run_selection(cell: Cell, settings: SelectionSettings) -> dict[str, Any]:
     if ranking.model is not None:
         measures |= model_measures(ranking.model)
         measures["rows of zeros"] = float(np.count_nonzero(ranking.weights == 0))
-    return {
-        "measures": measures | {"seconds": ranking.seconds},
-        "curves": {},
-        "parameters": cell.parameters,
-        "chosen features": ranking.order[: max(counts)].tolist(),
-        "seconds": ranking.seconds,
-        "stream": digest(triplets),
-        "n_train": len(train.labels),
-        "n_test": len(test.labels),
-    }
+    measures["seconds"] = ranking.seconds
+    more = {"chosen features": ranking.order[: max(counts)].tolist(), "stream": digest(triplets)}
+    n_train, n_test = len(train.labels), len(test.labels)
+    return record(cell, measures, {}, ranking.seconds, **more, n_train=n_train, n_test=n_test)
 
 
 def tune(cell: Cell, settings: SelectionSettings) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def tune(cell: Cell, settings: SelectionSettings) -> dict[str, Any]:
     return choose(cell, evaluate)
 
 
-def accuracy(train: Part, test: Part, features: np.ndarray) -> float:
+def accuracy(train: LabelledItems, test: LabelledItems, features: np.ndarray) -> float:
     """Share of the test items whose nearest training item in these features is of their class."""
     known, asked = train.items[:, features], test.items[:, features]
     plain = simstream.Euclidean(preprocessor=known)
@@ -140,7 +140,11 @@ def accuracy(train: Part, test: Part, features: np.ndarray) -> float:
 
 
 def _accuracies(
-    cell: Cell, ranking: FeatureRanking, train: Part, test: Part, counts: Sequence[int]
+    cell: Cell,
+    ranking: FeatureRanking,
+    train: LabelledItems,
+    test: LabelledItems,
+    counts: Sequence[int],
 ) -> dict[str, float]:
     """By number of features; with all of them where nothing is chosen."""
     keeps_all = not cell.learner and "order" not in cell.parameters
@@ -187,7 +191,7 @@ def run_low_rank(cell: Cell, settings: LowRankSettings) -> dict[str, Any]:
     data = datasets.make_low_rank(cell.data.removeprefix("synthetic-"), cell.seed)
     rows = data.splits["train"]
     items = datasets.prepare(data.items, cell.preprocessing, fit_rows=rows).items
-    whole = Part(items, np.asarray(data.labels))
+    whole = LabelledItems(items, np.asarray(data.labels))
     train, test = whole.rows(rows), whole.rows(data.splits["test"])
     triplets = triplet_stream(train.labels, settings.n_triplets, cell.seed)
     informative = np.asarray(data.informative)
@@ -207,19 +211,12 @@ def run_low_rank(cell: Cell, settings: LowRankSettings) -> dict[str, Any]:
         curves["feature weights"] = _weights(row_lengths(ranking.model), informative)
         if settings.cost_every is not None:
             curves |= _along(cell, settings, settings.cost_every, train, triplets)
-    return {
-        "measures": measures,
-        "curves": curves,
-        "parameters": cell.parameters,
-        "seconds": ranking.seconds,
-        "stream": digest(triplets),
-        "n_train": len(train.labels),
-        "n_test": len(test.labels),
-    }
+    more = {"n_train": len(train.labels), "n_test": len(test.labels)}
+    return record(cell, measures, curves, ranking.seconds, stream=digest(triplets), **more)
 
 
 def _along(
-    cell: Cell, settings: LowRankSettings, every: int, train: Part, triplets: np.ndarray
+    cell: Cell, settings: LowRankSettings, every: int, train: LabelledItems, triplets: np.ndarray
 ) -> Curves:
     """Cost and rank every so many steps of one more pass over the same stream."""
     fixed = triplet_stream(train.labels, settings.cost_triplets, 10_000 + cell.seed)

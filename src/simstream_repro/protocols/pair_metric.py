@@ -20,7 +20,7 @@ from ..cell import Cell
 from ..clock import working_seconds
 from .common import (
     Curves,
-    Part,
+    LabelledItems,
     ProtocolSettings,
     add_point,
     choose,
@@ -29,6 +29,7 @@ from .common import (
     extrapolated_seconds,
     make,
     model_measures,
+    record,
 )
 
 _TIES_TO_THE_FIRST = ", ties to the first class"
@@ -71,8 +72,8 @@ class PairMetricSettings(ProtocolSettings, frozen=True, kw_only=True):
 class _Run(NamedTuple):
     """Both halves, the pairs of the training half, and how many steps go through them."""
 
-    train: Part
-    test: Part
+    train: LabelledItems
+    test: LabelledItems
     pairs: np.ndarray
     signs: np.ndarray
     n_steps: int
@@ -88,7 +89,9 @@ def _prepare(cell: Cell) -> _Run:
     n, c = len(labels), len(np.unique(labels))
     rng = np.random.default_rng(cell.data_seed)
     train, test = np.split(rng.permutation(n), [n // 2])
-    whole = Part(datasets.prepare(data.items, cell.preprocessing, fit_rows=train).items, labels)
+    whole = LabelledItems(
+        datasets.prepare(data.items, cell.preprocessing, fit_rows=train).items, labels
+    )
     pairs, signs = PairSampler(labels[train], rng).draw_distinct(40 * c * (c - 1))
     r = len(pairs)
     n_steps = max(2 * r, min(n * (n - 2) // 40, 50 * r))
@@ -111,15 +114,11 @@ def run(cell: Cell, settings: PairMetricSettings) -> dict[str, Any]:
         curves |= _truncation_curves(model, given, settings)
     if settings.eager_steps and cell.learner == "PAMetric":
         measures["eager seconds"] = _eager_seconds(cell, given, settings.eager_steps)
-    return {
-        "measures": measures,
-        "curves": {name: _rounded(curve) for name, curve in curves.items()},
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(given.pairs, given.signs),
-        "n_pairs": len(given.pairs),
-        "n_steps": given.n_steps,
-    }
+    for curve in curves.values():
+        curve["y"] = [round(value, 5) for value in curve["y"]]
+    more = {"n_pairs": len(given.pairs), "n_steps": given.n_steps}
+    stream = digest(given.pairs, given.signs)
+    return record(cell, measures, curves, seconds, stream=stream, **more)
 
 
 def _eager_seconds(cell: Cell, given: _Run, eager_steps: int) -> float:
@@ -216,7 +215,11 @@ def _knn_curves(model: Any, given: _Run, settings: PairMetricSettings) -> Curves
 
 
 def _knn_errors(
-    model: Any, queries: Part, known: Part | None, settings: PairMetricSettings, ties: str
+    model: Any,
+    queries: LabelledItems,
+    known: LabelledItems | None,
+    settings: PairMetricSettings,
+    ties: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Plain and class-averaged error for every k; leave-one-out on the queries if nothing else is known."""
     loo = known is None
@@ -235,7 +238,11 @@ def _knn_errors(
 
 
 def _wrong_with_ties_to_the_first(
-    model: Any, queries: Part, known: Part, settings: PairMetricSettings, loo: bool
+    model: Any,
+    queries: LabelledItems,
+    known: LabelledItems,
+    settings: PairMetricSettings,
+    loo: bool,
 ) -> np.ndarray:
     """Whether each query (row) is put into a wrong class, for every k (column)."""
     order = np.unique(np.concatenate([queries.labels, known.labels]))
@@ -265,10 +272,6 @@ def _truncation_curves(model: Any, given: _Run, settings: PairMetricSettings) ->
     return curves
 
 
-def _rounded(curve: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    return {"x": curve["x"], "y": [round(value, 5) for value in curve["y"]]}
-
-
 # -- step lengths -----------------------------------------------------------------------------------------
 
 _N_RANDOM_PAIRS = 1000
@@ -293,15 +296,9 @@ def run_step_lengths(cell: Cell, settings: StepLengthSettings) -> dict[str, Any]
     median = float(squared[len(squared) // 2])
     losses = np.linspace(*settings.losses)
     lengths = [_step_length(cell, float(loss), median) for loss in losses]
-    return {
-        "measures": {"squared length of the pair": median},
-        "curves": {
-            "step length": {"x": losses.round(5).tolist(), "y": np.round(lengths, 5).tolist()}
-        },
-        "parameters": cell.parameters,
-        "seconds": None,
-        "stream": digest(pairs),
-    }
+    curve = {"x": losses.round(5).tolist(), "y": np.round(lengths, 5).tolist()}
+    measures = {"squared length of the pair": median}
+    return record(cell, measures, {"step length": curve}, None, stream=digest(pairs))
 
 
 def _step_length(cell: Cell, loss: float, squared: float) -> float:

@@ -1,9 +1,10 @@
 """Accuracy on held-out answers against the number of questions asked.
 
-People say which of two candidates is more like an anchor, where the data set has their triplets; elsewhere
-the labels do: it is the candidate of the anchor's class, and nobody can say where both or neither is. Some
-answers are held out. A learner asks one question after the other about other triplets, chosen by the rule of
-the service (`simstream.asking`), and learns from each answer before it asks again.
+A question is which of two candidates is more similar to an anchor. People answer it where the data set has
+their triplets; elsewhere the labels do: the answer is the candidate of the anchor's class, or none if
+both candidates or neither are of that class. Some answers are held out. A learner asks about other triplets,
+one question at a time, chosen by the rule of the service (`simstream.asking`), and learns from each answer
+before it asks again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from simstream.data.samplers import nearer_first
 
 from ..cell import Cell
 from ..clock import working_seconds
-from .common import Curves, ProtocolSettings, add_point, dataset, digest, make
+from .common import Curves, ProtocolSettings, add_point, dataset, digest, make, record
 
-#: Triplets drawn at a time: one at a time would take most of the time.
+#: Triplets drawn at a time: drawing them singly would take most of the run.
 _AT_A_TIME = 8192
 
 #: Triplets drawn for each held-out one: with ten classes, labels answer one in five or six.
@@ -58,18 +59,18 @@ class QuestionSettings(ProtocolSettings, frozen=True, kw_only=True):
 
 
 class Judge(Protocol):
-    """Whoever answers."""
+    """Answers questions."""
 
     def answers(self, triplets: np.ndarray) -> np.ndarray:
         """+1 where the first candidate is nearer to the anchor, -1 where the second is, 0 if unknown."""
 
 
-class Labels:
-    """Answers by classes.
+class LabelJudge:
+    """Answers by the labels.
 
     Examples
     --------
-    >>> Labels(np.array([0, 1, 0, 1])).answers(np.array([[0, 1, 2], [0, 2, 1], [0, 1, 3]])).tolist()
+    >>> LabelJudge(np.array([0, 1, 0, 1])).answers(np.array([[0, 1, 2], [0, 2, 1], [0, 1, 3]])).tolist()
     [-1, 1, 0]
     """
 
@@ -82,12 +83,12 @@ class Labels:
         return (first == anchor).astype(np.int64) - (second == anchor)
 
 
-class People:
-    """Answers that were given: triplets anchor, near, far.
+class PeopleJudge:
+    """Answers that people gave: triplets anchor, near, far.
 
     Examples
     --------
-    >>> People(np.array([[0, 3, 1]]), 4).answers(np.array([[0, 1, 3], [0, 3, 1], [0, 1, 2]])).tolist()
+    >>> PeopleJudge(np.array([[0, 3, 1]]), 4).answers(np.array([[0, 1, 3], [0, 3, 1], [0, 1, 2]])).tolist()
     [-1, 1, 0]
     """
 
@@ -117,7 +118,7 @@ def question_keys(triplets: np.ndarray, n_items: int) -> np.ndarray:
 
 
 def _find(wanted: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places of numbers in a sorted array, and whether they are there."""
+    """Positions of numbers in a sorted array, and whether they are in it."""
     if not len(among):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     place = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
@@ -125,7 +126,7 @@ def _find(wanted: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 class World(NamedTuple):
-    """Who answers, what may be asked about, and what is held out."""
+    """Who answers, which items may be asked about, and what is held out."""
 
     items: Any
     judge: Judge
@@ -135,7 +136,7 @@ class World(NamedTuple):
     held_out: np.ndarray
     #: Questions that may not be asked, in order.
     forbidden: np.ndarray
-    #: Whether all questions that are asked have an answer.
+    #: Whether only questions with an answer are asked.
     answered_only: bool
 
 
@@ -153,7 +154,7 @@ class Candidates:
         self._waiting = np.empty((0, 3), np.int64)
 
     def draw(self, size: int) -> np.ndarray:
-        """The next so many."""
+        """The next ones."""
         while len(self._waiting) < size:
             self._waiting = np.concatenate([self._waiting, self._allowed(max(size, _AT_A_TIME))])
         drawn, self._waiting = self._waiting[:size], self._waiting[size:]
@@ -172,7 +173,9 @@ def world_of(cell: Cell, settings: QuestionSettings) -> World:
     """Divide the data of a cell."""
     data = dataset(cell.data)
     n = data.items.shape[0]
-    judge: Judge = Labels(data.labels) if data.triplets is None else People(data.triplets, n)
+    judge: Judge = (
+        LabelJudge(data.labels) if data.triplets is None else PeopleJudge(data.triplets, n)
+    )
     rng = np.random.default_rng(cell.seed)
     rows, forbidden = np.arange(n), np.empty(0, np.int64)
     for _ in range(2 if settings.choosing else 1):
@@ -195,7 +198,7 @@ def _answered(
     n_items: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Different triplets with answers, the nearer first; fewer than wanted if there are not so many."""
+    """Distinct triplets with answers, the nearer candidate first; fewer than wanted if there are no more."""
     drawn = rows[draw_triplets(len(rows), _DRAWN_FOR_ONE * n_wanted, rng)]
     keys = question_keys(drawn, n_items)
     _, first = np.unique(keys, return_index=True)
@@ -204,7 +207,7 @@ def _answered(
     answers = judge.answers(drawn)
     found = nearer_first(drawn, answers)[answers != 0][:n_wanted]
     if not len(found):
-        raise ValueError("held_out_share: expected items with answers about them, got none")
+        raise ValueError("held_out_share: no question about the held-out items has an answer")
     return found
 
 
@@ -242,12 +245,6 @@ def run(cell: Cell, settings: QuestionSettings) -> dict[str, Any]:
         measures["answered"] = n_answers / n_asked
     if n_chosen:
         measures["considered"] = n_considered / n_chosen
-    return {
-        "measures": measures | {"seconds": seconds},
-        "curves": curves,
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "held_out": digest(world.held_out),
-        "n_train": len(world.rows),
-        "n_test": len(world.held_out),
-    }
+    more = {"n_train": len(world.rows), "n_test": len(world.held_out)}
+    held_out = digest(world.held_out)
+    return record(cell, measures | {"seconds": seconds}, curves, seconds, held_out=held_out, **more)

@@ -18,7 +18,7 @@ from ..clock import working_seconds
 from .common import (
     TUNING_SHARE,
     Curves,
-    Part,
+    LabelledItems,
     ProtocolSettings,
     add_point,
     choose,
@@ -27,6 +27,7 @@ from .common import (
     digest,
     make,
     model_measures,
+    record,
     retrieval_measures,
     split_per_class,
     teach,
@@ -44,7 +45,7 @@ _ROUNDING = 1e-9
 class RetrievalSettings(ProtocolSettings, frozen=True, kw_only=True):
     """Settings of `retrieval`."""
 
-    #: Length of the stream, and the same while parameters are chosen (default: the same).
+    #: Length of the stream, and its length while parameters are chosen (default: the same).
     n_triplets: int
     tuning_triplets: int | None = None
     #: The training part: a share of every class, or [training, test] items of each class ..
@@ -73,7 +74,9 @@ class RetrievalSettings(ProtocolSettings, frozen=True, kw_only=True):
     knn: bool = False
 
 
-def parts(cell: Cell, settings: RetrievalSettings, seed: int) -> tuple[Part, Part]:
+def parts(
+    cell: Cell, settings: RetrievalSettings, seed: int
+) -> tuple[LabelledItems, LabelledItems]:
     """Training and test part, preprocessed by statistics of the training part."""
     data = dataset(cell.data)
     rng = np.random.default_rng(seed)
@@ -101,7 +104,7 @@ def parts(cell: Cell, settings: RetrievalSettings, seed: int) -> tuple[Part, Par
         test = test[split_per_class(labels[test], rng, share=limit / len(test))[0]]
     items = data.items[rows].astype(settings.dtype)
     prepared = datasets.prepare(items, cell.preprocessing, fit_rows=train).items
-    whole = Part(prepared, labels)
+    whole = LabelledItems(prepared, labels)
     return whole.rows(train), whole.rows(test)
 
 
@@ -126,15 +129,10 @@ def run(cell: Cell, settings: RetrievalSettings) -> dict[str, Any]:
     seconds += teach(model, train, triplets, stops=stops, at_stop=at_stop if stops else None)
     known = train if settings.knn else None
     measures = retrieval_measures(model, test, known, settings.k, with_itself=with_itself)
-    return {
-        "measures": measures | span_measures(model, span) | {"seconds": seconds},
-        "curves": curves,
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(triplets),
-        "n_train": len(train.labels),
-        "n_test": len(test.labels),
-    }
+    measures |= span_measures(model, span) | {"seconds": seconds}
+    n_train, n_test = len(train.labels), len(test.labels)
+    stream = digest(triplets)
+    return record(cell, measures, curves, seconds, stream=stream, n_train=n_train, n_test=n_test)
 
 
 def tune(cell: Cell, settings: RetrievalSettings) -> dict[str, Any]:
@@ -218,8 +216,8 @@ class Span:
 
 
 def in_coordinates(
-    cell: Cell, settings: RetrievalSettings, train: Part, test: Part
-) -> tuple[Part, Part, Span | None]:
+    cell: Cell, settings: RetrievalSettings, train: LabelledItems, test: LabelledItems
+) -> tuple[LabelledItems, LabelledItems, Span | None]:
     """Both parts in the coordinates to learn in, and the span if these are its."""
     n_items, n_features = len(train.labels) + len(test.labels), train.items.shape[1]
     if (
@@ -229,7 +227,7 @@ def in_coordinates(
     ):
         return train, test, None
     span = Span(train.items, test.items)
-    train, test = (Part(span.coordinates(one.items), one.labels) for one in (train, test))
+    train, test = (LabelledItems(span.coordinates(one.items), one.labels) for one in (train, test))
     return train, test, span
 
 

@@ -1,8 +1,8 @@
-"""Ranking inside tasks by similarities learnt from triplets of several tasks.
+"""Ranking within tasks by similarities learnt from triplets of several tasks.
 
-Every class of every task is divided into folds; the seed says which fold is tested (later seeds divide anew).
-Triplets are drawn inside tasks from the other folds; each test item ranks the other test items of
-its task with that task's similarity. Measures are averaged over the items of a task, then over tasks.
+Every class of every task is divided into folds; the seed says which fold is tested (seeds beyond the number
+of folds divide anew). Triplets are drawn within tasks from the other folds; each test item ranks the other
+test items of its task with that task's similarity. Measures are averaged over a task, then over tasks.
 
 A learner whose ``query`` is "random" asks at the rate that one with "active" and the same ``ask_delta`` turns
 out to ask at on the same stream, so that both are compared at an equal query ratio. Parameters are chosen on
@@ -23,7 +23,8 @@ from .. import reference
 from ..cell import Cell
 from .common import (
     WARM_UP,
-    Part,
+    Curves,
+    LabelledItems,
     ProtocolSettings,
     choose,
     dataset,
@@ -32,6 +33,7 @@ from .common import (
     extrapolated_seconds,
     make,
     model_measures,
+    record,
     seconds_of,
     teach,
 )
@@ -42,7 +44,7 @@ _TUNING_SEED = 10_000
 class TaskSettings(ProtocolSettings, frozen=True, kw_only=True):
     """Settings of `tasks`."""
 
-    #: Length of the stream, and the same while parameters are chosen (default: the same).
+    #: Length of the stream, and its length while parameters are chosen (default: the same).
     n_triplets: int
     tuning_triplets: int | None = None
     n_folds: int = 5
@@ -67,7 +69,7 @@ class TaskPart(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """A learner that has learnt, with the CPU seconds that training alone took."""
+    """A trained learner, and the CPU seconds of its training."""
 
     model: Any
     seconds: float
@@ -135,7 +137,7 @@ def run(cell: Cell, settings: TaskSettings) -> dict[str, Any]:
     model, seconds = _learn(cell, train, stream)
     lengths = settings.k
     measures = task_measures(model, test, lengths)
-    curves = {
+    curves: Curves = {
         name: {"x": list(lengths), "y": [measures[f"{name}@{k}"] for k in lengths]}
         for name in ("P", "mAP")
     }
@@ -143,15 +145,10 @@ def run(cell: Cell, settings: TaskSettings) -> dict[str, Any]:
         measures["query ratio"] = float(model.query_ratio_)
     if settings.eager_steps and isinstance(model, OMTRSL):
         measures["eager seconds"] = _eager_seconds(model, train, stream, settings.eager_steps)
-    return {
-        "measures": measures | model_measures(model) | {"cpu seconds": seconds},
-        "curves": curves,
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(stream.triplets, stream.y),
-        "n_train": len(train.labels),
-        "n_test": len(test.labels),
-    }
+    measures |= model_measures(model) | {"cpu seconds": seconds}
+    more = {"n_train": len(train.labels), "n_test": len(test.labels)}
+    seen = digest(stream.triplets, stream.y)
+    return record(cell, measures, curves, seconds, stream=seen, **more)
 
 
 def _eager_seconds(model: OMTRSL, train: TaskPart, stream: Stream, eager_steps: int) -> float:
@@ -186,7 +183,7 @@ def tune(cell: Cell, settings: TaskSettings) -> dict[str, Any]:
 
 
 def task_measures(model: Any, test: TaskPart, k: Any) -> dict[str, float]:
-    """Each item ranks the others of its task, by the task's similarity; mean over tasks of their means."""
+    """Each item ranks the others of its task by the task's similarity; the mean over tasks of their means."""
     names = ["mAP", *(f"{name}@{one}" for name in ("P", "mAP") for one in k)]
     found = []
     for task in np.unique(test.tasks):
@@ -198,11 +195,11 @@ def task_measures(model: Any, test: TaskPart, k: Any) -> dict[str, float]:
 
 
 def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
-    """A learner that has seen the training part."""
+    """Train the learner of a cell on the training part."""
     learner = make(cell)
     if not hasattr(learner, "for_task"):  # one similarity for all, whatever the task of a triplet
         triplets = nearer_first(stream.triplets, stream.y)
-        return Learnt(learner, teach(learner, Part(train.items, train.labels), triplets))
+        return Learnt(learner, teach(learner, LabelledItems(train.items, train.labels), triplets))
     if learner.natural_tuples == "labels":
         seconds = seconds_of(learner.fit, dense(train.items), train.labels, train.tasks)
         return Learnt(learner, seconds)
@@ -220,5 +217,5 @@ def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
 
 
 def _answer(learner: Any, stream: Stream) -> None:
-    """Answer what a new learner asks for along the stream."""
+    """Answer the questions that a new learner asks along the stream."""
     learner.partial_fit(stream.triplets, tasks=stream.tasks, oracle=stream.y)
