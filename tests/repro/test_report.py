@@ -1,6 +1,7 @@
 """Verdicts, claims, figures and pages, from made-up records."""
 
 from html.parser import HTMLParser
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from simstream_repro.verdicts import (
     compare,
     count,
     judge,
+    n_left_out,
     n_missing,
     n_with_fewer_runs,
     records_of,
@@ -199,6 +201,16 @@ def test_records_of_another_plan_are_not_shown(paper, store):
     )
     comparisons = compare(changed, changed.exhibits["x-table"], store)
     assert {one.verdict for one in comparisons if one.method == "SDCA"} >= {"not run"}
+
+
+@pytest.mark.parametrize("paper_id", paper_ids())
+def test_every_published_record_is_of_the_plan(paper_id):
+    """A change of a paper's file, or of how cells are made from it, must not lose results that took hours."""
+    paper = load_paper(paper_id)
+    records = RecordStore(Path(__file__).parents[2] / "docs" / "repro" / "records")
+    for study in paper.studies.values():
+        assert records.of_study(study.id), study.id
+        assert n_left_out(paper, study, records) == 0, study.id
 
 
 def test_numbers_that_the_protocol_was_chosen_by_are_shown_and_not_counted(paper, store):
