@@ -15,15 +15,14 @@ import click
 from simstream.cli.options import FILE, CommaSeparated, debug_option, json_option, quiet_option
 from simstream.cli.output import as_count, configure_logging, echo_json, echo_table, logger
 
-if (
-    TYPE_CHECKING
-):  # the commands import what they need when they run: `simstream --help` stays instant
+# Commands import what they need when they run, so that `simstream --help` stays instant.
+if TYPE_CHECKING:
     from .cell import Cell
     from .plan import Exhibit, Paper
     from .records import RecordStore
     from .runner import Job, Progress
 
-#: Where records and reports go unless told otherwise.
+#: Default folder of records and reports.
 _FOLDER = Path("repro-results")
 
 _NAMES = CommaSeparated(click.STRING, "name,name")

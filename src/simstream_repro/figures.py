@@ -57,23 +57,23 @@ _FAMILIES = {
     "MCML": "#8C564B",
     "RCA": "#7B3F9E",
 }
-#: Of methods that belong to no family, in the order in which they are listed.
+#: Colours of methods without a family, in the order in which they are listed.
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*<>"
-#: Characters below the bars of one panel that do not run into one another.
+#: Most characters of upright labels below the bars of a panel; longer ones are slanted.
 _FITS_UPRIGHT = 36
-#: Inches: what a page shows without making it small, and the height of a line of the legend.
+#: Inches: the widest figure that a page shows without scaling, and the height of a row of the legend.
 _WIDEST = 11.0
 _LEGEND_ROW = 0.17
-#: Share of a logarithmic axis that has room for one name.
+#: Share of a logarithmic axis that one tick label needs.
 _NAMED_APART = 0.08
-#: Places on a logarithmic axis that can all be named.
+#: Most points on a logarithmic axis that all get a tick label.
 _FEW_PLACES = 8
 
 
 class Style(NamedTuple):
-    """How a method looks, in every figure."""
+    """How a method looks in every figure."""
 
     colour: str
     line: str
@@ -81,7 +81,7 @@ class Style(NamedTuple):
 
 
 def style_of(method: str, present: Sequence[str] = ()) -> Style:
-    """Colour by family, line and marker by the place among the methods of its family that are present.
+    """Colour by family; line and marker by the position among the methods of its family that are present.
 
     A method without a family has a colour and marker by its place among those.
 
@@ -109,7 +109,7 @@ def style_of(method: str, present: Sequence[str] = ()) -> Style:
 
 
 def _family(method: str) -> str:
-    """The longest name of a family that the method begins with."""
+    """The longest family name that the method's name begins with."""
     fitting = [name for name in _FAMILIES if method.startswith(name)]
     return max(fitting, key=len, default=method)
 
@@ -120,7 +120,7 @@ class Drawn(NamedTuple):
     records: dict[tuple[str, str], list[Record]]
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
-    #: What data sets are called in the figure.
+    #: Data set -> its label in the figure.
     labels: dict[str, str] = {}  # noqa: RUF012
     #: Records of the study that reference lines come from.
     references: dict[tuple[str, str], list[Record]] = {}  # noqa: RUF012
@@ -169,7 +169,7 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
                 for name, x, y, spread in _series(table.of(dataset, method), how):
                     label = method if name is None else f"{method}, {name}"
                     style = style_of(label, table.methods)
-                    is_flat = len(x) > 1 and not np.ptp(y)  # has no places to mark
+                    is_flat = len(x) > 1 and not np.ptp(y)  # nothing to mark
                     axes.plot(
                         x,
                         y,
@@ -180,7 +180,7 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
                         linewidth=1.6,
                         label=label,
                     )
-                    # On a logarithmic axis mean - deviation may be below zero, and the band without an end.
+                    # On a logarithmic axis the band would have no end where mean - deviation is below zero.
                     if spread is not None and np.any(spread) and not how.log_y:
                         axes.fill_between(
                             x, y - spread, y + spread, color=style.colour, alpha=0.15, linewidth=0
@@ -194,20 +194,20 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
 
 
 def _name_few_places(axes: Any, how: Drawing) -> None:
-    """On a logarithmic axis, name the places that have points, where these are few; else plain numbers."""
+    """On a logarithmic axis, label the points themselves if they are few; otherwise use plain numbers."""
     places = sorted({float(x) for line in axes.lines for x in line.get_xdata() if x > 0})
     gaps = np.diff(np.log10(places)) if len(places) > 1 else np.zeros(0)
     if how.log_x and 1 < len(places) <= _FEW_PLACES and gaps.min() > _NAMED_APART * gaps.sum():
         axes.set_xticks(places, [f"{x:g}" for x in places])
         axes.minorticks_off()
-    elif how.log_x and places and places[0] >= 1:  # powers of ten alone, written out
+    elif how.log_x and places and places[0] >= 1:  # only powers of ten, written out
         axes.xaxis.set_major_formatter("{x:,.0f}")
     elif not how.log_x:
-        axes.locator_params(axis="x", nbins=6)  # more would run into one another
+        axes.locator_params(axis="x", nbins=6)  # more would overlap
 
 
 def _draw_references(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing) -> None:
-    """Thin lines at the values that other methods reach, whatever x is."""
+    """Thin horizontal lines at the values of other methods."""
     for dataset in datasets:
         for method in how.references.methods if how.references is not None else ():
             value = over_seeds(table.references.get((dataset, method), []), how.y)
@@ -388,7 +388,7 @@ def _panels(table: Drawn, how: Drawing) -> list[tuple[str, tuple[str, ...], tupl
 
 
 def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
-    """So many axes, two or three in a row."""
+    """A figure with n axes, two or three in a row."""
     columns = min(n, 1 if width > 7 else 2 if n in (2, 4) else 3)
     rows = -(-n // columns)
     figure = new_figure(columns * width + 0.4, rows * 3.2 + 0.9)

@@ -16,7 +16,7 @@ from .cell import Cell
 
 Record = dict[str, Any]
 
-#: Ways a cell can end that are not tried again.
+#: States of a cell that is not tried again.
 FINAL = ("done", "over budget")
 
 
@@ -99,9 +99,9 @@ class RecordStore:
 def mean_curve(
     records: Iterable[Record], name: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int] | None:
-    """x, mean and standard deviation over the seeds of a curve, and the number of seeds; None without any.
+    """x, mean and standard deviation over the seeds of a curve, and their number; None without records.
 
-    Of x only the values that all of them have.
+    Only the values of x that all seeds have.
 
     Examples
     --------
@@ -124,11 +124,11 @@ def mean_curve(
 
 
 def over_seeds(records: Iterable[Record], measure: str) -> tuple[float, float, int] | None:
-    """Mean and standard deviation of a measure over the seeds, and their number; None without any.
+    """Mean and standard deviation of a measure over the seeds, and their number; None without records.
 
     "min:NAME" is the smallest value of the mean over the seeds of the curve NAME, with the standard
-    deviation there; "argmin:NAME" is its place (of equals the first), which has none. Choosing the best
-    place after the mean, and for every seed, are not the same.
+    deviation there; "argmin:NAME" is where it is (the first of equals), with no deviation. Choosing the best
+    x of the mean curve is not the same as choosing it for every seed.
 
     Examples
     --------

@@ -39,7 +39,7 @@ _MARKS = {"reproduced": "=", "better": "+", "worse": "-"}
 def write_reports(
     papers: tuple[str, ...], store: RecordStore, output: str | Path, form: str = "html"
 ) -> list[Path]:
-    """Write the pages of these papers (of all for none) from their records.
+    """Write the pages of these papers (of all, if none is named) from their records.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def _name(one: JudgedNumber) -> str:
 
 
 def _grouped(worse: Any) -> list[dict[str, Any]]:
-    """Explanations with the numbers they are for."""
+    """Explanations with the numbers they explain."""
     groups: dict[str, list[str]] = {}
     for one in worse:
         groups.setdefault(one.explanation, []).append(_name(one))
@@ -359,7 +359,7 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
 
 
 def _same_streams(records: list[dict[str, Any]]) -> bool | None:
-    """Whether all methods of a run saw the same tuples; None if no record says what was seen."""
+    """Whether all methods of a run saw the same tuples; None if no record has the digest of its stream."""
     streams: dict[tuple[Any, ...], set[str]] = {}
     for record in records:
         if record.get("stream"):
@@ -369,7 +369,7 @@ def _same_streams(records: list[dict[str, Any]]) -> bool | None:
 
 
 def _summary(pages: list[dict[str, Any]], index: dict[str, Any]) -> dict[str, Any]:
-    """Headline numbers for machines."""
+    """Headline numbers, machine-readable."""
     return {
         "counts": dict(index["counts"]),
         "reproduced or better": index["share"],

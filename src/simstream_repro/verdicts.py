@@ -38,23 +38,23 @@ class JudgedNumber:
     their_std: float | None
     verdict: str
     explanation: str = ""
-    #: Whether a study with records put the explanation to the test.
+    #: Whether a study with records tested the explanation.
     is_tested: bool = False
-    #: What a cell without a number used too much of, such as "60 seconds".
+    #: The limit that a cell without a number exceeded, such as "60 seconds".
     limit: str = ""
-    #: What the data is to the paper's: "exact", "partial", "stand-in" ..
+    #: How the data relates to the paper's: "exact", "partial", "stand-in" ..
     standing: str = "exact"
     #: Number of seeds in the plan.
     planned: int = 0
 
     @property
     def published(self) -> float | None:
-        """The printed value as a number, None if it is none."""
+        """The printed value as a number, None if it is not a number."""
         return _number(self.theirs)
 
     @property
     def speed_up(self) -> float | None:
-        """Their time over ours, for times."""
+        """Their time over ours; None for other measures."""
         if self.measure.kind != "time" or self.ours is None or not self.published:
             return None
         return self.published / self.ours[0] if self.ours[0] > 0 else None
@@ -67,7 +67,7 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[JudgedNu
     found = records_of(paper, study, store) if study is not None else {}
     datasets = exhibit.datasets or (study.datasets if study is not None else ())
     methods = exhibit.methods or (study.methods if study is not None else ())
-    if study is None:  # nothing of it can be run: what is printed, in its order
+    if study is None:  # it cannot be run: show what is printed, in its order
         datasets = tuple(dict.fromkeys(key[0] for key in printed))
         methods = tuple(dict.fromkeys(key[1] for key in printed))
     result = []
@@ -109,7 +109,7 @@ def records_of(
     paper: Paper, study: Study, store: RecordStore
 ) -> dict[tuple[str, str], list[Record]]:
     """Records of the cells of a study by (data set, method), swept values together."""
-    # Parameters as the paper names them; where nothing was run so, those chosen from grids: never both.
+    # The paper's parameters; parameters chosen from grids only where the paper's were not run: never both.
     chosen, named = _chosen_and_named(paper, study, store)
     return chosen | named
 
@@ -201,7 +201,7 @@ def _verdict(
     if given is None or not given.data:
         return "data absent"
     ends = {record["status"] for record in records}
-    # A method that ends within its budget for some seeds only does not end within it.
+    # Within the budget for some seeds only is over budget.
     if ours is None or "over budget" in ends:
         ended = next((word for word in MISSING if word in ends), "not run")
         return "does not apply" if ended == "not run" and "done" in ends else ended
@@ -246,7 +246,7 @@ def _explained(
 
 
 def _explains(explanation: Explanation, one: JudgedNumber, exhibit: Exhibit) -> bool:
-    """Whether it is about this number: fields that are empty match everything."""
+    """Whether it is about this number: empty fields match everything."""
     return (
         explanation.exhibit in ("", exhibit.id)
         and (not explanation.dataset or one.dataset in explanation.dataset)

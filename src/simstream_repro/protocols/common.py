@@ -95,7 +95,7 @@ def triplet_stream(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
 
 
 def digest(*arrays: np.ndarray) -> str:
-    """A short name of a stream: methods of a run that saw the same stream have the same digest."""
+    """A short digest of a stream: the same for all methods of a run that saw the same stream."""
     found = hashlib.sha256()
     for array in arrays:
         found.update(np.ascontiguousarray(array).tobytes())
@@ -218,7 +218,7 @@ def record(
 
 
 def add_point(curves: Curves, name: str, x: float, y: float) -> None:
-    """Append a point to a curve, which begins with it if it is new."""
+    """Append a point to a curve, which may be new."""
     curve = curves.setdefault(name, {"x": [], "y": []})
     curve["x"].append(x)
     curve["y"].append(y)

@@ -218,7 +218,7 @@ def run_low_rank(cell: Cell, settings: LowRankSettings) -> dict[str, Any]:
 def _along(
     cell: Cell, settings: LowRankSettings, every: int, train: LabelledItems, triplets: np.ndarray
 ) -> Curves:
-    """Cost and rank every so many steps of one more pass over the same stream."""
+    """Cost and rank along one more pass over the same stream."""
     fixed = triplet_stream(train.labels, settings.cost_triplets, 10_000 + cell.seed)
     gamma = float(cell.parameters.get("gamma", 0.0))
     curves: Curves = {}

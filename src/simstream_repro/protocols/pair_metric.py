@@ -70,7 +70,7 @@ class PairMetricSettings(ProtocolSettings, frozen=True, kw_only=True):
 
 
 class _Run(NamedTuple):
-    """Both halves, the pairs of the training half, and how many steps go through them."""
+    """Both halves, the pairs of the training half, and the number of steps over them."""
 
     train: LabelledItems
     test: LabelledItems
@@ -79,7 +79,7 @@ class _Run(NamedTuple):
     n_steps: int
 
     def stream(self) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs again and again."""
+        """The pairs, repeated."""
         return np.resize(self.pairs, (self.n_steps, 2)), np.resize(self.signs, self.n_steps)
 
 
