@@ -9,15 +9,14 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from simstream.online.base.low_rank import OMLLR, OSLLRGS, Loreta
 from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 
 import reference as ref
 import simstream
 from cases import items, stream, triplets
-from reference import omllr, osllr_gs, prox_rows, svt, weighted_average
 from simstream import OGD, DivergedError, FromLabels
-from simstream.online.low_rank import OMLLR, OSLLRGS, Loreta
 from test_contract import same_model
 
 D = 16
@@ -26,6 +25,10 @@ S = stream(X, T)
 convert_items = pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
 
 # -- eager references ------------------------------------------------------------------------------
+
+
+osllr_gs, omllr, loreta = ref.osllr_gs, ref.omllr, ref.loreta.last
+prox_rows, svt, weighted_average = ref.prox_rows, ref.svt, ref.weighted_average
 
 
 def osllr_gs_in_w(W, stream, beta, gamma, eta):
@@ -392,7 +395,7 @@ def test_loreta_is_its_reference(convert, init):
     start = [f.copy() for f in model._engine.factors[:2]]
     if init == "truncated-identity":
         np.testing.assert_array_equal(start, np.eye(D, 5)[None].repeat(2, axis=0))
-    A, B = ref.loreta.last(*start, S, 0.1)
+    A, B = loreta(*start, S, 0.1)
     model.partial_fit(T)
     np.testing.assert_allclose(model.get_bilinear_matrix(), A @ B.T, rtol=0, atol=1e-9)
     np.testing.assert_allclose(model.transform_query(X), X @ A, rtol=0, atol=1e-9)
@@ -456,7 +459,7 @@ def test_at_full_rank_small_steps_are_gradient_steps():
 def test_loreta_on_two_item_spaces_and_with_few_features():
     right = np.random.default_rng(0).normal(size=(30, 7))
     T_ = triplets(n=100, n_candidates=30)
-    A, B = ref.loreta.last(np.eye(D, 7), np.eye(7), stream(X, T_, right), 0.1)
+    A, B = loreta(np.eye(D, 7), np.eye(7), stream(X, T_, right), 0.1)
     model = Loreta(10, 0.1, preprocessor=(X, right)).fit(T_)
     np.testing.assert_allclose(model.get_bilinear_matrix(), A @ B.T, rtol=0, atol=1e-9)
     assert model.rank_ == 7

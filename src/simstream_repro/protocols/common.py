@@ -118,11 +118,12 @@ def make(cell: Cell, **parameters: Any) -> Any:
     OASIS(C=0.5, block_size=1)
     """
     given = cell.parameters | parameters
-    if cell.learner == OSLLRGS.__name__ and given.get("gradient") == "printed":
-        if "gradient" not in OSLLRGS().get_params():
-            del given["gradient"]
-        return PrintedOSLLRGS(**given)
-    return getattr(simstream, cell.learner)(**given)
+    learner = getattr(simstream, cell.learner)
+    if given.get("gradient") == "printed":
+        learner = PrintedOSLLRGS
+    if "gradient" in given and "gradient" not in learner().get_params():
+        del given["gradient"]
+    return learner(**given)
 
 
 def teach(
