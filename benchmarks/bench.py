@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -27,11 +26,9 @@ import numpy as np
 import scipy.sparse as sp
 
 import bench_certificates
-import bench_common
 import bench_tasks_low_rank
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))  # the eager references
+from bench_common import ROOT, in_place_oasis, machine, rows_of, table
+from simstream_repro import reference
 
 SHAPES = {  # items, features, classes, mean non-zeros in a row
     "bbc": (2225, 9635, 5, 129),
@@ -108,7 +105,7 @@ def in_place_adasors(M, stream, lam, eta, delta, off_diagonal):
             diagonal[:] = kept
 
 
-def learn_text(name, make, reference, in_place, rounds, eager_steps):
+def learn_text(name, make, textbook, in_place, rounds, eager_steps):
     """Time our learner on `rounds` triplets, and the eager reference on a few of the same."""
     from simstream import TripletSampler
 
@@ -129,7 +126,7 @@ def learn_text(name, make, reference, in_place, rounds, eager_steps):
         "sparsity": model.sparsity_,
         "loss": model.average_loss_,
     }
-    if reference is not None:
+    if textbook is not None:
         stream = [
             (
                 np.asarray(X[a].todense(), float).ravel(),
@@ -139,7 +136,7 @@ def learn_text(name, make, reference, in_place, rounds, eager_steps):
         ]
         del model
         for label, run, dtype in (
-            ("eager", reference, np.float64),
+            ("eager", textbook, np.float64),
             ("in_place", in_place, np.float32),
         ):
             steps = [(x.astype(dtype), z.astype(dtype)) for x, z in stream]
@@ -153,14 +150,13 @@ def learn_text(name, make, reference, in_place, rounds, eager_steps):
 
 
 def case_bbc_sors2():
-    import reference as ref
     from simstream import SORS
 
     options = {"lam": 1e-6, "eta": 0.1, "off_diagonal": True}
     return learn_text(
         "bbc",
         lambda **k: SORS(**options, **k),
-        lambda M, s: ref.sors(M, s, **options),
+        lambda M, s: reference.sors.last(M, s, **options),
         lambda M, s: in_place_sors(M, s, **options),
         10**5,
         3,
@@ -168,14 +164,13 @@ def case_bbc_sors2():
 
 
 def case_bbc_adasors2():
-    import reference as ref
     from simstream import AdaSORS
 
     options = {"lam": 1e-6, "eta": 0.1, "delta": 0.1, "off_diagonal": True}
     return learn_text(
         "bbc",
         lambda **k: AdaSORS(**options, **k),
-        lambda M, s: ref.adasors(M, s, **options),
+        lambda M, s: reference.adasors.last(M, s, **options),
         lambda M, s: in_place_adasors(M, s, **options),
         10**5,
         3,
@@ -219,12 +214,8 @@ def dense_oasis(d):
     C = 0.01  # random comparisons and short steps: nearly every triplet stays violated
 
     def numpy_loop(n):
-        M = np.eye(d, dtype=np.float32)
-        for a, p, q in T[:n]:
-            x, z = X[a], X[p] - X[q]
-            loss = 1.0 - x @ M @ z
-            if loss > 0:
-                M += min(C, loss / ((x @ x) * (z @ z))) * np.outer(x, z)
+        stream = ((X[a], X[p] - X[q]) for a, p, q in T[:n])
+        in_place_oasis(np.eye(d, dtype=np.float32), stream, C)
 
     few, some, many = 400 if d > 1000 else 1500, 4000, len(T)
     eager = best(lambda: numpy_loop(few), 2) / few
@@ -313,14 +304,14 @@ CASES = {
     name[5:]: function for name, function in list(globals().items()) if name.startswith("case_")
 }
 CASES |= {
-    name: lambda function=function: {"lines": bench_common.lines(function)}
+    name: lambda function=function: {"lines": rows_of(function)}
     for module in (bench_certificates, bench_tasks_low_rank)
     for name, function in module.CASES.items()
 }
 
 
 def rows(results):
-    """Lines of the table: work, measured, must reach, reached."""
+    """Rows of the table: work, measured, must reach, reached."""
     r = results
     for name, label in (("bbc_sors2", "SORS-II"), ("bbc_adasors2", "AdaSORS-II")):
         if name in r:
@@ -379,17 +370,6 @@ def rows(results):
         yield ("first fit, warm compile cache", f"{x['warm']:.2f} s", "<= 1 s", x["warm"] <= 1)
 
 
-def table(lines):
-    head = ["| work | measured | must reach | reached |", "|---|---|---|---|"]
-    return "\n".join(
-        head
-        + [
-            f"| {a} | {b} | {c} | {('yes' if d else '**no**') if c else ''} |"
-            for a, b, c, d in lines
-        ]
-    )
-
-
 def earlier():
     """What the page holds already: cases that are not run again keep their numbers."""
     page = (ROOT / "docs" / "benchmarks.md").read_text()
@@ -425,16 +405,12 @@ def main():
     )
     print(speed, certificates, tasks, sep="\n\n")
     if options.write:
-        import numba
-        import scipy
-
-        versions = f"NumPy {np.__version__}, SciPy {scipy.__version__}, numba {numba.__version__}"
         (ROOT / "docs" / "benchmarks.md").write_text(
             PAGE.format(
                 speed=speed,
                 certificates=certificates,
                 tasks=tasks,
-                machine=f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {versions}",
+                machine=machine(),
                 raw=json.dumps(results, indent=1, default=lambda v: round(float(v), 4)),
             )
         )
@@ -443,7 +419,7 @@ def main():
 PAGE = """# Speed and memory
 
 Written by `make bench`; every number below is from that one run. Ratios compare runs on the same machine
-in the same minutes. The eager reference is the textbook NumPy version of `tests/reference.py` (float64, a
+in the same minutes. The eager reference is the textbook NumPy version of `simstream_repro.reference` (float64, a
 few steps timed and extrapolated); beside it stands the strongest eager version we could write (float32, in
 place, gradients only where they are not zero). "Published" seconds are from the papers' own hardware, shown as information.
 

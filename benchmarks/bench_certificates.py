@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from bench_common import in_turns, items, row, seconds_of
+from simstream_repro import reference
 
 LAM = 0.005
 N_TRIPLETS = 10**4
@@ -23,19 +24,13 @@ GAP = 1e-3
 # -- a step of SDCA against eager NumPy ------------------------------------------------------------------
 
 
-def eager_sdca(X, triplets, draws, lam, average=True):
+def eager_sdca(stream, draws, lam, average=True):
     """The textbook: the whole matrix in every step, and the mean of the iterates of the second half beside it."""
-    n, d = len(triplets), X.shape[1]
-    M, alpha, total = np.zeros((d, d)), np.zeros(n), np.zeros((d, d))
-    for t, i in enumerate(draws):
-        if average and t >= len(draws) // 2:
+    d = len(stream[0][0])
+    total = np.zeros((d, d))
+    for t, M in enumerate(reference.sdca.steps(np.zeros((d, d)), stream, draws, lam)):
+        if average and len(draws) // 2 <= t < len(draws):
             total += M
-        anchor, positive, negative = triplets[i]
-        x, z = X[anchor], X[positive] - X[negative]
-        norm = (x @ x) * (z @ z)
-        delta = max((1 - x @ M @ z - alpha[i] / 2) / (0.5 + norm / (lam * n)), -alpha[i])
-        alpha[i] += delta
-        M += delta / (lam * n) * np.outer(x, z)
     return M, total / (len(draws) - len(draws) // 2)
 
 
@@ -50,12 +45,13 @@ def sdca_steps(name, eager_steps, n_epochs=10):
     draws = np.random.default_rng(0).integers(0, len(T), eager_steps)
     model = SDCA(LAM, n_epochs=n_epochs, random_state=0, preprocessor=X)
     model.fit(T[:100])  # compile
-    a = np.asfortranarray(np.random.default_rng(0).normal(size=(1024, 1024)))
+    square = np.asfortranarray(np.random.default_rng(0).normal(size=(1024, 1024)))
+    stream = [(X[a], X[p] - X[n]) for a, p, n in T]
     (ours, eager, without, gemm), _ = in_turns(
         lambda: model.fit(T),
-        lambda: eager_sdca(X, T, draws, LAM),
-        lambda: eager_sdca(X, T, draws, LAM, average=False),
-        lambda: dgemm(1.0, a, a),
+        lambda: eager_sdca(stream, draws, LAM),
+        lambda: eager_sdca(stream, draws, LAM, average=False),
+        lambda: dgemm(1.0, square, square),
         turns=5,
     )
     ours, eager, without = ours / (n_epochs * len(T)), eager / eager_steps, without / eager_steps
@@ -200,7 +196,7 @@ def time_to_gap(name, steps, shares=(1.0, 0.3, 0.1)):
         )
 
 
-#: Name -> function that gives lines (work, measured, must reach, reached) of the table.
+#: Name -> function that gives rows (work, measured, must reach, reached) of the table.
 CASES = {
     "sdca_letter": lambda: sdca_steps("letter", 5000),
     "sdca_isolet": lambda: sdca_steps("isolet", 300),

@@ -1,19 +1,22 @@
-"""What the cases of `bench_certificates.py` and `bench_tasks_low_rank.py` share: items, turns, lines.
+"""What the benchmarks share: items, timing in turns, the strongest eager OASIS, the table, the machine.
 
-A case is a function that gives lines (work, measured, must reach, reached) of the table. What a ratio compares
-runs in one process, in turns, on one BLAS thread; the best of some turns counts, in seconds of processor time:
-the same as seconds on an idle machine, and still comparable on a busy one.
+A case of `bench_certificates.py` or `bench_tasks_low_rank.py` is a function that gives rows (work, measured, must
+reach, reached) of the table. What a ratio compares runs in one process, in turns, on one BLAS thread; the best
+of some turns counts, in CPU seconds: the same as seconds on an idle machine, and still comparable on a busy one.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import time
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
+
+ROOT = Path(__file__).resolve().parent.parent
 
 SHAPES = {"letter": (20_000, 16, 26), "isolet": (7_797, 617, 26)}  # items, features, classes
 
@@ -35,8 +38,8 @@ def items(name):
     return np.clip(X, -1, 1), y, f"classes of the shape of {name}"
 
 
-def lines(case):
-    """All lines of a case, measured on one BLAS thread."""
+def rows_of(case):
+    """All rows of a case, measured on one BLAS thread."""
     import scipy.linalg  # noqa: F401  its BLAS must be there to be limited
 
     with threadpool_limits(1):
@@ -44,7 +47,7 @@ def lines(case):
 
 
 def seconds_of(function):
-    """Processor seconds of one call."""
+    """CPU seconds of one call."""
     start = time.process_time()
     function()
     return time.process_time() - start
@@ -62,5 +65,36 @@ def in_turns(*functions, turns=3):
 
 
 def row(work, measured, must_reach, reached):
-    """A line of the table, as those of bench.py."""
+    """A row of the table; without a must-reach it is information."""
     return work, measured, must_reach, bool(reached)
+
+
+def table(rows, judged=True):
+    """Rows (work, measured, must reach, reached) as Markdown."""
+    lines = ["| work | measured | must reach | reached |", "|---|---|---|---|"]
+    for work, measured, must_reach, reached in rows:
+        verdict = ("yes" if reached else "**no**") if must_reach else ""
+        lines.append(
+            f"| {work} | {measured} | {must_reach} | {verdict if judged else 'not judged'} |"
+        )
+    return "\n".join(lines)
+
+
+def machine():
+    """What the numbers were measured on."""
+    import numba
+    import scipy
+
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, SciPy {scipy.__version__}, numba {numba.__version__}"
+    )
+
+
+def in_place_oasis(M, stream, C):
+    """The strongest eager version: M is changed in place."""
+    for x, z in stream:
+        loss = 1.0 - x @ M @ z
+        if loss > 0:
+            M += min(C, loss / ((x @ x) * (z @ z))) * np.outer(x, z)
+    return M

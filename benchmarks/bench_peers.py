@@ -19,7 +19,6 @@ import argparse
 import copy
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,9 @@ from statistics import median
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
+from bench_common import ROOT, machine, table
+from simstream_repro import reference
+
 PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -140,34 +141,6 @@ class Stream:
 # -- eager NumPy -----------------------------------------------------------------------------------
 
 
-def positive_part(M):
-    w, Q = np.linalg.eigh((M + M.T) / 2)
-    return (Q * np.maximum(w, 0)) @ Q.T
-
-
-def textbook_pa(M, b, stream, C, variant, project="never"):
-    """`pa_metric` of tests/reference.py without the path of iterates.
-
-    project: "never"; "always", after every change; "needed", after changes that can leave the cone.
-    """
-    for v, y in stream:
-        p, K = 1 - y * (b - v @ M @ v), 1 + (v @ v) ** 2
-        loss = max(0.0, p)
-        tau = {
-            "PA": loss / K,
-            "PA-I": min(C, loss / K),
-            "PA-II": loss / (K + 1 / (2 * C)),
-            "PALS": p / (K + 1 / (2 * C)),
-        }[variant]
-        if tau != 0 and v @ v > 0:
-            M, b = M - tau * y * np.outer(v, v), b + tau * y
-            if project == "always" or (project == "needed" and tau * y > 0):
-                M = positive_part(M)
-            if project != "never":
-                b = max(1.0, b)
-    return M, b
-
-
 def in_place_pa(M, b, stream, C, variant):
     """The strongest eager loop we could write: lengths known beforehand, M changed in place by BLAS."""
     from scipy.linalg.blas import dger
@@ -184,36 +157,6 @@ def in_place_pa(M, b, stream, C, variant):
             dger(-tau * y, v, v, a=M, overwrite_a=1)
             b += tau * y
     return M, b
-
-
-def textbook_lego(A, stream, eta, targets):
-    """`lego` of tests/reference.py without the path of iterates."""
-    for v, y in stream:
-        target, yhat = targets[0 if y > 0 else 1], v @ A @ v
-        if (yhat > target if y > 0 else yhat < target) and v @ v > 0:
-            b = eta * target * yhat - 1
-            ybar = (b + np.sqrt(b * b + 4 * eta * yhat**2)) / (2 * eta * yhat)
-            a = A @ v
-            A = A - eta * (ybar - target) / (1 + eta * (ybar - target) * yhat) * np.outer(a, a)
-    return A
-
-
-def textbook_mcml(A, X, y):
-    """Objective and gradient as they are written down, with whole (n x n) matrices."""
-    same = y[:, None] == y[None, :]
-    np.fill_diagonal(same, False)
-    XA = X @ A
-    squares = np.einsum("ij,ij->i", XA, X)
-    D = squares[:, None] + squares[None, :] - 2 * XA @ X.T
-    np.fill_diagonal(D, np.inf)
-    E = np.exp(-D)
-    total = E.sum(axis=1)
-    P, P0 = E / total[:, None], same / same.sum(axis=1)[:, None]
-    np.fill_diagonal(D, 0.0)
-    objective = np.sum(np.log(total) + (P0 * D).sum(axis=1) - np.log(same.sum(axis=1)))
-    S = P0 - P
-    S = S + S.T
-    return objective, X.T @ (np.diag(S.sum(axis=1)) - S) @ X
 
 
 # -- cases -----------------------------------------------------------------------------------------
@@ -358,19 +301,19 @@ def case_pa_end(quick):
                 def ours(n=n, C=C, variant=variant, results=results):
                     results["ours"] = pa(stream, C, variant, "end").fit(*stream.part(0, n))
 
-                def eager(loop, steps=steps, C=C, variant=variant, results=results):
-                    results[loop] = loop(np.zeros((d, d)), 0.0, steps, C, variant)
+                def textbook(steps=steps, C=C, variant=variant, results=results):
+                    results["textbook"] = reference.pa_metric.last(
+                        np.zeros((d, d)), steps, C, variant
+                    )
+
+                def in_place(steps=steps, C=C, variant=variant):
+                    in_place_pa(np.zeros((d, d)), 0.0, steps, C, variant)
 
                 repeats = 5 if label == "passes" else 3
                 if quick or (label == "whole" and variant == "PALS"):
                     repeats = 1  # every step changes M: half a minute
                 seconds = taking_turns(
-                    {
-                        "ours": ours,
-                        "textbook": lambda f=eager: f(textbook_pa),
-                        "in place": lambda f=eager: f(in_place_pa),
-                    },
-                    repeats,
+                    {"ours": ours, "textbook": textbook, "in place": in_place}, repeats
                 )
                 middle = {k: median(v) for k, v in seconds.items()}
                 model = results["ours"]
@@ -381,7 +324,8 @@ def case_pa_end(quick):
                     "ratio": middle["textbook"] / middle["ours"],
                     "ratio_in_place": middle["in place"] / middle["ours"],
                     "difference": relative_difference(
-                        model._engine.matrix(), results[textbook_pa][0]
+                        model.get_mahalanobis_matrix(),
+                        reference.positive_part(results["textbook"][0]),
                     ),
                 }
             out["runs"].append(run)
@@ -415,11 +359,11 @@ def case_pa_every_step(quick):
             t, before = len(ranks) - 1, walker.n_updates_ if len(ranks) > 1 else 0
             walker.partial_fit(*stream.part(t, t + 1))
             changed.append(walker.n_updates_ > before)
-            ranks.append(len(walker._engine.values) or ranks[-1] + 1)  # full from there on
+            ranks.append(walker.effective_dimension_)
         n = len(changed)
         product = sum(gemm_seconds(max(ranks[t], ranks[t + 1]), d) for t in range(n) if changed[t])
         state = pa(stream, C, variant, "every-step").fit(*stream.part(0, warm_up))
-        M, b = state.get_mahalanobis_matrix(), state._count("THRESHOLD")
+        M, b = state.get_mahalanobis_matrix(), state.threshold_
         run = {"variant": variant, "parts": {}}
 
         def start(part, state=state, variant=variant):
@@ -437,27 +381,20 @@ def case_pa_every_step(quick):
                 results["before"] = learner.n_updates_
                 return seconds_of(lambda: learner.partial_fit(*stream.part(*part)))
 
-            def eager(
-                project,
-                part=part,
-                M=M,
-                b=b,
-                steps=eager_steps,
-                results=results,
-                variant=variant,
-            ):
-                first = (M, b) if part[0] else (np.zeros((d, d)), 0.0)
-                begin = time.perf_counter()
-                results[project] = textbook_pa(*first, steps, C, variant, project)
-                return time.perf_counter() - begin
+            first = (M, b) if part[0] else (np.zeros((d, d)), 0.0)
+
+            def eager(first=first, steps=eager_steps, results=results, variant=variant):
+                results["eager"] = reference.pa_metric.last(
+                    first[0], steps, C, variant, every_step=True, b=first[1]
+                )
+
+            def needed(first=first, steps=eager_steps, variant=variant):
+                reference.pa_metric.last(
+                    first[0], steps, C, variant, every_step=True, b=first[1], only_down=True
+                )
 
             seconds = taking_turns(
-                {
-                    "ours": ours,
-                    "eigh": lambda f=eager: f("always"),
-                    "eigh where needed": lambda f=eager: f("needed"),
-                },
-                repeats,
+                {"ours": ours, "eigh": eager, "eigh where needed": needed}, repeats
             )
             learner = results["ours"]
             updates = learner.n_updates_ - results["before"]
@@ -474,7 +411,7 @@ def case_pa_every_step(quick):
                 "ratio": middle["eigh"] / middle["ours"],
                 "ratio_needed": middle["eigh where needed"] / middle["ours"],
                 "difference": relative_difference(
-                    learner.get_mahalanobis_matrix(), results["always"][0]
+                    learner.get_mahalanobis_matrix(), results["eager"][0]
                 ),
             }
         run["idle"] = idle_steps(stream, start, warm_up, 300, d, M, b, repeats)
@@ -495,7 +432,7 @@ def idle_steps(stream, start, begin, n, d, M, b, repeats):
     seconds = taking_turns(
         {
             "ours": lambda: learner.partial_fit(pairs, y) and None,
-            "eager": lambda: textbook_pa(M, b, few, 0.1, "PA-I") and None,
+            "eager": lambda: reference.pa_metric.last(M, few, 0.1, "PA-I", b=b) and None,
         },
         repeats,
     )
@@ -561,7 +498,8 @@ def case_lego(quick):
         return model.fit(*stream.part(0, n))
 
     def eager():
-        results["eager"] = textbook_lego(np.eye(stream.X.shape[1]), few, eta, targets)
+        start = np.eye(stream.X.shape[1])
+        results["eager"] = reference.lego.last(start, few, eta, targets)
 
     ours(None), ours(1)  # compile
     seconds = taking_turns(
@@ -627,7 +565,7 @@ def case_mcml(quick):
         results["ours"] = mcml_objective_and_gradient(A, X, y)
 
     def eager():
-        results["eager"] = textbook_mcml(A, X, y)
+        results["eager"] = reference.mcml(A, X, y)
 
     seconds = taking_turns({"ours": ours, "eager": eager}, 1 if quick else 5)
     fit = MCML(max_iter=10 if quick else 100)
@@ -840,14 +778,6 @@ def limits(results):
         )
 
 
-def table(results, judged):
-    lines = ["| work | measured | must reach | reached |", "|---|---|---|---|"]
-    for work, measured, must, reached in rows(results):
-        verdict = "" if reached is None else ("yes" if reached else "**no**")
-        lines.append(f"| {work} | {measured} | {must} | {verdict if judged else 'not judged'} |")
-    return "\n".join(lines)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=[], help="default: all")
@@ -896,24 +826,17 @@ def main():
         if options.save:
             options.save.write_text(json.dumps(results))
     results = {name: results[name] for name in CASES if name in results}
-    text = table(results, judged=not options.quick)
+    text = table(rows(results), judged=not options.quick)
     print(text)
     if options.write:
         write_page(results, text, options.threads)
 
 
 def write_page(results, text, threads):
-    import numba
-    import scipy
-
     peers = {x["peer"] for x in results.values() if "peer" in x}
     page = PAGE.format(
         table=text,
-        machine=(
-            f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
-            f"NumPy {np.__version__}, SciPy {scipy.__version__}, numba {numba.__version__}; "
-            f"{threads} BLAS thread{'s' if threads > 1 else ''} on all sides"
-        ),
+        machine=f"{machine()}; {threads} BLAS thread{'s' if threads > 1 else ''} on all sides",
         peer="; ".join(sorted(peers)) or "not measured",
         limits="\n".join(f"* {line}" for line in limits(results)),
         raw=json.dumps(rounded(results), indent=1),
@@ -933,7 +856,7 @@ PAGE = """# Speed against other implementations
 
 Written by `make bench-peers`; every number below is from that one run. What is compared took turns on the same
 machine, three times or more; once only: LMNN with metric-learn's default step, the whole streams of PALS- and
-of + against -, and the fit of MCML. Ratios are those of medians. "Textbook" is the loop of `tests/reference.py` in float64 without its list of iterates;
+of + against -, and the fit of MCML. Ratios are those of medians. "Textbook" is the float64 loop of `simstream_repro.reference`;
 "in place" is the strongest eager loop we could write (lengths known beforehand, M changed in place by BLAS).
 Kernels were compiled before the clock started. Microseconds "a change" are the time of a part of the stream
 over its changes of M: the steps between them that change nothing are in it, on both sides. Rows without a

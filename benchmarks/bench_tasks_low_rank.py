@@ -3,21 +3,18 @@
     python benchmarks/bench.py osllr_gs omllr omtrsl_oasis omtrsl_many_tasks mtlmnn
 
 With SIMSTREAM_DATA pointing to a folder with isolet.csv.gz the real data are used, otherwise synthetic items
-of the same shape. Rows have unit length, but where batch and online learning are compared. Eager references
-of a high price run few steps, ours run many; where both are exact their results are compared too.
+of the same shape. Rows have unit length, except where batch and online learning are compared. Expensive eager
+references run few steps, ours run many; where both are exact, their results are compared too.
 """
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
-from bench_common import in_turns, items, row
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the eager references
+from bench_common import in_place_oasis, in_turns, items, row
+from simstream_repro import reference
 
 ROWS_OF_TASKS = [1560, 1560, 1560, 1558, 1559]  # groups of speakers, one after another
 N_FEATURES = 617
@@ -54,55 +51,6 @@ def vectors(X, triplets):
     return [(X[a], X[p] - X[n]) for a, p, n in triplets]
 
 
-# -- eager references --------------------------------------------------------------------------------
-
-
-def textbook_oasis(M, stream, C):
-    """The tests' reference, without keeping all iterates."""
-    from reference import oasis
-
-    for step in stream:
-        M = oasis(M, [step], C)[-1]
-    return M
-
-
-def numpy_oasis(M, stream, C):
-    """OASIS in place: the strongest eager version."""
-    for x, z in stream:
-        loss = 1.0 - x @ M @ z
-        if loss > 0:
-            M += min(C, loss / ((x @ x) * (z @ z))) * np.outer(x, z)
-    return M
-
-
-def numpy_osllr_gs(F, stream, beta, gamma, eta):
-    """OSLLR-GS: every row is shortened in every round; returns the average of F."""
-    total, weight = np.zeros_like(F), 0.0
-    for t, (x, z) in enumerate(stream, 1):
-        e, u, w = eta / np.sqrt(t), F.T @ x, F.T @ z
-        total += e * F
-        weight += e
-        if 1 - u @ w > 0:
-            F = F + e * (np.outer(z, u) + np.outer(x, w))
-        norms = np.linalg.norm(F, axis=1)
-        F = F * (np.clip(norms - e * gamma, 0, beta) / np.where(norms > 0, norms, 1))[:, None]
-    return total / weight
-
-
-def numpy_omllr(W, stream, lam, eta):
-    """OMLLR: a full singular value decomposition in every round; returns the last W, and the average."""
-    total, weight = np.zeros_like(W), 0.0
-    for t, (x, z) in enumerate(stream, 1):
-        e = eta / np.sqrt(t)
-        total += e * W
-        weight += e
-        if 1 - x @ W @ z > 0:
-            W = W + e * np.outer(x, z)
-        U, s, V = np.linalg.svd(W)
-        W = (U * np.maximum(s - e * lam, 0)) @ V
-    return W, total / weight
-
-
 # -- cases -------------------------------------------------------------------------------------------
 
 
@@ -122,7 +70,9 @@ def osllr_gs():
     ours.fit(T[:10])  # compile
     oasis.fit(T[:10])
     (eager, lazy, plain), (F, _, _) = in_turns(
-        lambda: numpy_osllr_gs(np.eye(N_FEATURES), stream, **options),
+        lambda: reference.weighted_average(
+            reference.osllr_gs.steps(np.eye(N_FEATURES), stream, **options), options["eta"]
+        ),
         lambda: ours.fit(T),
         lambda: oasis.fit(T),
     )
@@ -155,15 +105,16 @@ def omllr():
     zeros, identity = np.zeros((N_FEATURES, N_FEATURES)), np.eye(N_FEATURES)
     ours = OMLLR(**options, init="zeros", output="last", preprocessor=X)
     default = OMLLR(**options, preprocessor=X)
-    for model, start, which in ((ours, zeros, 0), (default, identity, 1)):
-        W = numpy_omllr(start, stream, **options)[which]
-        np.testing.assert_allclose(model.fit(T[:few]).get_bilinear_matrix(), W, atol=1e-9)
+    last = reference.omllr.last(zeros, stream, **options)
+    np.testing.assert_allclose(ours.fit(T[:few]).get_bilinear_matrix(), last, atol=1e-9)
+    mean = reference.weighted_average(reference.omllr(identity, stream, **options), options["eta"])
+    np.testing.assert_allclose(default.fit(T[:few]).get_bilinear_matrix(), mean, atol=1e-9)
     ours.fit(T[:1])
     ranks = [ours.partial_fit(T[t : t + 10]).rank_ for t in range(1, many, 10)]
     (eager, factored, eager_default, full), _ = in_turns(
-        lambda: numpy_omllr(zeros, stream, **options),
+        lambda: reference.omllr.last(zeros, stream, **options),
         lambda: ours.fit(T[:many]),
-        lambda: numpy_omllr(identity, stream, **options),
+        lambda: reference.omllr.last(identity, stream, **options),
         lambda: default.fit(T[:few]),
         turns=2,
     )
@@ -202,8 +153,8 @@ def omtrsl_oasis(turns=2):
 
         (blocked, eager, in_place), (_, Ms, _) = in_turns(
             lambda ours=ours: ours.fit(T, tasks=tasks),
-            lambda separate=separate: separate(textbook_oasis),
-            lambda separate=separate: separate(numpy_oasis),
+            lambda separate=separate: separate(reference.oasis.last),
+            lambda separate=separate: separate(in_place_oasis),
             turns=turns,
         )
         yield row(
@@ -275,7 +226,7 @@ def mtlmnn():
     )
 
 
-#: Name -> function that gives lines (work, measured, must reach, reached) of the table.
+#: Name -> function that gives rows (work, measured, must reach, reached) of the table.
 CASES = {
     function.__name__: function
     for function in (osllr_gs, omllr, omtrsl_oasis, omtrsl_many_tasks, mtlmnn)

@@ -27,22 +27,8 @@ convert_items = pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
 # -- eager references ------------------------------------------------------------------------------
 
 
-def prox_rows(C, t, beta):
-    """Every row keeps its direction, its norm becomes clip(norm - t, 0, beta)."""
-    n = np.linalg.norm(C, axis=1)
-    return C * (np.clip(n - t, 0, beta) / np.where(n > 0, n, 1))[:, None]
-
-
-def osllr_gs(F, stream, beta, gamma, eta, gradient="exact"):
-    path = [F]
-    for t, (x, z) in enumerate(stream, 1):
-        e, a, b = eta / np.sqrt(t), -z, x
-        if 1 + b @ F @ F.T @ a > 0:
-            G = np.outer(a, b) + (np.outer(b, a) if gradient == "exact" else 0)
-            F = F - e * G @ F
-        F = prox_rows(F, e * gamma, beta)
-        path.append(F)
-    return path
+osllr_gs, omllr, loreta = ref.osllr_gs, ref.omllr, ref.loreta.last
+prox_rows, svt, weighted_average = ref.prox_rows, ref.svt, ref.weighted_average
 
 
 def osllr_gs_in_w(W, stream, beta, gamma, eta):
@@ -57,42 +43,6 @@ def osllr_gs_in_w(W, stream, beta, gamma, eta):
         W = W * np.outer(f, f)
         path.append(W)
     return path
-
-
-def svt(A, t):
-    U, s, V = np.linalg.svd(A, full_matrices=False)
-    return (U * np.maximum(s - t, 0)) @ V
-
-
-def omllr(W, stream, lam, eta, psd=False):
-    path = [W]
-    for t, (x, z) in enumerate(stream, 1):
-        e, G = eta / np.sqrt(t), -np.outer(x, z) * (1 - x @ W @ z > 0)
-        if psd:
-            w, Q = np.linalg.eigh(W - e * (G + G.T) / 2)
-            W = (Q * np.maximum(w - e * lam, 0)) @ Q.T
-        else:
-            W = svt(W - e * G, e * lam)
-        path.append(W)
-    return path
-
-
-def loreta(A, B, stream, eta):
-    for x, z in stream:
-        if 1 - (x @ A) @ (B.T @ z) > 0:
-            q = eta * z
-            a1, b1 = np.linalg.pinv(A) @ x, np.linalg.pinv(B) @ q
-            s = a1 @ b1
-            cA = (A @ a1) * (-1 / 2 + 3 / 8 * s) + x * (1 - s / 2)
-            cB = (B @ b1) * (-1 / 2 + 3 / 8 * s) + q * (1 - s / 2)
-            A, B = A + np.outer(cA, b1), B + np.outer(cB, a1)
-    return A, B
-
-
-def weighted_average(path, eta):
-    """Of all iterates but the last, with weights eta / sqrt(t)."""
-    weights = eta / np.sqrt(np.arange(1, len(path)))
-    return sum(w * M for w, M in zip(weights, path, strict=False)) / weights.sum()
 
 
 def read(F_path, output, eta):

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+import reference as ref
 import simstream
 from cases import LAYOUTS, dense, items, triplets
 from simstream import OASIS, OGRSL, OMTRSL, OSTRSL
@@ -20,24 +21,17 @@ def tasks_and_answers(n, seed=0, n_tasks=K):
     return rng.integers(0, n_tasks, n), rng.choice([1, -1], n)
 
 
-def coupling_matrix(b, n_tasks):
-    return (b * np.ones((n_tasks, n_tasks)) + n_tasks * np.eye(n_tasks)) / ((1 + b) * n_tasks)
-
-
 def eager(X, T, y, tasks, C, b, n_tasks, delta=None, coins=None, start=None):
     """K explicit matrices; returns them, the margins before each round, and who was asked."""
     d = X.shape[1]
     Ms = [np.eye(d) if start is None else start.copy() for _ in range(n_tasks)]
-    A, margins, asked = coupling_matrix(b, n_tasks), [], []
+    margins, asked = [], []
     for t, (a, p, n) in enumerate(T):
         k, x, z = tasks[t], X[a], X[p] - X[n]
-        margin = x @ Ms[k] @ z
-        margins.append(margin)
-        asked.append(delta is None or coins[t] < delta / (delta + abs(margin)))
-        loss, norm = max(0.0, 1 - y[t] * margin), A[k, k] * (x @ x) * (z @ z)
-        if asked[-1] and loss > 0 and norm > 0:
-            tau = min(C, loss / norm)
-            Ms = [M + y[t] * tau * A[j, k] * np.outer(x, z) for j, M in enumerate(Ms)]
+        margins.append(x @ Ms[k] @ z)
+        asked.append(delta is None or coins[t] < delta / (delta + abs(margins[-1])))
+        if asked[-1]:
+            Ms = ref.omtrsl.last(Ms, [(x, z, y[t], k)], C, b)
     return Ms, np.array(margins), np.array(asked)
 
 

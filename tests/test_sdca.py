@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+import reference as ref
 import simstream
 from cases import LAYOUTS, dense, items, stream, triplets
 from simstream import SDCA, FromLabels
@@ -26,17 +27,10 @@ def draws_of(seed, n, n_epochs):
 
 
 def eager(pairs_xz, draws, lam):
-    """Textbook: (M, alpha) before every draw, and after the last."""
-    n, d = len(pairs_xz), len(pairs_xz[0][0])
-    M, alpha, path = np.zeros((d, len(pairs_xz[0][1]))), np.zeros(n), []
-    for i in draws:
-        path.append((M, alpha.copy()))
-        x, z = pairs_xz[i]
-        K = (x @ x) * (z @ z)
-        delta = max((1 - x @ M @ z - alpha[i] / 2) / (0.5 + K / (lam * n)), -alpha[i])
-        alpha[i] += delta
-        M = M + delta / (lam * n) * np.outer(x, z)
-    return [*path, (M, alpha.copy())]
+    """(M, alpha) of the reference before every draw, and after the last."""
+    start, alpha = np.zeros([len(vector) for vector in pairs_xz[0]]), np.zeros(len(pairs_xz))
+    steps = ref.sdca.steps(start, pairs_xz, draws, lam, alpha)
+    return [(M, alpha.copy()) for M in steps]
 
 
 def primal(M, pairs_xz, lam):

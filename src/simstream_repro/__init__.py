@@ -1,9 +1,7 @@
-"""The published tables and figures, run again: plans (`plan`), protocols, records, verdicts, reports.
+"""Published tables and figures, run again: ``simstream repro`` on the command line.
 
-``simstream repro`` is the command line of it.
+A *paper* (`plan`, read from ``papers/*.toml``) has studies; a study has *cells* (`cell`), each run by a
+*protocol* (`protocols`) in a process of its own (`runner`), and kept as a *record* (`records`). From the
+records come verdicts on printed numbers (`verdicts`), findings on claims (`claims`), `figures` and pages
+(`report`). `reference` has the textbook NumPy version of every method.
 """
-
-from .plan import Cell, Paper, Study, load_paper, paper_ids, select
-from .records import RecordStore
-
-__all__ = ["Cell", "Paper", "RecordStore", "Study", "load_paper", "paper_ids", "select"]

@@ -1,8 +1,8 @@
-"""Time that a process has worked: CPU seconds, without those in which kernels were compiled.
+"""CPU seconds of a process, without those spent compiling kernels.
 
-A kernel is compiled when it is first called, and kept on disk for all later processes. Counted as work it
-would make the first cell of a study slow. Under a small budget it would never end: a process that is stopped
-in the middle keeps nothing.
+A kernel is compiled when first called, and cached on disk for later processes. Counted as work, compiling
+would make the first cell of a study slow, and with a small budget no cell would ever end: a process that is
+stopped while compiling caches nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOT_COMPILING = -1.0
 
 
 class _CompileClock(event.Listener):
-    """Keeps, in two shared numbers, the CPU seconds spent on compiling and when the present one began."""
+    """Keeps two shared numbers: CPU seconds spent compiling, and when the current compilation began."""
 
     def __init__(self) -> None:
         self.shared: MutableSequence[float] = [0.0, _NOT_COMPILING]
@@ -39,12 +39,12 @@ event.register("numba:compiler_lock", _clock)
 
 
 def shared_numbers(context: object) -> MutableSequence[float]:
-    """For `report_to`: numbers that two processes of a multiprocessing context can see."""
+    """Numbers for `report_to`, shared by two processes of a multiprocessing context."""
     return context.Array("d", [0.0, _NOT_COMPILING], lock=False)  # type: ignore[attr-defined]
 
 
 def report_to(shared: MutableSequence[float]) -> None:
-    """Let another process see how long this one compiles."""
+    """Let another process see how long this one has been compiling."""
     shared[:] = _clock.shared
     _clock.shared = shared
 
@@ -63,13 +63,13 @@ def working_seconds() -> float:
 
 
 def without_compiling(cpu_seconds: float, shared: MutableSequence[float]) -> float:
-    """CPU seconds of a process, less what it reports to have spent on compiling.
+    """CPU seconds of a process, less those it reports as spent compiling.
 
     Examples
     --------
     >>> without_compiling(10.0, [3.0, -1.0])
     7.0
-    >>> without_compiling(10.0, [3.0, 8.0])  # it has been at it since 8.0
+    >>> without_compiling(10.0, [3.0, 8.0])  # compiling since 8.0
     5.0
     """
     compiled, began = shared

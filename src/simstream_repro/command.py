@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from simstream.cli.options import FILE, CommaSeparated, debug_option, json_option, quiet_option
+from simstream.cli.output import as_count, configure_logging, echo_json, echo_table, logger
 
-#: Where records and reports go unless told otherwise.
+# Commands import what they need when they run, so that `simstream --help` stays instant.
+if TYPE_CHECKING:
+    from .cell import Cell
+    from .plan import Exhibit, Paper
+    from .records import RecordStore
+    from .runner import Job, Progress
+
+#: Default folder of records and reports.
 _FOLDER = Path("repro-results")
 
 _NAMES = CommaSeparated(click.STRING, "name,name")
@@ -39,10 +52,21 @@ def repro() -> None:
     """Run the tables and figures of published papers again, and show ours beside theirs.
 
     \b
-    simstream repro list                    what there is, and whether its data is here
+    simstream repro list                    tables and figures, and whether their data is available
     simstream repro run p3-table2 --jobs 2  a table; a paper (p3); or everything
     simstream repro report --html           pages with tables, figures, verdicts
     """
+    missing = [name for name in ("jinja2", "matplotlib", "msgspec") if find_spec(name) is None]
+    if missing:
+        raise click.ClickException(
+            f"{' and '.join(missing)} not installed: pip install 'simstream[repro]'"
+        )
+
+
+# -- list ---------------------------------------------------------------------------------------------------
+
+#: More data sets than this are counted, not named (--json names them all).
+_MOST_NAMED = 6
 
 
 @repro.command("list")
@@ -51,18 +75,25 @@ def repro() -> None:
 @json_option
 @debug_option
 def list_exhibits(data_dir: Path | None, results: Path, as_json: bool) -> None:
-    """List every table and figure, the data it needs, whether that is here, and what has been run."""
-    from simstream.cli.output import echo_json, echo_table
+    """List every table and figure, the data it needs and whether it is available, and what has been run."""
+    from simstream import datasets
 
-    from .overview import overview, paper_titles
+    from .plan import load_paper, paper_ids
+    from .records import RecordStore
 
-    rows = overview(data_dir, results)
+    papers = [load_paper(paper_id) for paper_id in paper_ids()]
+    available, store = set(datasets.available(data_dir)), RecordStore(results)
+    rows = [
+        _overview(paper, exhibit, available, store)
+        for paper in papers
+        for exhibit in paper.exhibits.values()
+    ]
     if as_json:
         echo_json(rows)
         return
-    echo_table(["paper", "title"], list(paper_titles().items()), left=(1,))
+    echo_table(["paper", "title"], [[paper.id, paper.title] for paper in papers], left=(1,))
     echo_table(
-        ["id", "what", "data", "cells done"],
+        ["id", "title", "data", "cells done"],
         [
             [row["id"], row["title"], _data_text(row), f"{row['n_done']} of {row['n_cells']}"]
             for row in rows
@@ -71,8 +102,29 @@ def list_exhibits(data_dir: Path | None, results: Path, as_json: bool) -> None:
     )
 
 
-#: More data sets than this are counted, not named (--json names them all).
-_AT_MOST_NAMED = 6
+def _overview(
+    paper: Paper, exhibit: Exhibit, available: set[str], store: RecordStore
+) -> dict[str, Any]:
+    """A table or figure with the state of every data set, and how many of its cells are done."""
+    study = paper.study_of(exhibit.id)
+    states: dict[str, str] = {}
+    cells = [] if study is None else list(paper.cells(study))
+    for name in () if study is None else study.datasets:
+        given = paper.datasets[name]
+        if not given.data:
+            states[name] = "absent"
+        elif given.data not in available:
+            states[name] = "missing"
+        else:
+            states[name] = "present" if given.standing == "exact" else given.standing
+    return {
+        "id": exhibit.id,
+        "title": exhibit.title,
+        "kind": exhibit.kind,
+        "data": states or ({"not public": "absent"} if exhibit.kind == "absent" else {}),
+        "n_cells": len(cells),
+        "n_done": len(store.finished(cells)),
+    }
 
 
 def _data_text(row: dict[str, Any]) -> str:
@@ -80,9 +132,12 @@ def _data_text(row: dict[str, Any]) -> str:
     for word in ("present", "stand-in", "partial", "missing", "absent"):
         names = [name for name, state in row["data"].items() if state == word]
         if names:
-            told = ", ".join(names) if len(names) <= _AT_MOST_NAMED else f"{len(names)} data sets"
-            parts.append(told if word == "present" else f"{word}: {told}")
+            listed = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} data sets"
+            parts.append(listed if word == "present" else f"{word}: {listed}")
     return "; ".join(parts) or "none needed"
+
+
+# -- run ----------------------------------------------------------------------------------------------------
 
 
 @repro.command()
@@ -97,46 +152,202 @@ def _data_text(row: dict[str, Any]) -> str:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Cells at a time, one thread each.",
+    help="Number of cells run at once, one thread each.",
 )
 @click.option(
     "--tuning",
     type=click.Choice(["paper", "cv"]),
     default="paper",
     show_default=True,
-    help="Take the parameters a paper names where it does, or choose all of them from grids.",
+    help="Use the parameters a paper names where it does, or choose all of them from grids.",
 )
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
-    help="CPU seconds a cell may take (default: what its study allows).",
+    help="CPU seconds a cell may take (default: the budget of its study).",
 )
 @click.option(
     "--quick",
     is_flag=True,
-    help="A small version on bundled data: it shows that all works, in minutes; pages leave it out.",
+    help="A small version on bundled data, in minutes: a smoke run that pages do not show.",
 )
 @_data_option
 @_results_option
 @quiet_option
 @debug_option
-def run(ids: tuple[str, ...], quiet: bool, **options: Any) -> None:
-    """Run tables, figures or papers (IDS of "repro list"; none means everything).
+def run(
+    ids: tuple[str, ...],
+    datasets: tuple[str, ...],
+    methods: tuple[str, ...],
+    seeds: int | None,
+    jobs: int,
+    tuning: str,
+    budget: float | None,
+    quick: bool,
+    data_dir: Path | None,
+    results: Path,
+    quiet: bool,
+) -> None:
+    """Run tables, figures or papers (IDS as in "repro list"; none means everything).
 
-    Every finished cell (data set, method, seed) is written at once: an interrupted run goes on where
-    it stopped when the same command is given again. A cell beyond its budget is recorded as such.
-    Without a data set its cells are left out, and said so.
+    Every finished cell (data set, method, seed) is saved at once: after an interruption, the same command
+    resumes where it stopped. A cell beyond its budget is recorded as such. Cells whose data set is not
+    available are skipped with a warning.
 
     \b
     simstream repro run p3-table2 --datasets vehicle,vowel --seeds 2 --jobs 2
     simstream repro run p0 p1 --data-dir data --budget 300
     """
-    from simstream.cli.output import configure_logging
-
-    from .command_run import run_experiments
+    from .plan import select
+    from .records import RecordStore
+    from .runner import jobs_of, run_jobs
 
     configure_logging(quiet)
-    run_experiments(ids, quiet=quiet, **options)
+    if budget is not None and not budget > 0:  # NaN passes every range
+        raise click.BadParameter(f"expected a number above 0, got {budget}", param_hint="--budget")
+    if results.exists() and not results.is_dir():
+        raise click.BadParameter(
+            f"expected a folder, got the file {str(results)!r}", param_hint="--results"
+        )
+    chosen = select(ids)
+    if quick:
+        chosen = [(paper, one) for paper, study in chosen if (one := study.quick_version())]
+        if not chosen:
+            raise click.UsageError("--quick: none of these studies has a quick version")
+    datasets = _known_names("--datasets", datasets, {d for _, one in chosen for d in one.datasets})
+    methods = _known_names("--methods", methods, {m for _, one in chosen for m in one.methods})
+    work: list[Job] = []
+    for paper, study in chosen:
+        cells = paper.cells(study, seeds=seeds, datasets=datasets, methods=methods, tuning=tuning)
+        work += jobs_of(_available(list(cells), data_dir), study, budget)
+    if not work:
+        raise click.UsageError(
+            "none of the data sets is available: expected them in the folder of --data-dir or of the "
+            "variable SIMSTREAM_DATA; simstream datasets says how to get them"
+        )
+    store = RecordStore(results)
+    try:
+        with _progress(quiet) as report:
+            run_jobs(
+                work,
+                store,
+                n_processes=jobs,
+                data_dir=None if data_dir is None else str(data_dir.resolve()),
+                report=report,
+            )
+    except KeyboardInterrupt:
+        logger.info("finished cells are saved: the same command resumes here")
+        raise
+    _summarise(work, store)
+
+
+def _known_names(option: str, given: tuple[str, ...], known: set[str]) -> tuple[str, ...]:
+    """Check names against those of the chosen studies.
+
+    A name may itself contain a comma: parts that make up a name together are taken as that name.
+    """
+    names: list[str] = []
+    rest = list(given)
+    while rest:
+        sizes = (n for n in range(len(rest), 0, -1) if ", ".join(rest[:n]) in known)
+        size = next(sizes, 0)
+        if not size:
+            raise click.BadParameter(
+                f"expected some of {'; '.join(sorted(known))}, got {rest[0]!r}", param_hint=option
+            )
+        names.append(", ".join(rest[:size]))
+        rest = rest[size:]
+    return tuple(names)
+
+
+def _available(cells: list[Cell], data_dir: Path | None) -> list[Cell]:
+    """Cells whose data set is available; a warning names the data sets of the others."""
+    from simstream import datasets
+
+    available = set(datasets.available(data_dir))
+    missing = sorted({cell.data for cell in cells} - available)
+    if missing:
+        logger.warning(
+            "skipped, data sets not available: %s (simstream datasets says how to get them)",
+            ", ".join(missing),
+        )
+    return [cell for cell in cells if cell.data in available]
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A bar with the remaining time on a terminal, log lines elsewhere."""
+    if quiet:
+        yield None
+        return
+    if not sys.stderr.isatty():
+        yield _progress_lines()
+        return
+    from rich import progress as rich_progress
+
+    from simstream.cli.progress import error_console
+
+    columns = (
+        rich_progress.BarColumn(bar_width=20),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeRemainingColumn(compact=True),
+        rich_progress.TextColumn("{task.description}", markup=False),
+    )
+    with rich_progress.Progress(*columns, console=error_console()) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(at: Progress) -> None:
+            bar.update(task, total=at.n_cells, completed=at.n_done, description=at.job.cell.name)
+
+        yield show
+
+
+def _progress_lines() -> Callable[[Progress], None]:
+    begin, n_before = time.monotonic(), None
+
+    def line(at: Progress) -> None:
+        nonlocal n_before
+        n_before = at.n_done - 1 if n_before is None else n_before
+        seconds = (time.monotonic() - begin) / (at.n_done - n_before)
+        logger.info(
+            "%s of %s, about %s left: %s %s",
+            as_count(at.n_done),
+            as_count(at.n_cells),
+            _minutes((at.n_cells - at.n_done) * seconds),
+            at.job.cell.name,
+            _outcome(at.record),
+        )
+
+    return line
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _outcome(record: dict[str, Any]) -> str:
+    if record["status"] != "done":
+        return f"{record['status']}: {record.get('error', '')}"
+    shown = [f"{name} {value:.4g}" for name, value in list(record["measures"].items())[:3]]
+    return ", ".join(shown) or f"chosen {record.get('parameters')}"
+
+
+def _summarise(work: list[Job], store: RecordStore) -> None:
+    found = [store.find(job.cell) for job in work]
+    ends = [record["status"] for record in found if record is not None]
+    known = ("done", "over budget", "out of memory", "failed")
+    counts = {end: ends.count(end) for end in known if end in ends}
+    for line in store.damaged:
+        logger.warning("%s", line)
+    logger.info("%s", ", ".join(f"{end}: {as_count(n)}" for end, n in counts.items()))
+    failures = {r["error"] for r in found if r is not None and r["status"] == "failed"}
+    for error in sorted(failures):
+        logger.error("failed: %s", error)
+    if failures:
+        click.get_current_context().exit(1)
+
+
+# -- report, tidy -------------------------------------------------------------------------------------------
 
 
 @repro.command()
@@ -155,8 +366,6 @@ def report(
     papers: tuple[str, ...], form: str, output: Path | None, results: Path, quiet: bool
 ) -> None:
     """Write one page per paper from the records: tables with verdicts, figures, claims."""
-    from simstream.cli.output import configure_logging, logger
-
     from .records import RecordStore
     from .report import write_reports
 
@@ -174,17 +383,17 @@ def report(
 
 
 @repro.command()
-@click.option("--yes", is_flag=True, help="Do it; without this, only say what would go.")
+@click.option(
+    "--yes", is_flag=True, help="Delete them; without this, only show what would be deleted."
+)
 @_results_option
 @quiet_option
 @debug_option
 def tidy(yes: bool, results: Path, quiet: bool) -> None:
-    """Keep only records that pages show: finished cells of the plan, one line each.
+    """Delete records that pages do not show: unfinished cells, and cells that the plan no longer has.
 
-    Records of a plan that has changed since cannot be had again without running it: look first.
+    Records of an earlier plan cannot be had again without running it: look first.
     """
-    from simstream.cli.output import configure_logging, logger
-
     from .plan import load_paper, paper_ids
     from .records import RecordStore
     from .verdicts import tidy as tidy_study
@@ -200,4 +409,4 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
             word = "kept" if yes else "would be kept"
             logger.info("%s: %d of %d records %s", study.id, n_kept, len(records), word)
     if not yes:
-        logger.info("nothing is changed: --yes does it")
+        logger.info("nothing was deleted: --yes deletes the others")

@@ -1,18 +1,6 @@
-"""Pictures of the records of a study, as the ``draw`` table of an exhibit says.
+"""Pictures of the records of a study, as the ``draw`` table of an exhibit (`plan.Drawing`) says.
 
-form = "lines"
-    ``curve``: a recorded curve against its x (named by ``x``); or ``measures`` = "P@{x}" with ``values``: one
-    measure for each x; or ``y``: a measure against a swept value, or against another measure ``x`` with
-    the points joined in the order of the swept value ``along``. ``references`` = {study, methods} draws the
-    value of ``y`` of other methods as thin lines.
-form = "bars"
-    ``y``: a measure, grouped by ``x``: "dataset", or a swept value.
-form = "matrix"
-    ``value``: a measure, over two swept values ``x`` and ``y``.
-
-Every form: ``panels`` = "dataset" (one for each), "method" or nothing (one); ``log_x``, ``log_y``;
-``unit_x``, ``unit_y``; ``label_x``, ``label_y``. Lines are means over the seeds, with one standard
-deviation on each side (not on a logarithmic axis).
+Lines are means over the seeds with bands of one standard deviation (none on logarithmic axes).
 """
 
 from __future__ import annotations
@@ -20,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from simstream.plots import check_available, new_figure, tidy
+from simstream.metrics import critical_difference
+from simstream.plots import new_figure, tidy
 
-from .plan import Exhibit, Paper, Study
+from .plan import Drawing, Exhibit, Paper
 from .records import Record, RecordStore, mean_curve, over_seeds
 from .verdicts import records_of
 
@@ -67,23 +57,23 @@ _FAMILIES = {
     "MCML": "#8C564B",
     "RCA": "#7B3F9E",
 }
-#: Of methods that belong to no family, in the order in which they are listed.
+#: Colours of methods without a family, in the order in which they are listed.
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*<>"
-#: Characters below the bars of one panel that do not run into one another.
+#: Most characters of upright labels below the bars of a panel; longer ones are slanted.
 _FITS_UPRIGHT = 36
-#: Inches: what a page shows without making it small, and the height of a line of the legend.
+#: Inches: the widest figure that a page shows without scaling, and the height of a row of the legend.
 _WIDEST = 11.0
 _LEGEND_ROW = 0.17
-#: Share of a logarithmic axis that has room for one name.
+#: Share of a logarithmic axis that one tick label needs.
 _NAMED_APART = 0.08
-#: Places on a logarithmic axis that can all be named.
+#: Most points on a logarithmic axis that all get a tick label.
 _FEW_PLACES = 8
 
 
 class Style(NamedTuple):
-    """How a method looks, in every figure."""
+    """How a method looks in every figure."""
 
     colour: str
     line: str
@@ -91,7 +81,7 @@ class Style(NamedTuple):
 
 
 def style_of(method: str, present: Sequence[str] = ()) -> Style:
-    """Colour by family, line and marker by the place among the methods of its family that are present.
+    """Colour by family; line and marker by the position among the methods of its family that are present.
 
     A method without a family has a colour and marker by its place among those.
 
@@ -119,18 +109,18 @@ def style_of(method: str, present: Sequence[str] = ()) -> Style:
 
 
 def _family(method: str) -> str:
-    """The longest name of a family that the method begins with."""
+    """The longest family name that the method's name begins with."""
     fitting = [name for name in _FAMILIES if method.startswith(name)]
     return max(fitting, key=len, default=method)
 
 
-class Table(NamedTuple):
+class Drawn(NamedTuple):
     """The records of a study, and the methods and data sets to draw."""
 
     records: dict[tuple[str, str], list[Record]]
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
-    #: What data sets are called in the figure.
+    #: Data set -> its label in the figure.
     labels: dict[str, str] = {}  # noqa: RUF012
     #: Records of the study that reference lines come from.
     references: dict[tuple[str, str], list[Record]] = {}  # noqa: RUF012
@@ -141,15 +131,12 @@ class Table(NamedTuple):
         return [record for record in found if record["status"] == "done"]
 
 
-def draw(
-    paper: Paper, exhibit: Exhibit, store: RecordStore, study: Study | None = None
-) -> Any | None:
+def draw(paper: Paper, exhibit: Exhibit, store: RecordStore) -> Any | None:
     """The figure of an exhibit, or None if there are no records for it."""
-    check_available()
-    study = study or paper.study_of(exhibit.id)
-    if study is None:
+    study, how = paper.study_of(exhibit.id), exhibit.draw
+    if study is None or how is None:
         return None
-    table = Table(
+    table = Drawn(
         records_of(paper, study, store),
         exhibit.datasets or study.datasets,
         exhibit.methods or study.methods,
@@ -163,17 +150,16 @@ def draw(
     )
     if not table.datasets:
         return None
-    how = exhibit.draw
-    if "references" in how:
-        other = paper.studies[how["references"]["study"]]
+    if how.references is not None:
+        other = paper.studies[how.references.study]
         table = table._replace(references=records_of(paper, other, store))
-    return {"lines": _lines, "bars": _bars, "matrix": _matrix}[how["form"]](table, how)
+    return {"lines": _lines, "bars": _bars, "matrix": _matrix}[how.form](table, how)
 
 
 # -- forms ------------------------------------------------------------------------------------------------
 
 
-def _lines(table: Table, how: dict[str, Any]) -> Any | None:
+def _lines(table: Drawn, how: Drawing) -> Any | None:
     panels = _panels(table, how)
     figure, all_axes = _grid(len(panels))
     drawn: set[str] = set()
@@ -183,7 +169,7 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
                 for name, x, y, spread in _series(table.of(dataset, method), how):
                     label = method if name is None else f"{method}, {name}"
                     style = style_of(label, table.methods)
-                    is_flat = len(x) > 1 and not np.ptp(y)  # has no places to mark
+                    is_flat = len(x) > 1 and not np.ptp(y)  # nothing to mark
                     axes.plot(
                         x,
                         y,
@@ -194,8 +180,8 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
                         linewidth=1.6,
                         label=label,
                     )
-                    # On a logarithmic axis mean - deviation may be below zero, and the band without an end.
-                    if spread is not None and np.any(spread) and not how.get("log_y"):
+                    # On a logarithmic axis the band would have no end where mean - deviation is below zero.
+                    if spread is not None and np.any(spread) and not how.log_y:
                         axes.fill_between(
                             x, y - spread, y + spread, color=style.colour, alpha=0.15, linewidth=0
                         )
@@ -207,30 +193,24 @@ def _lines(table: Table, how: dict[str, Any]) -> Any | None:
     return _finish(figure, all_axes) if drawn else None
 
 
-def _name_few_places(axes: Any, how: dict[str, Any]) -> None:
-    """On a logarithmic axis, name the places that have points, where these are few; else plain numbers."""
+def _name_few_places(axes: Any, how: Drawing) -> None:
+    """On a logarithmic axis, label the points themselves if they are few; otherwise use plain numbers."""
     places = sorted({float(x) for line in axes.lines for x in line.get_xdata() if x > 0})
     gaps = np.diff(np.log10(places)) if len(places) > 1 else np.zeros(0)
-    if (
-        how.get("log_x")
-        and 1 < len(places) <= _FEW_PLACES
-        and gaps.min() > _NAMED_APART * gaps.sum()
-    ):
+    if how.log_x and 1 < len(places) <= _FEW_PLACES and gaps.min() > _NAMED_APART * gaps.sum():
         axes.set_xticks(places, [f"{x:g}" for x in places])
         axes.minorticks_off()
-    elif how.get("log_x") and places and places[0] >= 1:  # powers of ten alone, written out
+    elif how.log_x and places and places[0] >= 1:  # only powers of ten, written out
         axes.xaxis.set_major_formatter("{x:,.0f}")
-    elif not how.get("log_x"):
-        axes.locator_params(axis="x", nbins=6)  # more would run into one another
+    elif not how.log_x:
+        axes.locator_params(axis="x", nbins=6)  # more would overlap
 
 
-def _draw_references(
-    axes: Any, table: Table, datasets: tuple[str, ...], how: dict[str, Any]
-) -> None:
-    """Thin lines at the values that other methods reach, whatever x is."""
+def _draw_references(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing) -> None:
+    """Thin horizontal lines at the values of other methods."""
     for dataset in datasets:
-        for method in how.get("references", {}).get("methods", ()):
-            value = over_seeds(table.references.get((dataset, method), []), how["y"])
+        for method in how.references.methods if how.references is not None else ():
+            value = over_seeds(table.references.get((dataset, method), []), how.y)
             if value is not None:
                 style = style_of(method)
                 label = f"{method} (all answers)"
@@ -238,29 +218,29 @@ def _draw_references(
 
 
 def _series(
-    records: list[Record], how: dict[str, Any]
+    records: list[Record], how: Drawing
 ) -> Iterable[tuple[str | None, np.ndarray, np.ndarray, np.ndarray | None]]:
     """(name, x, y, spread) of the lines of one method: one, or one for each swept value of a curve."""
     if not records:
         return
-    if "curve" in how:
+    if how.curve:
         groups = _by_variant(records)
         for variant, group in groups.items():
-            found = mean_curve(group, how["curve"])
+            found = mean_curve(group, how.curve)
             if found is not None:
                 name = None if len(groups) == 1 else variant
                 yield name, found[0], found[1], found[2]
-    elif "measures" in how:
-        values = [over_seeds(records, how["measures"].format(x=x)) for x in how["values"]]
-        kept = [(x, v) for x, v in zip(how["values"], values, strict=True) if v is not None]
+    elif how.measures:
+        values = [over_seeds(records, how.measures.format(x=x)) for x in how.values]
+        kept = [(x, v) for x, v in zip(how.values, values, strict=True) if v is not None]
         if kept:
             yield None, *_columns((x, v[0], v[1]) for x, v in kept)
     else:
-        along = how.get("along", how["x"])
+        along = how.along or how.x
         points = []
         for group in _by_variant(records, along).values():
-            y = over_seeds(group, how["y"])
-            x = (group[0]["variant"][along],) if along == how["x"] else over_seeds(group, how["x"])
+            y = over_seeds(group, how.y)
+            x = (group[0]["variant"][along],) if along == how.x else over_seeds(group, how.x)
             if x is not None and y is not None:
                 points.append((group[0]["variant"][along], x[0], y[0], y[1]))
         if points:
@@ -285,15 +265,15 @@ def _by_variant(records: list[Record], name: str | None = None) -> dict[str, lis
     return groups
 
 
-def _bars(table: Table, how: dict[str, Any]) -> Any | None:
+def _bars(table: Drawn, how: Drawing) -> Any | None:
     panels = _panels(table, how)
-    by_dataset = how["x"] == "dataset"
+    by_dataset = how.x == "dataset"
     groups_of = {
         title: list(datasets)
         if by_dataset
         else list(
             dict.fromkeys(
-                str(record["variant"][how["x"]])
+                str(record["variant"][how.x])
                 for dataset in datasets
                 for method in methods
                 for record in table.of(dataset, method)
@@ -317,10 +297,10 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
                         record
                         for dataset in datasets
                         for record in table.of(dataset, method)
-                        if str(record["variant"][how["x"]]) == group
+                        if str(record["variant"][how.x]) == group
                     ]
                 )
-                value = over_seeds(records, how["y"])
+                value = over_seeds(records, how.y)
                 if value is not None:
                     x.append(at + (place - (len(methods) - 1) / 2) * width)
                     y.append(value[0])
@@ -331,7 +311,7 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
                 x,
                 y,
                 width,
-                yerr=spread if any(spread) and not how.get("log_y") else None,
+                yerr=spread if any(spread) and not how.log_y else None,
                 color=style.colour,
                 hatch=hatch,
                 edgecolor="white",
@@ -348,11 +328,11 @@ def _bars(table: Table, how: dict[str, Any]) -> Any | None:
             ha="right" if is_tight else "center",
         )
         axes.set_title(title, fontsize=10)
-        _label(axes, how | ({"label_x": ""} if by_dataset else {}))
+        _label(axes, msgspec.structs.replace(how, label_x="") if by_dataset else how)
     return _finish(figure, all_axes)
 
 
-def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
+def _matrix(table: Drawn, how: Drawing) -> Any | None:
     panels = [
         (f"{method}, {table.labels[dataset]}", dataset, method)
         for dataset in table.datasets
@@ -362,16 +342,16 @@ def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
     for axes, (title, dataset, method) in zip(all_axes, panels, strict=True):
         records = table.of(dataset, method)
         xs, ys = (
-            sorted({record["variant"][how[name]] for record in records}) for name in ("x", "y")
+            sorted({record["variant"][name] for record in records}) for name in (how.x, how.y)
         )
         values = np.full((len(ys), len(xs)), np.nan)
         for (row, y), (column, x) in ((r, c) for r in enumerate(ys) for c in enumerate(xs)):
             group = [
                 record
                 for record in records
-                if record["variant"][how["x"]] == x and record["variant"][how["y"]] == y
+                if record["variant"][how.x] == x and record["variant"][how.y] == y
             ]
-            found = over_seeds(group, how["value"])
+            found = over_seeds(group, how.value)
             if found is not None:
                 values[row, column] = found[0]
         picture = axes.imshow(values, origin="lower", cmap="cividis", aspect="auto")
@@ -390,30 +370,25 @@ def _matrix(table: Table, how: dict[str, Any]) -> Any | None:
                 )
         axes.set_xticks(range(len(xs)), [f"{x:g}" if isinstance(x, float) else str(x) for x in xs])
         axes.set_yticks(range(len(ys)), [f"{y:g}" if isinstance(y, float) else str(y) for y in ys])
-        axes.set_xlabel(how.get("label_x", how["x"]))
-        axes.set_ylabel(how.get("label_y", how["y"]))
+        axes.set_xlabel(how.x if how.label_x is None else how.label_x)
+        axes.set_ylabel(how.y if how.label_y is None else how.label_y)
         axes.set_title(title, fontsize=10)
-        figure.colorbar(picture, ax=axes, label=how["value"], shrink=0.85)
+        figure.colorbar(picture, ax=axes, label=how.value, shrink=0.85)
     return figure
 
 
 # -- what they share --------------------------------------------------------------------------------------
 
 
-def _panels(
-    table: Table, how: dict[str, Any]
-) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    kind = how.get("panels")
-    if kind == "dataset":
+def _panels(table: Drawn, how: Drawing) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    if how.panels == "dataset":
         return [(table.labels[one], (one,), table.methods) for one in table.datasets]
-    if kind == "method":
-        return [(method, table.datasets, (method,)) for method in table.methods]
     title = table.labels[table.datasets[0]] if len(table.datasets) == 1 else ""
     return [(title, table.datasets, table.methods)]
 
 
 def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
-    """So many axes, two or three in a row."""
+    """A figure with n axes, two or three in a row."""
     columns = min(n, 1 if width > 7 else 2 if n in (2, 4) else 3)
     rows = -(-n // columns)
     figure = new_figure(columns * width + 0.4, rows * 3.2 + 0.9)
@@ -423,15 +398,14 @@ def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
     return figure, list(axes[:n])
 
 
-def _label(axes: Any, how: dict[str, Any]) -> None:
-    x = how.get("label_x", how.get("x", ""))
-    y = how.get("label_y", how.get("y", how.get("curve", "")))
+def _label(axes: Any, how: Drawing) -> None:
+    y = how.label_y if how.label_y is not None else how.y or how.curve
     y = y.removeprefix("min:")
-    axes.set_xlabel(f"{x} ({how['unit_x']})" if "unit_x" in how else x)
-    axes.set_ylabel(f"{y} ({how['unit_y']})" if "unit_y" in how else y)
-    if how.get("log_x"):
+    axes.set_xlabel(how.x if how.label_x is None else how.label_x)
+    axes.set_ylabel(f"{y} ({how.unit_y})" if how.unit_y else y)
+    if how.log_x:
         axes.set_xscale("log")
-    if how.get("log_y"):
+    if how.log_y:
         axes.set_yscale("log")
     tidy(axes, grid="y")
 
@@ -465,8 +439,6 @@ def rank_figure(result: Any, methods: Sequence[str]) -> Any:
 
     Methods whose ranks differ by less than the bar are not told apart by these data sets.
     """
-    from simstream.metrics import critical_difference
-
     ranks = np.asarray(result.average_ranks)
     order = np.argsort(ranks, kind="stable")
     n = len(methods)

@@ -4,160 +4,92 @@ One TOML file per paper in ``papers/`` says
 
 * ``[methods.NAME]``: how a method of the paper is called here (learner, parameters, grid, the values that the
   paper chose);
+* ``[datasets.NAME]``: what stands here for a data set of the paper;
 * ``[[studies]]``: what is run, as a protocol over data sets, methods and seeds, possibly swept over values;
-* ``[[exhibits]]``: the tables and figures, each a view of the records of a study, beside published numbers;
-* ``[[claims]]``: what the paper says it shows, and how that is checked.
+* ``[[exhibits]]``: the tables and figures, each a view of the records of a study beside published numbers;
+* ``[[claims]]``: what the paper says it shows, and how that is checked;
+* ``[[explanations]]``: why numbers are worse than printed.
 
-A *cell* is one run: a data set, a method, a seed, and a value of every swept quantity.
+Every table is typed, and the settings of a study by its protocol: a misspelt key is an error.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import itertools
-import json
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
-#: Number in a cell's place of the seed: its parameters are being chosen on the data of seed 0; on that of
-#: seed 1, 2 .. it is -2, -3 ..
-TUNING = -1
+import msgspec
 
-#: Value of the setting "tuning" that has parameters chosen anew for every seed, instead of once for all.
-EVERY_RUN = "every run"
-
-
-def data_seed(seed: int) -> int:
-    """The seed whose data a cell with this number works on.
-
-    Examples
-    --------
-    >>> data_seed(3), data_seed(TUNING), data_seed(TUNING - 3)
-    (3, 0, 3)
-    """
-    return TUNING - seed if seed <= TUNING else seed
+from .cell import Cell
+from .protocols import PROTOCOLS
+from .typed import TypedTable, read_table
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run, with everything that determines its result."""
-
-    study: str
-    protocol: str
-    #: Name in the paper, and name for `simstream.datasets`.
-    dataset: str
-    data: str
-    preprocessing: str
-    #: Name in the paper, and class of simstream ("" if the protocol knows what to do).
-    method: str
-    learner: str
-    parameters: dict[str, Any]
-    #: Parameter -> values to choose from; empty if there is nothing to choose.
-    grid: dict[str, list[Any]]
-    seed: int
-    settings: dict[str, Any]
-    #: Values of what is swept, which are part of the above too.
-    variant: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_tuning(self) -> bool:
-        """Whether parameters are chosen, instead of results measured."""
-        return self.seed <= TUNING
-
-    @property
-    def data_seed(self) -> int:
-        """The seed whose split and stream it works on."""
-        return data_seed(self.seed)
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        swept = "".join(f" {key}={value}" for key, value in self.variant.items())
-        seed = ("tuning " if self.is_tuning else "") + f"seed {self.data_seed}"
-        return f"{self.study} {self.dataset} {self.method}{swept} {seed}"
-
-    @property
-    def fingerprint(self) -> str:
-        """What its record is found by: changes if anything in the plan does that determines the result.
-
-        Not if the code or the data do: records keep versions and the stream's digest for that.
-
-        Examples
-        --------
-        >>> cell = Cell("s", "retrieval", "d", "d", "as-is", "OASIS", "OASIS", {"C": 0.1}, {}, 0, {})
-        >>> cell.fingerprint == replace(cell, seed=1).fingerprint
-        False
-        """
-        text = json.dumps(self.__dict__, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def tuning(self) -> Cell:
-        """The cell that chooses the parameters of this one.
-
-        Those with other seeds share it, unless the setting "tuning" is "every run".
-
-        Examples
-        --------
-        >>> cell = Cell("s", "pair_metric", "d", "d", "as-is", "PAI+", "PAMetric", {}, {"C": [1]}, 3, {})
-        >>> cell.tuning().data_seed, replace(cell, settings={"tuning": "every run"}).tuning().data_seed
-        (0, 3)
-        """
-        own = self.settings.get("tuning") == EVERY_RUN
-        return replace(self, seed=TUNING - self.data_seed if own else TUNING)
-
-    def with_parameters(self, chosen: dict[str, Any]) -> Cell:
-        """The same with parameters that were chosen."""
-        return replace(self, parameters=self.parameters | chosen, grid={})
-
-
-@dataclass(frozen=True)
-class Method:
+class PaperMethod(TypedTable, frozen=True, kw_only=True):
     """A method of a paper."""
 
     name: str
     learner: str = ""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    grid: dict[str, list[Any]] = field(default_factory=dict)
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    grid: dict[str, list[Any]] = msgspec.field(default_factory=dict)
     #: Data set of the paper -> the parameters the paper says it chose.
-    chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Other preprocessing than the study's.
+    chosen: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    #: In place of the study's.
     preprocessing: str | None = None
-    #: Settings besides the study's or in their place.
-    settings: dict[str, Any] = field(default_factory=dict)
+    #: Besides the study's or in their place.
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PaperData:
+class PaperData(TypedTable, frozen=True, kw_only=True):
     """A data set of a paper, and what stands here for it."""
 
     name: str
     #: Name for `simstream.datasets`; empty if there is none.
     data: str = ""
-    #: "exact", "partial", "stand-in" or "absent": only exact ones count in verdicts.
-    standing: str = "exact"
-    #: Other preprocessing than the study's.
+    #: Only exact ones count in verdicts.
+    standing: Literal["exact", "partial", "stand-in", "bundled", "absent"] = "exact"
+    #: In place of the study's.
     preprocessing: str | None = None
     note: str = ""
 
     @property
     def label(self) -> str:
-        """What tables and figures call it: other data never go by the paper's name.
+        """What tables and figures call it: a stand-in never goes by the paper's name alone.
 
         Examples
         --------
-        >>> PaperData("wine", "wine").label, PaperData("Gisette", "dexter", "stand-in").label
-        ('wine', 'dexter (for Gisette)')
+        >>> PaperData(name="wine", data="wine").label
+        'wine'
+        >>> PaperData(name="Gisette", data="dexter", standing="stand-in").label
+        'dexter (for Gisette)'
         """
         return f"{self.data} (for {self.name})" if self.standing == "stand-in" else self.name
 
 
-@dataclass(frozen=True)
-class Study:
+class QuickStudy(TypedTable, frozen=True, kw_only=True):
+    """What a quick run on bundled data has in place of its study's; settings are merged."""
+
+    datasets: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    preprocessing: str | None = None
+    seeds: int | None = None
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    sweep: dict[str, list[Any]] | None = None
+
+
+class OwnStudy(TypedTable, frozen=True, kw_only=True):
+    """What a data set has of its own in a study: number of seeds, and settings in place of the study's."""
+
+    seeds: int | None = None
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Study(TypedTable, frozen=True, kw_only=True):
     """What is run: all cells of data sets x methods x seeds x swept values."""
 
     id: str
@@ -167,95 +99,208 @@ class Study:
     methods: tuple[str, ...]
     preprocessing: str = "as-is"
     seeds: int = 1
-    settings: dict[str, Any] = field(default_factory=dict)
+    #: See the settings of the protocol.
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
     #: "parameter.NAME", "setting.NAME" or "preprocessing" -> values.
-    sweep: dict[str, list[Any]] = field(default_factory=dict)
-    #: Seconds and gigabytes one cell may take.
+    sweep: dict[str, list[Any]] = msgspec.field(default_factory=dict)
+    #: What one cell may use.
     budget_seconds: float = 600.0
     budget_gb: float = 4.0
-    #: Settings, seeds, datasets, methods, sweep of a quick run on bundled data.
-    quick: dict[str, Any] = field(default_factory=dict)
-    #: Data set -> its own number of seeds, and settings besides the study's or in their place.
-    per_dataset: dict[str, dict[str, Any]] = field(default_factory=dict)
+    quick: QuickStudy | None = None
+    per_dataset: dict[str, OwnStudy] = msgspec.field(default_factory=dict)
     #: Pairs (data set, method) that the paper did not run.
     skip: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
     def seeds_of(self, dataset: str) -> int:
         """Number of seeds of a data set in the plan."""
-        return int(self.per_dataset.get(dataset, {}).get("seeds", self.seeds))
+        own = self.per_dataset.get(dataset)
+        return self.seeds if own is None or own.seeds is None else own.seeds
+
+    def quick_version(self) -> Study | None:
+        """The study as its ``quick`` table says; None if it has none.
+
+        Its id ends in ``-quick``: its records never mix with those of the whole study.
+
+        Examples
+        --------
+        >>> load_paper("p3").studies["p3-standard"].quick_version().id
+        'p3-standard-quick'
+        """
+        if self.quick is None:
+            return None
+        given = {
+            key: value
+            for key, value in msgspec.structs.asdict(self.quick).items()
+            if value is not None
+        }
+        given |= {"id": f"{self.id}-quick", "quick": None}
+        given["settings"] = self.settings | self.quick.settings
+        return msgspec.structs.replace(self, **given)
 
 
-@dataclass(frozen=True)
-class Measure:
+class TableMeasure(TypedTable, frozen=True, kw_only=True):
     """A number of a table: what the paper calls it, and what the records call it."""
 
     name: str
     ours: str
     label: str
     scale: float = 1.0
-    #: "higher" or "lower"; "neither" where no number is better than another.
-    better: str = "higher"
+    better: Literal["higher", "lower", "neither"] = "higher"
     digits: int = 3
-    #: "quality" counts in verdicts; "time" and "information" do not.
-    kind: str = "quality"
+    #: Only quality counts in verdicts.
+    kind: Literal["quality", "time", "information"] = "quality"
 
 
-@dataclass(frozen=True)
-class Exhibit:
+class ReferenceLines(TypedTable, frozen=True, kw_only=True):
+    """Methods of another study that a figure draws as thin lines."""
+
+    study: str
+    methods: tuple[str, ...]
+
+
+class Drawing(TypedTable, frozen=True, kw_only=True):
+    """What a figure shows of the records of its study.
+
+    lines
+        ``curve``: a recorded curve against its x (named by ``x``); or ``measures`` = "P@{x}" with ``values``:
+        one measure for each x; or ``y``: a measure against a swept value, or against another measure ``x``
+        with the points joined in the order of the swept value ``along``. ``references`` draws the value of
+        ``y`` of other methods as thin lines.
+    bars
+        ``y``: a measure, grouped by ``x``: "dataset", or a swept value.
+    matrix
+        ``value``: a measure, over two swept values ``x`` and ``y``.
+    """
+
+    form: Literal["lines", "bars", "matrix"]
+    x: str
+    y: str = ""
+    curve: str = ""
+    measures: str = ""
+    values: tuple[int, ...] = ()
+    along: str = ""
+    references: ReferenceLines | None = None
+    value: str = ""
+    #: "dataset": one panel for each; otherwise one for all.
+    panels: Literal["dataset", ""] = ""
+    log_x: bool = False
+    log_y: bool = False
+    unit_y: str = ""
+    label_x: str | None = None
+    label_y: str | None = None
+
+
+class Exhibit(TypedTable, frozen=True, kw_only=True):
     """A table or a figure of a paper."""
 
     id: str
     title: str
-    #: "table", "figure" or "absent"; "ranks" (average ranks of the methods by the one measure) or "pairs"
-    #: (all pairs of methods by these ranks, adjusted p-values), see `ranks`.
-    kind: str
+    #: "ranks": average ranks of the methods by the one measure; "pairs": all pairs of methods by these ranks,
+    #: with adjusted p-values.
+    kind: Literal["table", "figure", "absent", "ranks", "pairs"]
     study: str = ""
-    measures: tuple[Measure, ...] = ()
+    measures: tuple[TableMeasure, ...] = ()
     #: File of published numbers.
     published: str = ""
-    #: What is drawn, for figures.
-    draw: dict[str, Any] = field(default_factory=dict)
+    draw: Drawing | None = None
     datasets: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
-    #: Method -> what the published numbers call it, where that is another name.
-    printed_as: dict[str, str] = field(default_factory=dict)
+    #: Method -> its name in the published numbers, where that is another one.
+    printed_as: dict[str, str] = msgspec.field(default_factory=dict)
     #: (data set, method, measure), "" for any: shown and not counted, because the way it is run was chosen
     #: by these very numbers, or the print cannot be what it says.
     not_counted: tuple[tuple[str, str, str], ...] = ()
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """Something a paper says; `check` names how it is looked at, see `claims`."""
+class Where(TypedTable, frozen=True, kw_only=True):
+    """Only records with a measure in this range."""
+
+    measure: str
+    above: float = -float("inf")
+    below: float = float("inf")
+
+
+class Check(TypedTable, frozen=True, kw_only=True, tag_field="kind"):
+    """How a claim is checked; `claims` does it."""
+
+    study: str
+    #: All of the study if empty.
+    datasets: tuple[str, ...] = ()
+
+
+class Beats(Check, frozen=True, kw_only=True, tag="beats"):
+    """Each winner is ahead of the best loser (of all others if none is named), or of its own in `pairs`."""
+
+    measure: str
+    better: Literal["higher", "lower"] = "higher"
+    winner: str = ""
+    winners: tuple[str, ...] = ()
+    losers: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
+    where: Where | None = None
+    #: The smallest gain, as a share of the loser's value (negative: may be that much behind).
+    by: float | None = None
+    #: The study that has the losers' records.
+    against: str = ""
+    #: Also say in how many seeds, which share their data, the winner is ahead.
+    paired: bool = False
+
+
+class BestRank(Check, frozen=True, kw_only=True, tag="rank"):
+    """A method has the best average rank over data sets."""
+
+    measure: str
+    better: Literal["higher", "lower"] = "higher"
+    winner: str
+    methods: tuple[str, ...]
+
+
+class MeasureRatio(Check, frozen=True, kw_only=True, tag="ratio"):
+    """The ratio of a measure of two methods is the published one, within a factor."""
+
+    measure: str
+    numerator: str
+    denominator: str
+    published: float
+    factor: float = 2.0
+
+
+class Reaches(Check, frozen=True, kw_only=True, tag="reaches"):
+    """The mean curve of one method reaches the final value of another's before the end."""
+
+    curve: str
+    winner: str
+    loser: str
+
+
+class Claim(TypedTable, frozen=True, kw_only=True):
+    """A statement of a paper."""
 
     text: str
-    check: dict[str, Any]
+    check: Beats | BestRank | MeasureRatio | Reaches
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Why cells differ from the print, with what was tried. Empty fields match everything."""
+class Explanation(TypedTable, frozen=True, kw_only=True):
+    """Why numbers are worse than printed, and what was tried. Empty fields match everything."""
 
     text: str
     exhibit: str = ""
     dataset: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
     measure: tuple[str, ...] = ()
-    verdict: tuple[str, ...] = ("worse",)
     #: Studies that put it to the test; without their records it is a guess.
     tested_by: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Paper:
+class Paper(TypedTable, frozen=True, kw_only=True):
     """One paper."""
 
     id: str
     title: str
     citation: str
-    methods: dict[str, Method]
+    methods: dict[str, PaperMethod]
     datasets: dict[str, PaperData]
     studies: dict[str, Study]
     exhibits: dict[str, Exhibit]
@@ -283,14 +328,14 @@ class Paper:
         ----------
         study : Study
         seeds : int, optional
-            Other number of seeds than the study's, for all data sets.
+            Number of seeds of all data sets, in place of the study's.
         datasets, methods : tuples of names
             Only these; empty means all.
         tuning : "paper" or "cv"
             Take the parameters the paper names where it does, or choose all from grids.
         """
         keys = list(study.sweep)
-        variants = list(itertools.product(*(study.sweep[key] for key in keys)))
+        variants = list(itertools.product(*study.sweep.values()))
         numbers = {name: seeds or study.seeds_of(name) for name in study.datasets}
         names = itertools.product(
             range(max(numbers.values(), default=0)), study.datasets, study.methods, variants
@@ -307,7 +352,7 @@ class Paper:
             parameters, grid = dict(method.parameters), dict(method.grid)
             if chosen is not None and tuning == "paper":
                 parameters, grid = parameters | chosen, {}
-            of_dataset = study.per_dataset.get(dataset, {}).get("settings", {})
+            of_dataset = study.per_dataset.get(dataset, OwnStudy()).settings
             settings = study.settings | of_dataset | method.settings
             preprocessing = (
                 method.preprocessing or self.datasets[dataset].preprocessing or study.preprocessing
@@ -368,66 +413,72 @@ def load_paper(paper_id: str) -> Paper:
     if paper_id not in paper_ids():
         raise ValueError(f"paper: expected one of {', '.join(paper_ids())}, got {paper_id!r}")
     text = (files(__package__) / "papers" / f"{paper_id}.toml").read_text("utf-8")
-    return parse_paper(text)
+    return parse_paper(text, f"{paper_id}.toml")
 
 
-def parse_paper(text: str) -> Paper:
-    """A paper from the text of its file; what does not fit together is refused."""
+def parse_paper(text: str, file: str = "paper") -> Paper:
+    """A paper from the text of its file; an error names the file, the table and the key.
+
+    Examples
+    --------
+    >>> parse_paper('[[studies]]\\nid = "x-main"\\nprotocl = "retrieval"', "x.toml")
+    Traceback (most recent call last):
+    ValueError: x.toml: study x-main: unknown key 'protocl'; did you mean 'protocol'?
+    """
     raw = tomllib.loads(text)
-    paper = Paper(
-        id=raw["id"],
-        title=raw["title"],
-        citation=raw["citation"],
-        note=raw.get("note", ""),
-        methods={name: Method(name, **given) for name, given in raw.get("methods", {}).items()},
-        datasets={
-            name: PaperData(name, **given) for name, given in raw.get("datasets", {}).items()
-        },
-        studies={one["id"]: Study(**_tuples(one)) for one in raw.get("studies", [])},
-        exhibits={one["id"]: _exhibit(one) for one in raw.get("exhibits", [])},
-        claims=tuple(Claim(**one) for one in raw.get("claims", [])),
-        explanations=tuple(Explanation(**_tuples(one)) for one in raw.get("explanations", [])),
-    )
-    _check(paper)
-    return paper
 
+    def named(key: str, kind: Any, word: str) -> dict[str, Any]:
+        """Tables by the name in their header."""
+        return {
+            name: read_table({"name": name, **given}, kind, f"{file}: {word} {name}")
+            for name, given in raw.get(key, {}).items()
+        }
 
-def _tuples(one: dict[str, Any]) -> dict[str, Any]:
-    names = ("datasets", "methods", "dataset", "method", "measure", "verdict")
-    found = {key: tuple(value) if key in names else value for key, value in one.items()}
-    if "skip" in found:
-        found["skip"] = tuple((first, second) for first, second in found["skip"])
-    return found
+    def listed(key: str, kind: Any, word: str) -> list[Any]:
+        """Tables in a list, told apart in messages by their id or their number."""
+        return [
+            read_table(given, kind, f"{file}: {word} {given.get('id', number)}")
+            for number, given in enumerate(raw.get(key, []), 1)
+        ]
 
-
-def _exhibit(one: dict[str, Any]) -> Exhibit:
-    given = _tuples(one)
-    given["measures"] = tuple(Measure(**measure) for measure in one.get("measures", []))
-    return Exhibit(**given)
-
-
-def _check(paper: Paper) -> None:
+    tables = {
+        "methods": named("methods", PaperMethod, "method"),
+        "datasets": named("datasets", PaperData, "data set"),
+        "studies": {one.id: one for one in listed("studies", Study, "study")},
+        "exhibits": {one.id: one for one in listed("exhibits", Exhibit, "exhibit")},
+        "claims": tuple(listed("claims", Claim, "claim")),
+        "explanations": tuple(listed("explanations", Explanation, "explanation")),
+    }
+    paper = read_table(raw | tables, Paper, file)
     for study in paper.studies.values():
-        for kind, names, known in (
-            ("data set", study.datasets, paper.datasets),
-            ("method", study.methods, paper.methods),
-        ):
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"{study.id}: expected a {kind} of the paper, got {name!r}")
-        for name, own in study.per_dataset.items():
-            if name not in paper.datasets or not own.keys() <= {"seeds", "settings"}:
-                raise ValueError(
-                    f"{study.id}: per_dataset: expected a data set of the paper with seeds and settings, "
-                    f"got {name!r} with {', '.join(own)}"
-                )
+        for one in (study, study.quick_version()):
+            if one is not None:
+                _check_study(paper, one, f"{file}: study {one.id}")
     for explanation in paper.explanations:
         for name in explanation.tested_by:
             if name not in paper.studies:
-                raise ValueError(f"explanation: tested_by: expected studies, got {name!r}")
+                raise ValueError(f"{file}: explanation: tested_by: expected studies, got {name!r}")
     for exhibit in paper.exhibits.values():
         if exhibit.study and exhibit.study not in paper.studies:
-            raise ValueError(f"{exhibit.id}: expected a study, got {exhibit.study!r}")
+            raise ValueError(f"{file}: exhibit {exhibit.id}: no such study: {exhibit.study!r}")
+    return paper
+
+
+def _check_study(paper: Paper, study: Study, where: str) -> None:
+    """Its names are the paper's, and its protocol understands the settings of every cell."""
+    for kind, names, known in (
+        ("data set", (*study.datasets, *study.per_dataset), paper.datasets),
+        ("method", study.methods, paper.methods),
+        ("protocol", (study.protocol,), PROTOCOLS),
+    ):
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{where}: no such {kind}: {name!r}")
+    seen: list[dict[str, Any]] = []
+    for cell in paper.cells(study, seeds=1):
+        if cell.settings not in seen:
+            seen.append(cell.settings)
+            read_table(cell.settings, PROTOCOLS[study.protocol].settings, f"{where}: settings")
 
 
 @cache
@@ -456,32 +507,26 @@ def select(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:
     ['p3-standard']
     """
     found: dict[str, tuple[Paper, Study]] = {}
+    papers = [load_paper(paper_id) for paper_id in paper_ids()]
     for wanted in ids or tuple(paper_ids()):
-        paper = next(
-            (
-                p
-                for p in map(load_paper, paper_ids())
-                if wanted == p.id or wanted.startswith(p.id + "-")
-            ),
-            None,
-        )
-        studies: list[Study] = []
-        if paper is not None and wanted == paper.id:
-            studies = list(paper.studies.values())
-        elif paper is not None and wanted in paper.studies:
-            studies = [paper.studies[wanted]]
-        elif paper is not None and wanted in paper.exhibits:
-            shown = paper.study_of(wanted)
-            if shown is None:
-                raise ValueError(
-                    f"{wanted}: {paper.exhibits[wanted].note or 'its data is not public'}"
-                )
-            studies = [shown]
-        if paper is None or not studies:
+        for paper in papers:
+            if wanted == paper.id:
+                studies = list(paper.studies.values())
+            elif wanted in paper.studies:
+                studies = [paper.studies[wanted]]
+            elif wanted in paper.exhibits:
+                shown = paper.study_of(wanted)
+                if shown is None:
+                    note = paper.exhibits[wanted].note or "its data is not public"
+                    raise ValueError(f"{wanted}: {note}")
+                studies = [shown]
+            else:
+                continue
+            found |= {study.id: (paper, study) for study in studies}
+            break
+        else:
             raise ValueError(
                 f"expected a paper ({', '.join(paper_ids())}), a table or a figure, got {wanted!r}; "
                 "simstream repro list names them"
             )
-        for study in studies:
-            found[study.id] = (paper, study)
     return list(found.values())

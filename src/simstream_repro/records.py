@@ -1,4 +1,4 @@
-"""Records of finished cells: one JSON line each, written at once, found again by fingerprint."""
+"""Records of finished cells: one JSON line each, written at once, found by fingerprint."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 
 from simstream.data import atomic_write
 
-from .plan import Cell
+from .cell import Cell
 
 Record = dict[str, Any]
 
-#: Ways a cell can end that are not tried again.
+#: States of a cell that is not tried again.
 FINAL = ("done", "over budget")
 
 
 class RecordStore:
     """A folder with one file of JSON lines per study.
 
-    A line cut by a crash is left out when reading; a later line for the same cell replaces an earlier one.
+    A line cut off by a crash is skipped when reading; a later line for the same cell replaces an earlier one.
 
     Examples
     --------
     >>> import tempfile
-    >>> from simstream_repro.plan import Cell
+    >>> from simstream_repro.cell import Cell
     >>> cell = Cell("study", "retrieval", "d", "d", "as-is", "OASIS", "OASIS", {}, {}, 0, {})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = RecordStore(folder)
@@ -39,7 +39,7 @@ class RecordStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        #: What was left out while reading.
+        #: Lines that could not be read, in words.
         self.damaged: list[str] = []
         self._cache: dict[str, dict[str, Record]] = {}
 
@@ -56,7 +56,7 @@ class RecordStore:
                     one = json.loads(line)
                     found[one["fingerprint"]] = one
                 except (ValueError, TypeError, KeyError):
-                    self.damaged.append(f"{path}, line {number}: not a record, left out")
+                    self.damaged.append(f"{path}, line {number}: not a record, skipped")
             self._cache[study] = found
         return self._cache[study]
 
@@ -69,7 +69,7 @@ class RecordStore:
         return list(self._load(study).values())
 
     def finished(self, cells: Iterable[Cell]) -> list[Record]:
-        """Records of those of the cells that are not to be tried again."""
+        """Records of those cells that need not be tried again."""
         return [one for cell in cells if (one := self.find(cell)) and one["status"] in FINAL]
 
     def append(self, cell: Cell, result: Record) -> None:
@@ -81,7 +81,7 @@ class RecordStore:
         if path.exists() and path.stat().st_size:
             with path.open("rb") as existing:
                 existing.seek(-1, os.SEEK_END)
-                needs_end = existing.read(1) != b"\n"  # a line that a crash cut off
+                needs_end = existing.read(1) != b"\n"  # a crash cut off the last line
         with path.open("a", encoding="utf-8") as file:
             file.write(("\n" if needs_end else "") + json.dumps(record) + "\n")
             file.flush()
@@ -99,9 +99,9 @@ class RecordStore:
 def mean_curve(
     records: Iterable[Record], name: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int] | None:
-    """x, mean and standard deviation over the seeds of a curve, and the number of seeds; None without any.
+    """x, mean and standard deviation over the seeds of a curve, and their number; None without records.
 
-    Of x only the values that all of them have.
+    Only the values of x that all seeds have.
 
     Examples
     --------
@@ -124,11 +124,11 @@ def mean_curve(
 
 
 def over_seeds(records: Iterable[Record], measure: str) -> tuple[float, float, int] | None:
-    """Mean and standard deviation of a measure over the seeds, and their number; None without any.
+    """Mean and standard deviation of a measure over the seeds, and their number; None without records.
 
     "min:NAME" is the smallest value of the mean over the seeds of the curve NAME, with the standard
-    deviation there; "argmin:NAME" is its place (of equals the first), which has none. Choosing the best
-    place after the mean, and for every seed, are not the same.
+    deviation there; "argmin:NAME" is where it is (the first of equals), with no deviation. Choosing the best
+    x of the mean curve is not the same as choosing it for every seed.
 
     Examples
     --------

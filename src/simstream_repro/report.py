@@ -10,17 +10,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import jinja2
+from markupsafe import Markup, escape
+
 from simstream.data import atomic_write
 
-from .claims import check_claims
+from .claims import adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
-from .ranks import adjusted_p_value, rank_methods
 from .records import RecordStore
 from .verdicts import (
     COUNTED,
     MISSING,
-    Comparison,
+    JudgedNumber,
     compare,
     count,
     n_left_out,
@@ -37,7 +39,7 @@ _MARKS = {"reproduced": "=", "better": "+", "worse": "-"}
 def write_reports(
     papers: tuple[str, ...], store: RecordStore, output: str | Path, form: str = "html"
 ) -> list[Path]:
-    """Write the pages of these papers (of all for none) from their records.
+    """Write the pages of these papers (of all, if none is named) from their records.
 
     Parameters
     ----------
@@ -49,11 +51,11 @@ def write_reports(
     Returns
     -------
     list of Path
-        What was written: a page per paper, an index and ``summary.json`` (not over those of more papers),
-        and for Markdown the pictures.
+        What was written: a page per paper; an index and ``summary.json``, unless only some papers are asked
+        for and there is an index already; and for Markdown the pictures.
     """
     for paper_id in papers:
-        load_paper(paper_id)  # says which there are
+        load_paper(paper_id)  # an unknown one is refused before anything is written
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -66,9 +68,9 @@ def write_reports(
         pages.append(page)
         written.append(_write(output / f"{paper.id}.{form}", _render(f"paper.{form}.j2", page)))
     index_page = output / f"index.{form}"
-    if papers and index_page.exists():  # it is of all papers: not to be replaced by one of some
+    if papers and index_page.exists():  # it covers all papers: keep it
         return written
-    counts = _sum(page["counts"] for page in pages)
+    counts: Counter[str] = sum((page["counts"] for page in pages), Counter())
     index = {
         "pages": pages,
         "counts": counts,
@@ -90,12 +92,6 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _render(template: str, context: dict[str, Any]) -> str:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ImportError(
-            "jinja2 is not installed; get it with: pip install 'simstream[repro]'"
-        ) from error
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("simstream_repro"),
         autoescape=template.endswith(".html.j2"),
@@ -108,19 +104,17 @@ def _render(template: str, context: dict[str, Any]) -> str:
 
 
 def prose(text: str) -> Any:
-    """HTML of a text with paragraphs, `code` and **stress**, the marks that notes use.
+    """A note as HTML: its paragraphs, `code` and **emphasis**.
 
     Examples
     --------
     >>> str(prose("**a** < `b`\\n\\nc"))
     '<p class="note"><b>a</b> &lt; <code>b</code></p><p class="note">c</p>'
     """
-    from markupsafe import Markup, escape
-
     marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     marked = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", marked)
     paragraphs = [f'<p class="note">{one}</p>' for one in marked.split("\n\n") if one.strip()]
-    return Markup("".join(paragraphs))  # escaped above, before the marks became tags
+    return Markup("".join(paragraphs))  # the text was escaped before its marks became tags
 
 
 def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Path]:
@@ -173,7 +167,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
 
 
 def _exhibit(
-    paper: Paper, exhibit: Exhibit, comparisons: list[Comparison], store: RecordStore
+    paper: Paper, exhibit: Exhibit, comparisons: list[JudgedNumber], store: RecordStore
 ) -> dict[str, Any]:
     view: dict[str, Any] = {
         "id": exhibit.id,
@@ -188,7 +182,7 @@ def _exhibit(
     }
     study = paper.study_of(exhibit.id)
     if study is None:
-        view["text"] = "Not run: its data is not at hand."
+        view["text"] = "Not run: its data is not available."
     elif exhibit.kind == "figure":
         view["figure"] = draw(paper, exhibit, store)
         view["text"] = "" if view["figure"] else "Not run yet."
@@ -209,7 +203,9 @@ def _exhibit(
     return view
 
 
-def _tables(paper: Paper, exhibit: Exhibit, comparisons: list[Comparison]) -> list[dict[str, Any]]:
+def _tables(
+    paper: Paper, exhibit: Exhibit, comparisons: list[JudgedNumber]
+) -> list[dict[str, Any]]:
     """One table per measure: data sets as rows, methods as columns."""
     tables = []
     for measure in exhibit.measures:
@@ -244,7 +240,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
 
 
-def _cell(one: Comparison | None, best: float | None) -> dict[str, Any]:
+def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
     if one is None:
         return {"ours": "", "theirs": "", "verdict": "", "mark": "", "best": False, "speed_up": ""}
     digits = one.measure.digits
@@ -307,7 +303,7 @@ def _ranks(paper: Paper, exhibit: Exhibit, study: Study, store: RecordStore) -> 
     return {
         "text": f"{text} Data sets: {', '.join(used)}."
         + (
-            f" Left out, as a method has no number there: {', '.join(left_out)}."
+            f" Left out, because a method has no number there: {', '.join(left_out)}."
             if left_out
             else ""
         ),
@@ -323,12 +319,12 @@ def _p_value(value: float | None) -> str:
     return "" if value is None else f"{value:.2g}"
 
 
-def _name(one: Comparison) -> str:
+def _name(one: JudgedNumber) -> str:
     return f"{one.dataset}, {one.method}, {one.measure.label}"
 
 
 def _grouped(worse: Any) -> list[dict[str, Any]]:
-    """Explanations with the numbers they are for."""
+    """Explanations with the numbers they explain."""
     groups: dict[str, list[str]] = {}
     for one in worse:
         groups.setdefault(one.explanation, []).append(_name(one))
@@ -363,7 +359,7 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
 
 
 def _same_streams(records: list[dict[str, Any]]) -> bool | None:
-    """Whether all methods of a run saw the same tuples; None if no record says what was seen."""
+    """Whether all methods of a run saw the same tuples; None if no record has the digest of its stream."""
     streams: dict[tuple[Any, ...], set[str]] = {}
     for record in records:
         if record.get("stream"):
@@ -372,15 +368,8 @@ def _same_streams(records: list[dict[str, Any]]) -> bool | None:
     return all(len(found) == 1 for found in streams.values()) if streams else None
 
 
-def _sum(counters: Any) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for one in counters:
-        total.update(one)
-    return total
-
-
 def _summary(pages: list[dict[str, Any]], index: dict[str, Any]) -> dict[str, Any]:
-    """Headline numbers for machines."""
+    """Headline numbers, machine-readable."""
     return {
         "counts": dict(index["counts"]),
         "reproduced or better": index["share"],

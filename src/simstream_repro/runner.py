@@ -1,4 +1,4 @@
-"""Runs cells: each in a process of its own, within a budget, its record written as soon as it ends."""
+"""Run cells, each in a process of its own and within a budget; records are written as soon as a cell ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from . import clock
-from .plan import Cell, Study
+from . import clock, protocols
+from .cell import Cell
+from .plan import Study
 from .records import FINAL, Record, RecordStore
 
 _THREAD_VARIABLES = (
@@ -32,7 +32,7 @@ _THREAD_VARIABLES = (
     "NUMBA_NUM_THREADS",
 )
 _POLL_SECONDS = 0.2
-#: A cell that takes so many times its budget by the clock is stopped, whatever the processor did for it.
+#: A cell that takes so many times its budget in wall-clock time is stopped, however little CPU time it had.
 _PATIENCE = 20
 
 
@@ -40,7 +40,7 @@ _PATIENCE = 20
 class Budget:
     """What one cell may use."""
 
-    #: Of the processor without compiling, where the system tells it; of the clock otherwise.
+    #: CPU seconds without compiling, where the system reports them; wall-clock seconds otherwise.
     seconds: float
     gigabytes: float
 
@@ -51,13 +51,13 @@ class Job:
 
     cell: Cell
     budget: Budget
-    #: Parameters that its tuning chose.
+    #: The parameters its tuning chose.
     chosen: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Told after every cell."""
+    """Reported after every cell."""
 
     n_done: int
     n_cells: int
@@ -79,10 +79,10 @@ def run_jobs(
     data_dir: str | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Run what has no record yet.
+    """Run the cells that have no record yet.
 
-    Where parameters are to be chosen, that is a cell of its own, which runs first and serves all seeds.
-    When a seed is over budget the other seeds of the same run are recorded as such without being tried.
+    Choosing parameters is a cell of its own, which runs first and serves all seeds. When one seed is over
+    budget, the other seeds of the same run are recorded as over budget without being tried.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class _Queue:
                     self._give_up(job, choosing.cell, record)
 
     def _is_final(self, job: Job) -> bool:
-        """Whether there is nothing to try: it is done, or was over a budget that was no smaller."""
+        """Whether there is nothing to try: it is done, or was over a budget at least as large."""
         found = self._store.find(job.cell)
         if found is None or found["status"] not in FINAL:
             return False
@@ -172,7 +172,7 @@ class _Queue:
             self._give_up(other, job.cell, record)
 
     def _give_up(self, job: Job, like: Cell, record: Record) -> None:
-        """Record that a job will end as another one did, without trying."""
+        """Record, without trying, that a job ends as another one did."""
         kept = {name: record[name] for name in ("status", "error", "budget") if name in record}
         self._store.append(job.cell, kept | {"measures": {}, "note": f"as {like.name}"})
         self.waiting.remove(job)
@@ -214,13 +214,13 @@ class _Running:
         return cls(job, process, ours, compiling, alive)
 
     def check_budget(self) -> bool:
-        """Whether it was stopped for having used too much."""
-        by_the_clock = time.monotonic() - self.begin
+        """Stop the process if it has used too much; whether it was stopped."""
+        wall_seconds = time.monotonic() - self.begin
         seconds = _processor_seconds(self.process.pid)
         if seconds is not None:
             seconds = clock.without_compiling(seconds, self.compiling)
-        if seconds is None or by_the_clock > _PATIENCE * self.job.budget.seconds:
-            seconds = by_the_clock
+        if seconds is None or wall_seconds > _PATIENCE * self.job.budget.seconds:
+            seconds = wall_seconds
         gigabytes = _resident_gigabytes(self.process.pid)
         if seconds > self.job.budget.seconds:
             self.over = f"{self.job.budget.seconds:g} seconds"
@@ -246,7 +246,7 @@ class _Running:
             } | common
         try:
             record = self.answer.recv()
-        except (EOFError, OSError):  # it was killed, perhaps while it answered
+        except (EOFError, OSError):  # killed, perhaps while answering
             self.process.join()
             code = self.process.exitcode
             record = {"status": "failed", "error": f"the process ended with {code}", "measures": {}}
@@ -255,7 +255,7 @@ class _Running:
 
 
 def _finished(running: dict[Connection, _Running]) -> list[Connection]:
-    """Wait a little; processes that have answered, died or used too much."""
+    """Wait a little, then name the processes that have answered, died or used too much."""
     ended = [
         one for one in wait(list(running), timeout=_POLL_SECONDS) if isinstance(one, Connection)
     ]
@@ -276,10 +276,9 @@ def _work(
     if data_dir is not None:
         os.environ["SIMSTREAM_DATA"] = data_dir
     try:
-        protocol = import_module(f"{__package__}.protocols.{cell.protocol}")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
-            result = protocol.tune(cell) if cell.is_tuning else protocol.run(cell)
+            result = protocols.run(cell)
         record = {"status": "done", **result, "peak_mb": _peak_megabytes()}
         if caught:
             record["warnings"] = sorted({str(one.message) for one in caught})
@@ -297,15 +296,15 @@ def _work(
 
 
 def _end_with(watched: Connection) -> None:
-    """End this process when the one that waits for its record is gone (killed, it cannot say so)."""
+    """End this process when the one that waits for its record is gone, even if that was killed."""
     if sys.platform == "linux":
         import fcntl
 
-        # By a signal whose default is to end: compiled code lets no other thread run.
+        # A signal that ends the process by default: compiled code lets no other thread run.
         flags = fcntl.fcntl(watched.fileno(), fcntl.F_GETFL)
         fcntl.fcntl(watched.fileno(), fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(watched.fileno(), fcntl.F_SETFL, flags | os.O_ASYNC)
-        if watched.poll():  # it was gone before
+        if watched.poll():  # it has gone already
             os._exit(1)
         return
 
@@ -317,17 +316,17 @@ def _end_with(watched: Connection) -> None:
 
 
 def _context() -> Any:
-    """Processes forked from a clean one that has the libraries loaded already, where that exists."""
+    """Where possible, processes forked from a clean one that has already loaded the libraries."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"{__package__}.protocols.common", "numba"])
+    context.set_forkserver_preload([protocols.__name__])
     return context
 
 
 @contextlib.contextmanager
 def _single_threaded() -> Iterator[None]:
-    """Libraries read these variables when they are loaded, in the processes started below."""
+    """One thread for every library in the processes started inside: they read these variables when loaded."""
     before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
     try:
@@ -341,7 +340,7 @@ def _single_threaded() -> Iterator[None]:
 
 
 def _processor_seconds(pid: int | None) -> float | None:
-    """CPU time of a process, which other work on the machine does not change; None where it is not told."""
+    """CPU seconds of a process, which do not depend on other work on the machine; None where not reported."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()  # the name before it may hold anything
@@ -352,7 +351,7 @@ def _processor_seconds(pid: int | None) -> float | None:
 
 
 def _resident_gigabytes(pid: int | None) -> float:
-    """Memory of a process; 0 where the system does not tell."""
+    """Memory of a process; 0 where not reported."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             pages = int(file.read().split()[1])
@@ -371,7 +370,7 @@ def _peak_megabytes() -> float:
 
 
 def versions() -> dict[str, str]:
-    """What ran: versions of Python, simstream and the libraries that compute."""
+    """Versions of Python, simstream and the numerical libraries."""
     from importlib.metadata import version
 
     names = ("simstream", "numpy", "scipy", "scikit-learn", "numba")
@@ -381,7 +380,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def _source_digest() -> str:
-    """A short name of simstream's source: the version alone says little between two releases."""
+    """A short digest of simstream's source: between releases the version alone says little."""
     digest = hashlib.sha256()
     for path in sorted(Path(str(files("simstream"))).rglob("*.py")):
         digest.update(path.read_bytes())

@@ -1,8 +1,8 @@
-"""Ours beside theirs: a verdict for every published number.
+"""Our numbers beside the published ones, with a verdict on each.
 
-A quality number is *reproduced* if it is within two published standard deviations of the print, or within
-0.01 (one point where the paper prints percent); otherwise it is *better* or *worse*. Only numbers on exactly
-the paper's data count; stand-ins, parts of the data and bundled sets are shown, and not counted.
+A quality number is *reproduced* if it is within two published standard deviations of the printed one, or
+within 0.01 (one point where the paper prints percent); otherwise it is *better* or *worse*. Only numbers on
+exactly the paper's data count; those on stand-ins, parts of the data and bundled sets are shown, not counted.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .plan import Cell, Exhibit, Measure, Paper, Study, data_seed, published
+from .cell import Cell, data_seed
+from .plan import Exhibit, Explanation, Paper, Study, TableMeasure, published
 from .records import Record, RecordStore, over_seeds
 
-#: How far from the print a quality number may be, in units of one.
+#: How far from the printed one a quality number may be, in units of one.
 CLOSE = 0.01
 
 COUNTED = ("reproduced", "better", "worse")
-#: Why a number that could be compared is not there.
+#: Why a number that could be compared is missing.
 MISSING = ("over budget", "out of memory", "failed", "not run")
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One number of a table: ours, theirs, and what to think of it."""
+class JudgedNumber:
+    """One number of a table: ours, theirs, and the verdict."""
 
     dataset: str
     method: str
-    measure: Measure
+    measure: TableMeasure
     #: Mean, standard deviation and number of seeds, in the paper's unit; None if there is none.
     ours: tuple[float, float, int] | None
     #: As printed, "" if the paper has none.
@@ -37,36 +38,36 @@ class Comparison:
     their_std: float | None
     verdict: str
     explanation: str = ""
-    #: Whether a study with records put the explanation to the test.
+    #: Whether a study with records tested the explanation.
     is_tested: bool = False
-    #: What a cell without a number used too much of, such as "60 seconds".
+    #: The limit that a cell without a number exceeded, such as "60 seconds".
     limit: str = ""
-    #: What the data is to the paper's: "exact", "partial", "stand-in" ..
+    #: How the data relates to the paper's: "exact", "partial", "stand-in" ..
     standing: str = "exact"
     #: Number of seeds in the plan.
     planned: int = 0
 
     @property
     def published(self) -> float | None:
-        """The printed value as a number, None if it is none."""
+        """The printed value as a number, None if it is not a number."""
         return _number(self.theirs)
 
     @property
     def speed_up(self) -> float | None:
-        """Their time over ours, for times."""
+        """Their time over ours; None for other measures."""
         if self.measure.kind != "time" or self.ours is None or not self.published:
             return None
         return self.published / self.ours[0] if self.ours[0] > 0 else None
 
 
-def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparison]:
+def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[JudgedNumber]:
     """All numbers of a table: those we have, and those the paper prints."""
     printed = published(exhibit.published) if exhibit.published else {}
     study = paper.study_of(exhibit.id)
     found = records_of(paper, study, store) if study is not None else {}
     datasets = exhibit.datasets or (study.datasets if study is not None else ())
     methods = exhibit.methods or (study.methods if study is not None else ())
-    if study is None:  # nothing of it can be run: what is printed, in its order
+    if study is None:  # it cannot be run: show what is printed, in its order
         datasets = tuple(dict.fromkeys(key[0] for key in printed))
         methods = tuple(dict.fromkeys(key[1] for key in printed))
     result = []
@@ -83,7 +84,7 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[Comparis
                 limit = _limit(records) if verdict == "over budget" else ""
                 if verdict in COUNTED and _is_excepted(exhibit, dataset, method, measure):
                     verdict = "not counted"
-                one = Comparison(
+                one = JudgedNumber(
                     dataset,
                     method,
                     measure,
@@ -108,13 +109,13 @@ def records_of(
     paper: Paper, study: Study, store: RecordStore
 ) -> dict[tuple[str, str], list[Record]]:
     """Records of the cells of a study by (data set, method), swept values together."""
-    # Parameters as the paper names them; where nothing was run so, those chosen from grids: never both.
+    # The paper's parameters; parameters chosen from grids only where the paper's were not run: never both.
     chosen, named = _chosen_and_named(paper, study, store)
     return chosen | named
 
 
 def tuned_instead(paper: Paper, study: Study, store: RecordStore) -> list[str]:
-    """Where parameters were chosen from grids and not run as the paper names them: "OASIS on BBC"."""
+    """What was run with parameters from grids only, not with those the paper names: "OASIS on BBC"."""
     chosen, named = _chosen_and_named(paper, study, store)
     return [
         f"{method} on {dataset}" for dataset, method in chosen if (dataset, method) not in named
@@ -122,13 +123,13 @@ def tuned_instead(paper: Paper, study: Study, store: RecordStore) -> list[str]:
 
 
 def _recorded_cells(paper: Paper, study: Study, store: RecordStore, tuning: str) -> list[Cell]:
-    """Cells that records can be of: as many seeds as were run, fewer or more than the plan has."""
+    """Cells that may have records: of as many seeds as were run, be that fewer or more than planned."""
     seeds = [data_seed(record["seed"]) for record in store.of_study(study.id)]
     return list(paper.cells(study, seeds=max(seeds, default=0) + 1, tuning=tuning))
 
 
 def tidy(paper: Paper, study: Study, store: RecordStore, *, only_look: bool = False) -> int:
-    """Keep what pages show and what runs go on from: finished cells of the plan, and their tuning.
+    """Keep what pages show and runs resume from: finished cells of the plan, and their tuning.
 
     Returns how many records are kept.
     """
@@ -139,14 +140,14 @@ def tidy(paper: Paper, study: Study, store: RecordStore, *, only_look: bool = Fa
 
 
 def _cells_and_tuning(paper: Paper, study: Study, store: RecordStore) -> list[Cell]:
-    """All cells that records can be of, where parameters are chosen first the choosing of them."""
+    """All cells that may have records, those that choose parameters included."""
     cells = [cell for how in ("paper", "cv") for cell in _recorded_cells(paper, study, store, how)]
     tuned = [cell.tuning() for cell in cells if cell.grid]
     return list({one.fingerprint: one for one in (*tuned, *cells)}.values())
 
 
 def n_left_out(paper: Paper, study: Study, store: RecordStore) -> int:
-    """How many records of a study are of no cell of the plan: made before it was changed."""
+    """How many records of a study belong to no cell of the plan: the plan has changed since."""
     known = {cell.fingerprint for cell in _cells_and_tuning(paper, study, store)}
     return sum(record["fingerprint"] not in known for record in store.of_study(study.id))
 
@@ -166,7 +167,7 @@ def _chosen_and_named(
     return tuple(both)
 
 
-def _is_excepted(exhibit: Exhibit, dataset: str, method: str, measure: Measure) -> bool:
+def _is_excepted(exhibit: Exhibit, dataset: str, method: str, measure: TableMeasure) -> bool:
     names = (dataset, method, measure.name)
     return any(
         all(want in ("", name) for want, name in zip(one, names, strict=True))
@@ -190,7 +191,7 @@ def _number(text: str) -> float | None:
 def _verdict(
     paper: Paper,
     dataset: str,
-    measure: Measure,
+    measure: TableMeasure,
     ours: tuple[float, float, int] | None,
     theirs: str,
     std: float | None,
@@ -200,7 +201,7 @@ def _verdict(
     if given is None or not given.data:
         return "data absent"
     ends = {record["status"] for record in records}
-    # A method that ends within its budget for some seeds only does not end within it.
+    # Within the budget for some seeds only is over budget.
     if ours is None or "over budget" in ends:
         ended = next((word for word in MISSING if word in ends), "not run")
         return "does not apply" if ended == "not run" and "done" in ends else ended
@@ -213,22 +214,11 @@ def _verdict(
         return given.standing
     if measure.kind != "quality":
         return "not compared"
-    return judge(
-        ours[0],
-        value,
-        std,
-        close=CLOSE * measure.scale,
-        better=measure.better,
-    )
+    return judge(ours[0], value, std, close=CLOSE * measure.scale, better=measure.better)
 
 
 def judge(
-    ours: float,
-    theirs: float,
-    std: float | None,
-    *,
-    close: float = CLOSE,
-    better: str = "higher",
+    ours: float, theirs: float, std: float | None, *, close: float = CLOSE, better: str = "higher"
 ) -> str:
     """The verdict on one number.
 
@@ -245,24 +235,28 @@ def judge(
     return "better" if (difference > 0) == (better == "higher") else "worse"
 
 
-def _explained(one: Comparison, exhibit: Exhibit, paper: Paper, store: RecordStore) -> Comparison:
-    if one.verdict not in ("worse", "better"):
+def _explained(
+    one: JudgedNumber, exhibit: Exhibit, paper: Paper, store: RecordStore
+) -> JudgedNumber:
+    if one.verdict != "worse":
         return one
-    found = [
-        explanation
-        for explanation in paper.explanations
-        if explanation.exhibit in ("", exhibit.id)
-        and (not explanation.dataset or one.dataset in explanation.dataset)
-        and (not explanation.method or one.method in explanation.method)
-        and (not explanation.measure or one.measure.name in explanation.measure)
-        and (not explanation.verdict or one.verdict in explanation.verdict)
-    ]
+    found = [each for each in paper.explanations if _explains(each, one, exhibit)]
     is_tested = any(store.of_study(name) for each in found for name in each.tested_by)
     return replace(one, explanation=" ".join(each.text for each in found), is_tested=is_tested)
 
 
-def count(comparisons: Iterable[Comparison]) -> Counter[str]:
-    """How many of each verdict, of quality numbers; what is missing counts where the data is the paper's."""
+def _explains(explanation: Explanation, one: JudgedNumber, exhibit: Exhibit) -> bool:
+    """Whether it is about this number: empty fields match everything."""
+    return (
+        explanation.exhibit in ("", exhibit.id)
+        and (not explanation.dataset or one.dataset in explanation.dataset)
+        and (not explanation.method or one.method in explanation.method)
+        and (not explanation.measure or one.measure.name in explanation.measure)
+    )
+
+
+def count(comparisons: Iterable[JudgedNumber]) -> Counter[str]:
+    """How many quality numbers have each verdict; missing ones count where the data is the paper's."""
     return Counter(
         one.standing if one.verdict in MISSING and one.standing != "exact" else one.verdict
         for one in comparisons
@@ -270,8 +264,8 @@ def count(comparisons: Iterable[Comparison]) -> Counter[str]:
     )
 
 
-def n_with_fewer_runs(comparisons: Iterable[Comparison]) -> int:
-    """How many of the counted numbers are means of fewer runs than the plan has."""
+def n_with_fewer_runs(comparisons: Iterable[JudgedNumber]) -> int:
+    """How many of the counted numbers are means of fewer runs than planned."""
     return sum(
         one.verdict in COUNTED and one.ours is not None and one.ours[2] < one.planned
         for one in comparisons
@@ -280,7 +274,7 @@ def n_with_fewer_runs(comparisons: Iterable[Comparison]) -> int:
 
 
 def n_missing(counts: Counter[str]) -> int:
-    """How many numbers could be compared and are not there."""
+    """How many numbers could be compared and are missing."""
     return sum(counts[word] for word in MISSING)
 
 

@@ -7,10 +7,13 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from simstream import PAMetric
-from simstream_repro.plan import Cell, load_paper, published
-from simstream_repro.protocols import eager, pair_metric, step_length
-from simstream_repro.protocols.common import Part
-from simstream_repro.ranks import adjusted_p_value, rank_methods
+from simstream_repro import protocols
+from simstream_repro.cell import Cell
+from simstream_repro.claims import adjusted_p_value, rank_methods
+from simstream_repro.plan import load_paper, published
+from simstream_repro.protocols import pair_metric
+from simstream_repro.protocols.common import LabelledItems
+from simstream_repro.protocols.pair_metric import PairMetricSettings
 
 FIRST = ", ties to the first class"
 CELL = Cell(
@@ -46,13 +49,12 @@ def test_pairs_and_steps_are_those_of_the_paper():
 
 
 def test_the_first_class_wins_a_tie_and_the_nearest_does_not_matter():
-    known = Part(np.array([[1.0], [2.0], [-9.0]]), np.array([1, 0, 0]))
-    queries = Part(np.array([[0.0]]), np.array([0]))
+    known = LabelledItems(np.array([[1.0], [2.0], [-9.0]]), np.array([1, 0, 0]))
+    queries = LabelledItems(np.array([[0.0]]), np.array([0]))
 
     def errors(ties, **settings):
-        found = pair_metric._knn_errors(
-            tied_model(), queries, known, {"k": [1, 2]} | settings, ties
-        )
+        settings = PairMetricSettings(k=(1, 2), **settings)
+        found = pair_metric._knn_errors(tied_model(), queries, known, settings, ties)
         return found[0].tolist()
 
     assert errors("nearest") == [1, 1]  # the nearest is of class 1, the second of class 0
@@ -65,7 +67,8 @@ def test_the_errors_are_those_of_scikit_learn():
     given = pair_metric._prepare(CELL)
     items = given.train.items
     model = PAMetric(C=0.1, preprocessor=items).fit(given.pairs, given.signs)
-    found = pair_metric._knn_errors(model, given.test, given.train, {"k": [1, 4, 9]}, "first")
+    settings = PairMetricSettings(k=(1, 4, 9))
+    found = pair_metric._knn_errors(model, given.test, given.train, settings, "first")
     for place, k in enumerate((1, 4, 9)):
         other = KNeighborsClassifier(k).fit(model.transform(items), given.train.labels)
         wrong = other.predict(model.transform(given.test.items)) != given.test.labels
@@ -76,7 +79,7 @@ def test_the_errors_are_those_of_scikit_learn():
 
 def test_a_run_records_its_curves():
     cell = replace(CELL, settings={"stops": 12, "truncated": 5, "eager_steps": 50})
-    found = pair_metric.run(cell)
+    found = protocols.run(cell)
     curves = found["curves"]
     assert curves["k-NN error, class-averaged"]["x"] == list(range(1, 26))
     assert curves["predictive loss"]["x"][-1] == found["n_steps"]
@@ -98,7 +101,7 @@ def test_a_run_records_its_curves():
 
 def test_all_methods_of_a_run_see_the_same_pairs_and_runs_differ():
     itml = replace(CELL, method="ITML", learner="ITML", parameters={"gamma": 1.0})
-    streams = [pair_metric.run(one)["stream"] for one in (CELL, itml, replace(CELL, seed=1))]
+    streams = [protocols.run(one)["stream"] for one in (CELL, itml, replace(CELL, seed=1))]
     assert streams[0] == streams[1] != streams[2]
 
 
@@ -110,7 +113,7 @@ def test_parameters_are_chosen_on_the_half_of_the_run():
         settings={"tuning": "every run"},
         seed=3,
     )
-    found = pair_metric.tune(cell.tuning())
+    found = protocols.run(cell.tuning())
     given = pair_metric._prepare(cell)
     for parameters, error in found["tried"]:
         model = PAMetric(preprocessor=given.train.items, **cell.parameters, **parameters)
@@ -121,7 +124,7 @@ def test_parameters_are_chosen_on_the_half_of_the_run():
         for one in rows:
             known = given.train.rows(rows != one)
             query = given.train.rows(rows == one)
-            errors = pair_metric._knn_errors(model, query, known, {}, "nearest")
+            errors = pair_metric._knn_errors(model, query, known, PairMetricSettings(), "nearest")
             wrong.append(errors[0])
         within = [np.mean(np.array(wrong)[given.train.labels == c], axis=0) for c in range(3)]
         assert error == pytest.approx(np.mean(within, axis=0).min())
@@ -132,20 +135,9 @@ def test_parameters_are_chosen_on_the_half_of_the_run():
 @pytest.mark.filterwarnings("ignore:ITML has not converged")
 def test_itml_chooses_gamma_itself():
     cell = replace(CELL, method="ITML", learner="ITML", parameters={}, grid={"gamma": ["auto"]})
-    found = pair_metric.tune(cell.tuning())
+    found = protocols.run(cell.tuning())
     scores = {one[0]["gamma"]: one[1] for one in found["tried"]}
     assert scores[found["parameters"]["gamma"]] == max(scores.values())
-
-
-@pytest.mark.parametrize("variant", ["PA-I", "PA-II", "PALS"])
-@pytest.mark.parametrize("projection", ["end", "every-step"])
-def test_the_plain_version_learns_the_same(variant, projection):
-    given = pair_metric._prepare(CELL)
-    options = {"C": 0.05, "variant": variant, "projection": projection}
-    M, b = eager.eager_pa(given.train.items, given.pairs, given.signs, **options)
-    model = PAMetric(preprocessor=given.train.items, **options).fit(given.pairs, given.signs)
-    assert np.allclose(M, model.get_mahalanobis_matrix(), atol=1e-9)
-    assert b == pytest.approx(model.threshold_)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +150,10 @@ def test_the_plain_version_learns_the_same(variant, projection):
     ],
 )
 def test_step_lengths_are_the_formulas(parameters, rule):
-    cell = replace(CELL, parameters=parameters, settings={"losses": [-2.0, 4.0, 13]})
-    found = step_length.run(cell)
+    settings = {"losses": [-2.0, 4.0, 13]}
+    found = protocols.run(
+        replace(CELL, protocol="step_length", parameters=parameters, settings=settings)
+    )
     K = 1 + found["measures"]["squared length of the pair"] ** 2
     curve = found["curves"]["step length"]
     expected = [rule(p, K) for p in curve["x"]]

@@ -9,11 +9,17 @@ from simstream import OASIS
 from simstream.asking import Asking
 from simstream.data.samplers import nearer_first
 from simstream.datasets import Dataset, prepare
-from simstream_repro.plan import Cell, load_paper
+from simstream_repro import protocols
+from simstream_repro.cell import Cell
+from simstream_repro.plan import load_paper
 from simstream_repro.protocols import questions
 from simstream_repro.protocols.common import make
-from simstream_repro.protocols.questions import Candidates, People, question_keys, world_of
-from simstream_repro.quick import quick_version
+from simstream_repro.protocols.questions import (
+    Candidates,
+    PeopleJudge,
+    QuestionSettings,
+    question_keys,
+)
 
 SETTINGS = {"split": "triplet", "n_held_out": 500, "questions": [5, 40]}
 CELL = Cell(
@@ -33,6 +39,10 @@ CELL = Cell(
 
 def with_settings(**settings):
     return replace(CELL, settings=SETTINGS | settings)
+
+
+def world_of(cell):
+    return questions.world_of(cell, QuestionSettings(**cell.settings))
 
 
 def a_judged_set(n=12, seed=0, left_out=0.0):
@@ -60,7 +70,7 @@ def line(monkeypatch):
 
 def test_people_are_quoted_whichever_candidate_comes_first():
     data = a_judged_set(left_out=0.3)
-    judge = People(data.triplets, 12)
+    judge = PeopleJudge(data.triplets, 12)
     given = data.triplets
     assert (judge.answers(given) == 1).all()
     assert (judge.answers(given[:, [0, 2, 1]]) == -1).all()
@@ -118,7 +128,7 @@ def test_no_question_and_no_statistic_is_about_a_held_out_item(line):
 
 def test_random_questions_teach_what_the_learner_would_learn_from_them(line):
     cell = with_settings(n_held_out=50, random_share=1.0, questions=[5, 60])
-    record = questions.run(cell)
+    record = protocols.run(cell)
     world = world_of(cell)
     rng = np.random.default_rng([0, 1])
     candidates = Candidates(world, rng)
@@ -140,7 +150,7 @@ def test_random_questions_teach_what_the_learner_would_learn_from_them(line):
 def test_the_smaller_delta_the_more_is_looked_at():
     considered = []
     for delta in (1e9, 0.05, 1e-9):
-        record = questions.run(with_settings(delta=delta, pool=32, random_share=0.0))
+        record = protocols.run(with_settings(delta=delta, pool=32, random_share=0.0))
         considered.append(record["measures"]["considered"])
     assert considered[0] == 1
     assert 1 < considered[1] < 32
@@ -148,7 +158,7 @@ def test_the_smaller_delta_the_more_is_looked_at():
 
 
 def test_questions_without_an_answer_count_and_teach_nothing(line):
-    record = questions.run(
+    record = protocols.run(
         with_settings(candidates="any", n_held_out=20, random_share=1.0, questions=[300])
     )
     answered = record["measures"]["answered"]
@@ -157,8 +167,8 @@ def test_questions_without_an_answer_count_and_teach_nothing(line):
 
 
 def test_without_learning_the_curve_is_flat_and_judged_on_the_same_answers():
-    flat = questions.run(replace(CELL, learner="Dot", parameters={}))
-    learnt = questions.run(CELL)
+    flat = protocols.run(replace(CELL, learner="Dot", parameters={}))
+    learnt = protocols.run(CELL)
     assert len(set(flat["curves"]["accuracy"]["y"])) == 1
     assert flat["held_out"] == learnt["held_out"]
     assert flat["measures"]["accuracy"] != learnt["measures"]["accuracy"]
@@ -167,19 +177,19 @@ def test_without_learning_the_curve_is_flat_and_judged_on_the_same_answers():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"split": "class"}, "split: expected 'triplet' or 'item', got 'class'"),
-        ({"candidates": "all"}, "candidates: expected 'answered' or 'any', got 'all'"),
+        ({"split": "class"}, "split: expected one of triplet, item, got 'class'"),
+        ({"candidates": "all"}, "candidates: expected one of answered, any, got 'all'"),
     ],
 )
 def test_what_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        world_of(with_settings(**settings))
+        protocols.run(with_settings(**settings))
 
 
 def test_items_nobody_was_asked_about_cannot_be_held_out(monkeypatch):
     data = Dataset("few", np.eye(12), triplets=np.array([[0, 1, 2]]))
     monkeypatch.setattr(questions, "dataset", lambda name: data)
-    with pytest.raises(ValueError, match="expected items with answers about them, got none"):
+    with pytest.raises(ValueError, match="no question about the held-out items has an answer"):
         world_of(with_settings(split="item"))
 
 
@@ -205,11 +215,11 @@ def test_active_is_what_the_service_does_unless_told_otherwise():
 
 def test_the_quick_version_runs_on_bundled_digits_and_learns():
     paper = load_paper("questions")
-    small = quick_version(paper, paper.studies["questions-main"])
+    small = paper.studies["questions-main"].quick_version()
     found = {}
     for cell in paper.cells(small):
         assert cell.data == "digits"
-        found[cell.dataset, cell.method] = questions.run(cell)["measures"]["accuracy"]
+        found[cell.dataset, cell.method] = protocols.run(cell)["measures"]["accuracy"]
     for dataset in small.datasets:
         for method in ("Random", "Active, delta 0.01"):
             assert found[dataset, method] > found[dataset, "Cosine"] + 0.005

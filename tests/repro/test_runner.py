@@ -14,10 +14,11 @@ import numba
 import numpy as np
 import pytest
 
+import simstream
+from simstream import datasets
 from simstream_repro import clock, runner
-from simstream_repro.plan import load_paper, paper_ids, parse_paper, select
-from simstream_repro.protocols import retrieval
-from simstream_repro.quick import quick_version
+from simstream_repro.plan import load_paper, paper_ids, parse_paper, published, select
+from simstream_repro.protocols.common import make
 from simstream_repro.records import RecordStore
 from simstream_repro.runner import Budget, Job, _Running, _work, run_jobs
 from wine_cell import WINE_CELL
@@ -131,21 +132,14 @@ def test_compacting_keeps_the_cells_of_the_plan(tmp_path):
 @pytest.mark.parametrize("paper_id", paper_ids())
 def test_papers_fit_together(paper_id):
     """Learners exist and take the parameters, data sets are known, published files are there."""
-    import simstream
-    from simstream import datasets
-    from simstream_repro.plan import published
-
     paper = load_paper(paper_id)
     known = set(datasets.names())
     for study in paper.studies.values():
-        for one in (study, quick_version(paper, study)):
+        for one in (study, study.quick_version()):
             for made in paper.cells(one) if one is not None else ():
                 assert made.data in known, made.name
                 if isinstance(getattr(simstream, made.learner, None), type):
-                    given = made.parameters | {
-                        name: values[0] for name, values in made.grid.items()
-                    }
-                    getattr(simstream, made.learner)(**given)
+                    make(made, **{name: values[0] for name, values in made.grid.items()})
     for exhibit in paper.exhibits.values():
         if exhibit.published:
             assert published(exhibit.published)
@@ -178,6 +172,57 @@ methods = ["nobody"]
 """
     with pytest.raises(ValueError, match="nobody"):
         parse_paper(text)
+
+
+ONE_STUDY = """
+id = "x"
+title = "x"
+citation = "x"
+[methods.OASIS]
+learner = "OASIS"
+[datasets]
+wine = { data = "wine" }
+[[studies]]
+id = "x-s"
+title = "s"
+protocol = "retrieval"
+datasets = ["wine"]
+methods = ["OASIS"]
+settings = { n_triplets = 10, pool = "all" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("n_triplets", "n_triplet", "study x-s: settings: unknown key 'n_triplet'"),
+        ("n_triplets = 10, ", "", "study x-s: settings: missing key 'n_triplets'"),
+        ("10", '"ten"', "study x-s: settings: n_triplets: expected int, got str"),
+        ('"all"', '"al"', "study x-s: settings: pool: expected one of others, all, got 'al'"),
+        ("protocol", "protocl", "study x-s: unknown key 'protocl'; did you mean 'protocol'"),
+        ('"retrieval"', '"retrievl"', "study x-s: no such protocol: 'retrievl'"),
+        ("learner =", "lerner =", "method OASIS: unknown key 'lerner'"),
+        ("data =", "dat =", "data set wine: unknown key 'dat'"),
+        ("citation", "citaton", "unknown key 'citaton'; did you mean 'citation'"),
+        ("settings", 'sweep = { "setting.pol" = ["all"] }\nsettings', "unknown key 'pol'"),
+        ("settings", "quick = { seed = 1 }\nsettings", "study x-s: quick: unknown key 'seed'"),
+        ("settings", "quick.settings = { kn = true }\nsettings", "x-s-quick: settings: unknown"),
+        ("settings", "per_dataset.wine.settings = { kn = true }\nsettings", "unknown key 'kn'"),
+    ],
+)
+def test_a_misspelt_key_or_a_wrong_type_is_named(before, after, message):
+    assert parse_paper(ONE_STUDY, "x.toml").id == "x"
+    with pytest.raises(ValueError, match=f"x.toml: .*{message}"):
+        parse_paper(ONE_STUDY.replace(before, after), "x.toml")
+
+
+def test_a_misspelt_key_of_a_figure_or_a_claim_is_named():
+    figure = '[[exhibits]]\nid = "x-f"\ntitle = "f"\nkind = "figure"\ndraw = { form = "lines", xx = "k" }'
+    with pytest.raises(ValueError, match=r"x\.toml: exhibit x-f: draw: unknown key 'xx'"):
+        parse_paper(ONE_STUDY + figure, "x.toml")
+    check = 'kind = "beats", study = "x-s", measure = "mAP", winer = "OASIS"'
+    with pytest.raises(ValueError, match=r"x\.toml: claim 1: check: unknown key 'winer'"):
+        parse_paper(ONE_STUDY + f'[[claims]]\ntext = "c"\ncheck = {{ {check} }}', "x.toml")
 
 
 def test_sweeps_reach_parameters_settings_and_preprocessing():
@@ -247,7 +292,7 @@ def test_memory_that_is_not_there_is_no_verdict_and_is_tried_again(tmp_path, mon
         return np.empty(2**55)
 
     answers = []
-    monkeypatch.setattr(retrieval, "run", greedy)
+    monkeypatch.setattr(runner.protocols, "run", greedy)
     monkeypatch.setattr(runner, "_end_with", lambda watched: None)
     monkeypatch.setattr(runner.clock, "report_to", lambda shared: None)
     _work(cell(), None, SimpleNamespace(send=answers.append), None, None)

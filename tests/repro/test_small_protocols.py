@@ -9,10 +9,10 @@ from scipy import sparse
 
 import simstream
 from simstream import TripletSampler, datasets
-from simstream_repro.protocols import online_loss, plain_numpy, query_time, retrieval
-from simstream_repro.protocols import span as span_module
-from simstream_repro.protocols.common import Part, dataset, teach
-from simstream_repro.protocols.span import KEEP_DISTANCES
+from simstream_repro import protocols
+from simstream_repro.protocols import retrieval
+from simstream_repro.protocols.common import LabelledItems, dataset, teach
+from simstream_repro.protocols.retrieval import KEEP_DISTANCES, RetrievalSettings
 from wine_cell import WINE_CELL
 
 CELL = replace(WINE_CELL, preprocessing="standardised+unit-norm")
@@ -20,11 +20,11 @@ CELL = replace(WINE_CELL, preprocessing="standardised+unit-norm")
 
 def test_query_time_uses_a_sparse_matrix_only_where_there_are_zeros():
     settings = CELL.settings | {"n_queries": [10, 20]}
-    dense = query_time.run(replace(CELL, settings=settings))
+    cell = replace(CELL, protocol="query_time", settings=settings)
+    dense = protocols.run(cell)
     assert list(dense["curves"]) == ["query seconds, dense M", "query seconds"]
     assert dense["curves"]["query seconds"]["x"] == [10, 20]
-    sors = replace(CELL, learner="SORS", parameters={"lam": 0.5, "eta": 0.1}, settings=settings)
-    sparse = query_time.run(sors)
+    sparse = protocols.run(replace(cell, learner="SORS", parameters={"lam": 0.5, "eta": 0.1}))
     assert sparse["measures"]["sparsity"] > 0.5
     assert "query seconds, sparse M" in sparse["curves"]
 
@@ -33,17 +33,26 @@ def test_query_time_uses_a_sparse_matrix_only_where_there_are_zeros():
 def test_online_loss_is_a_mean_of_losses_so_far(learner):
     parameters = {"C": 0.1} if learner == "OASIS" else {"lam": 0.01, "random_state": 0}
     settings = CELL.settings | {"n_epochs": 2}
-    found = online_loss.run(
-        replace(CELL, learner=learner, parameters=parameters, settings=settings)
-    )
+    cell = replace(CELL, protocol="online_loss", learner=learner, settings=settings)
+    found = protocols.run(replace(cell, parameters=parameters))
     hinge, mistakes = (np.array(found["curves"][name]["y"]) for name in ("hinge", "mistake rate"))
     assert (hinge >= 0).all()
     assert ((mistakes >= 0) & (mistakes <= 1)).all()
     assert hinge[-1] < hinge[0]  # it learns
 
 
-def test_plain_numpy_times_both():
-    found = plain_numpy.run(replace(CELL, settings=CELL.settings | {"eager_steps": 20}))["measures"]
+@pytest.mark.parametrize(
+    ("learner", "parameters"),
+    [
+        ("OASIS", {"C": 0.1}),
+        ("SORS", {"off_diagonal": True}),
+        ("AdaSORS", {}),
+        ("AROMA", {"covariance": "diagonal-drop"}),
+    ],
+)
+def test_plain_numpy_times_both(learner, parameters):
+    cell = replace(CELL, protocol="plain_numpy", learner=learner, parameters=parameters)
+    found = protocols.run(replace(cell, settings=CELL.settings | {"eager_steps": 20}))["measures"]
     assert found["seconds"] > 0
     assert found["speed-up"] == pytest.approx(found["eager seconds"] / found["seconds"])
 
@@ -61,20 +70,21 @@ LEARN_IN_SPAN = {
 @pytest.mark.filterwarnings("ignore:.* has not converged")
 @pytest.mark.parametrize("name", KEEP_DISTANCES)
 def test_span_and_features_give_the_same_distances_zeros_and_rank(name, monkeypatch):
-    monkeypatch.setattr(span_module, "_ROWS_AT_A_TIME", 40)
+    monkeypatch.setattr(retrieval, "_ROWS_AT_A_TIME", 40)
     rng = np.random.default_rng(3)
     labels = np.repeat([0, 1, 2], 10)
     items = sparse.random(30, 90, density=0.04, random_state=3, format="csr")
     items.data = rng.uniform(1, 3, items.nnz)
-    train, test = Part(items[::2], labels[::2]), Part(items[1::2], labels[1::2])
+    train, test = LabelledItems(items[::2], labels[::2]), LabelledItems(items[1::2], labels[1::2])
     triplets = TripletSampler(train.labels, 0).draw(12)
 
     def learn(coordinates):
-        cell = replace(CELL, learner=name, settings={"coordinates": coordinates})
-        own_train, own_test, span = retrieval._coordinates(cell, train, test)
+        cell = replace(CELL, learner=name)
+        settings = RetrievalSettings(n_triplets=12, coordinates=coordinates)
+        own_train, own_test, span = retrieval.in_coordinates(cell, settings, train, test)
         model = LEARN_IN_SPAN[name]()
         teach(model, own_train, triplets)
-        return own_test, model, retrieval._model_measures(model, span)
+        return own_test, model, retrieval.span_measures(model, span)
 
     plain_items, plain, plain_measures = learn("features")
     span_items, spanned, span_measures = learn("span")
@@ -90,16 +100,16 @@ def test_span_and_features_give_the_same_distances_zeros_and_rank(name, monkeypa
 
 
 def test_span_is_taken_for_distances_where_features_are_many():
-    parts = Part(np.eye(3), np.arange(3)), Part(np.eye(3), np.arange(3))
-    cell = replace(CELL, learner="LEGO", settings={"coordinates": "span"})
-    train, _, span = retrieval._coordinates(cell, *parts)
+    parts = LabelledItems(np.eye(3), np.arange(3)), LabelledItems(np.eye(3), np.arange(3))
+    cell = replace(CELL, learner="LEGO")
+    settings = RetrievalSettings(n_triplets=1, coordinates="span")
+    train, _, span = retrieval.in_coordinates(cell, settings, *parts)
     assert span is None
     assert train is parts[0]
-    wide = tuple(Part(np.eye(3, 9), np.arange(3)) for _ in range(2))
-    assert retrieval._coordinates(cell, *wide)[2] is not None
-    assert (
-        retrieval._coordinates(replace(cell, learner="OASIS"), *wide)[2] is None
-    )  # counts on features
+    wide = tuple(LabelledItems(np.eye(3, 9), np.arange(3)) for _ in range(2))
+    assert retrieval.in_coordinates(cell, settings, *wide)[2] is not None
+    counts_on_features = replace(cell, learner="OASIS")
+    assert retrieval.in_coordinates(counts_on_features, settings, *wide)[2] is None
 
 
 @pytest.mark.parametrize(
@@ -108,12 +118,14 @@ def test_span_is_taken_for_distances_where_features_are_many():
         ({"coordinates": "polar"}, "coordinates: expected one of features, span, got 'polar'"),
         ({"pool": "al"}, "pool: expected one of others, all, got 'al'"),
         ({"division": "givn"}, "division: expected one of random, given, got 'givn'"),
-        ({"division": "given"}, "division: wine .* has none that is given"),
+        ({"division": "given"}, "division: wine .* is not distributed divided"),
+        ({"n_triplets": "many"}, "n_triplets: expected int, got str"),
+        ({"n_triplet": 3}, "unknown key 'n_triplet'; did you mean 'n_triplets'"),
     ],
 )
 def test_words_that_are_no_settings(setting, word):
     with pytest.raises(ValueError, match=word):
-        retrieval.run(replace(CELL, settings=CELL.settings | setting))
+        protocols.run(replace(CELL, settings=CELL.settings | setting))
 
 
 def test_the_pool_may_hold_the_query_and_the_division_may_be_given(monkeypatch):
@@ -124,7 +136,7 @@ def test_the_pool_may_hold_the_query_and_the_division_may_be_given(monkeypatch):
     found = {}
     for pool in ("others", "all"):
         settings = {"n_triplets": 10, "k": [1], "division": "given", "pool": pool}
-        found[pool] = retrieval.run(replace(cell, settings=settings))
+        found[pool] = protocols.run(replace(cell, settings=settings))
     assert found["all"]["n_test"] == 89
     assert found["all"]["measures"]["P@1"] == 1.0  # itself
     items, labels = wine.items[1::2], np.asarray(wine.labels)[1::2]

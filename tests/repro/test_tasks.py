@@ -7,10 +7,11 @@ import pytest
 
 from simstream import OASIS, Bilinear
 from simstream.metrics import ranking_report
-from simstream_repro.plan import Cell, load_paper
+from simstream_repro import protocols
+from simstream_repro.cell import Cell
+from simstream_repro.plan import load_paper
 from simstream_repro.protocols import tasks
-from simstream_repro.protocols.tasks import TaskPart
-from simstream_repro.quick import quick_version
+from simstream_repro.protocols.tasks import TaskPart, TaskSettings
 
 GROUPS = {"low": [0, 1, 2, 3, 4], "high": [5, 6, 7, 8]}
 CELL = Cell(
@@ -28,13 +29,16 @@ CELL = Cell(
 )
 
 
+SETTINGS = TaskSettings(**CELL.settings)
+
+
 def a_part(n=60, seed=0):
     rng = np.random.default_rng(seed)
     return TaskPart(rng.normal(size=(n, 4)), rng.integers(0, 3, n), rng.choice(["a", "b"], n))
 
 
 def test_folds_partition_the_items_of_the_tasks_and_leave_out_the_rest():
-    parts = [tasks._parts(CELL, seed) for seed in range(5)]
+    parts = [tasks._parts(CELL, SETTINGS, seed) for seed in range(5)]
     sizes = {len(train.labels) + len(test.labels) for train, test in parts}
     assert len(sizes) == 1
     assert sum(len(test.labels) for _, test in parts) == sizes.pop()
@@ -48,7 +52,7 @@ def test_folds_partition_the_items_of_the_tasks_and_leave_out_the_rest():
 
 
 def test_seeds_beyond_the_folds_divide_anew():
-    first, later = tasks._parts(CELL, 0)[1], tasks._parts(CELL, 5)[1]
+    first, later = tasks._parts(CELL, SETTINGS, 0)[1], tasks._parts(CELL, SETTINGS, 5)[1]
     assert not np.array_equal(first.items[:50], later.items[:50])
 
 
@@ -72,7 +76,7 @@ def test_items_are_ranked_inside_their_task_and_tasks_count_the_same():
 
 def test_all_methods_see_the_same_stream_and_curves_are_the_measures():
     records = {
-        name: tasks.run(replace(CELL, learner=name, parameters=parameters))
+        name: protocols.run(replace(CELL, learner=name, parameters=parameters))
         for name, parameters in {
             "Euclidean": {},
             "OASIS": {"C": 1.0},
@@ -96,7 +100,7 @@ def test_all_methods_see_the_same_stream_and_curves_are_the_measures():
 
 
 def test_a_triplet_says_the_same_to_those_who_know_no_tasks():
-    train, _ = tasks._parts(CELL, 0)
+    train, _ = tasks._parts(CELL, SETTINGS, 0)
     stream = tasks.task_stream(train, 200, 0)
     model = tasks._learn(replace(CELL, learner="OASIS", parameters={"C": 1.0}), train, stream).model
     anchor, first, second = stream.triplets.T
@@ -111,7 +115,7 @@ def test_a_triplet_says_the_same_to_those_who_know_no_tasks():
 
 def test_random_asks_as_often_as_active_on_the_same_stream():
     records = {
-        query: tasks.run(
+        query: protocols.run(
             replace(
                 CELL,
                 parameters=CELL.parameters | {"query": query, "ask_delta": 0.05},
@@ -130,7 +134,7 @@ def test_random_asks_as_often_as_active_on_the_same_stream():
 
 def test_tuning_looks_at_the_training_part_of_the_first_fold_only():
     grid = {"C": [1e-9, 1.0]}
-    found = tasks.tune(replace(CELL, parameters={"coupling": 1.0}, grid=grid, seed=-1))
+    found = protocols.run(replace(CELL, parameters={"coupling": 1.0}, grid=grid, seed=-1))
     assert found["parameters"] in ({"C": 1e-9}, {"C": 1.0})
     values = [value for _, value in found["tried"]]
     assert found["parameters"] == found["tried"][int(np.argmax(values))][0]
@@ -140,7 +144,7 @@ def test_tuning_looks_at_the_training_part_of_the_first_fold_only():
 def test_data_without_tasks_is_refused():
     settings = {"n_triplets": 10, "k": [1]}
     with pytest.raises(ValueError, match="digits: expected a data set with tasks"):
-        tasks.run(replace(CELL, settings=settings))
+        protocols.run(replace(CELL, settings=settings))
 
 
 def test_the_paper_compares_equal_deltas_and_has_quick_versions():
@@ -156,5 +160,5 @@ def test_the_paper_compares_equal_deltas_and_has_quick_versions():
         for cell in cells
     ]
     assert all("C" in one and "coupling" in one for one in without_delta)
-    small = [quick_version(paper, study) for study in paper.studies.values()]
+    small = [study.quick_version() for study in paper.studies.values()]
     assert sum(one is not None for one in small) == 3

@@ -6,43 +6,56 @@ import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
 import simstream
-from simstream import TripletSampler, datasets, metrics
+from simstream import OSLLRGS, TripletSampler, datasets, metrics
 from simstream.datasets.facts import facts
 from simstream.datasets.sizes import differences
 
+from ..cell import Cell
 from ..clock import working_seconds
-from ..plan import Cell
+from ..typed import TypedTable
 
-#: Triplets learnt from before the clock starts, so that compiled code is loaded.
+#: Triplets learnt before the clock starts, so that compiled code is loaded.
 WARM_UP = 64
 
+#: Share of the training part that trains while parameters are chosen; the rest judges.
+TUNING_SHARE = 0.8
 
-class Part(NamedTuple):
+Curves = dict[str, dict[str, list[Any]]]
+
+
+class ProtocolSettings(TypedTable, frozen=True, kw_only=True):
+    """What a study may tell its protocol; a key that is not a field is refused."""
+
+    #: "every run" chooses parameters anew for each seed instead of once, on the data of the first.
+    tuning: Literal["first run", "every run"] = "first run"
+
+
+class LabelledItems(NamedTuple):
     """Items with their labels."""
 
     items: Any
     labels: np.ndarray
 
-    def rows(self, rows: np.ndarray) -> Part:
+    def rows(self, rows: np.ndarray) -> LabelledItems:
         """Some of them."""
-        return Part(self.items[rows], self.labels[rows])
+        return LabelledItems(self.items[rows], self.labels[rows])
 
 
 def dense(items: Any) -> Any:
-    """Items as an array, for what reads nothing else."""
+    """Items as an array, for learners that cannot read sparse matrices."""
     return items.toarray() if sparse.issparse(items) else items
 
 
 @cache
 def dataset(name: str) -> Any:
-    """A data set, loaded once in a process; it must be the one that plans and verdicts are about."""
+    """A data set, loaded once a process and checked to be the one that plans and verdicts are about."""
     found = datasets.load(name)
     if name in datasets.names() and (
         differing := differences(facts(name), found.items, found.labels)
@@ -76,22 +89,46 @@ def split_per_class(
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))
 
 
+def triplet_stream(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """The triplets that every method of a run sees."""
+    return TripletSampler(labels, seed).draw(n)
+
+
 def digest(*arrays: np.ndarray) -> str:
-    """A short name of a stream: methods of one run that saw the same have the same."""
+    """A short digest of a stream: the same for all methods of a run that saw the same stream."""
     found = hashlib.sha256()
     for array in arrays:
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()[:12]
 
 
+class PrintedOSLLRGS(OSLLRGS):
+    """OSLLR-GS with the gradient that its paper prints, which lacks one of two terms."""
+
+    _exact_gradient = False
+
+
 def make(cell: Cell, **parameters: Any) -> Any:
-    """The learner of a cell, with its parameters and these."""
-    return getattr(simstream, cell.learner)(**cell.parameters | parameters)
+    """The learner of a cell, with its parameters and these.
+
+    Examples
+    --------
+    >>> cell = Cell("s", "retrieval", "d", "d", "as-is", "OASIS", "OASIS", {"C": 0.5}, {}, 0, {})
+    >>> make(cell, block_size=1)
+    OASIS(C=0.5, block_size=1)
+    """
+    given = cell.parameters | parameters
+    learner = getattr(simstream, cell.learner)
+    if given.get("gradient") == "printed":
+        learner = PrintedOSLLRGS
+    if "gradient" in given and "gradient" not in learner().get_params():
+        del given["gradient"]
+    return learner(**given)
 
 
 def teach(
     learner: Any,
-    train: Part,
+    train: LabelledItems,
     triplets: np.ndarray,
     *,
     stops: Sequence[int] = (),
@@ -102,42 +139,42 @@ def teach(
     Learners from labels get the items (dense: they read nothing else), ITML and pair learners the pairs
     (anchor, positive) and (anchor, negative) of the triplets.
     """
-    seconds = 0.0
     kind = getattr(learner, "natural_tuples", "labels")
     if isinstance(learner, (simstream.Dot, simstream.Euclidean)):  # nothing to learn
         learner.set_params(preprocessor=train.items).prepare()
-        return seconds
+        return 0.0
     if isinstance(learner, simstream.ITML):
         learner.set_params(preprocessor=train.items)
         pairs = np.stack([triplets[:, :2], triplets[:, ::2]], axis=1).reshape(-1, 2)
-        signs = np.tile([1, -1], len(triplets))
-        start = working_seconds()
-        learner.fit_pairs(pairs, signs)
-        return working_seconds() - start
+        return seconds_of(learner.fit_pairs, pairs, np.tile([1, -1], len(triplets)))
     if kind == "labels":
-        items = dense(train.items)
-        start = working_seconds()
-        learner.fit(items, train.labels)
-        return working_seconds() - start
+        return seconds_of(learner.fit, dense(train.items), train.labels)
     learner.set_params(preprocessor=train.items)
     clone(learner).fit(triplets[:WARM_UP])
     if at_stop is None or not hasattr(learner, "partial_fit"):
-        start = working_seconds()
-        learner.fit(triplets)
-        return working_seconds() - start
-    done = 0
+        return seconds_of(learner.fit, triplets)
+    seconds, done = 0.0, 0
     for stop in sorted({*stops, len(triplets)}):
-        start = working_seconds()
-        (learner.partial_fit if done else learner.fit)(triplets[done:stop])
-        seconds += working_seconds() - start
+        seconds += seconds_of(learner.partial_fit if done else learner.fit, triplets[done:stop])
         done = stop
         at_stop(stop, learner)
     return seconds
 
 
+def seconds_of(work: Callable[..., Any], *arguments: Any) -> float:
+    """CPU seconds of a call, without compiling."""
+    start = working_seconds()
+    work(*arguments)
+    return working_seconds() - start
+
+
+def extrapolated_seconds(learn: Callable[[int], Any], n_timed: int, n: int) -> float:
+    """CPU seconds of n steps of ``learn(number of steps)``, from those of the first `n_timed`."""
+    return seconds_of(learn, n_timed) * n / n_timed
+
+
 def model_measures(model: Any) -> dict[str, float]:
-    """What can be said of a model by itself: zeros of M, rank, losses seen while learning."""
-    found: dict[str, float] = {}
+    """What a model says about itself: zeros of M, rank, losses seen while learning."""
     names = {
         "sparsity_": "sparsity",
         "rank_": "rank",
@@ -146,15 +183,20 @@ def model_measures(model: Any) -> dict[str, float]:
         "mistake_rate_": "mistake rate",
         "n_updates_": "updates",
     }
-    for attribute, name in names.items():
-        value = getattr(model, attribute, None)
-        if value is not None:
-            found[name] = float(value)
-    return found
+    return {
+        name: float(value)
+        for attribute, name in names.items()
+        if (value := getattr(model, attribute, None)) is not None
+    }
 
 
 def retrieval_measures(
-    model: Any, test: Part, train: Part | None, k: Sequence[int], *, with_itself: bool = False
+    model: Any,
+    test: LabelledItems,
+    train: LabelledItems | None,
+    k: Sequence[int],
+    *,
+    with_itself: bool = False,
 ) -> dict[str, float]:
     """Each test item ranks the other test items; with a training part, 1-NN among its items too."""
     pool = test if with_itself else (None, None)
@@ -168,10 +210,25 @@ def retrieval_measures(
     return found
 
 
+def record(
+    cell: Cell, measures: dict[str, Any], curves: Curves, seconds: float | None, **more: Any
+) -> dict[str, Any]:
+    """What ``run`` returns."""
+    common = {"measures": measures, "curves": curves, "parameters": cell.parameters}
+    return common | {"seconds": seconds} | more
+
+
+def add_point(curves: Curves, name: str, x: float, y: float) -> None:
+    """Append a point to a curve, which may be new."""
+    curve = curves.setdefault(name, {"x": [], "y": []})
+    curve["x"].append(x)
+    curve["y"].append(y)
+
+
 def choose(
     cell: Cell, evaluate: Callable[[Cell], float], *, higher_is_better: bool = True
 ) -> dict[str, Any]:
-    """Try every combination of the grid; the first of equals wins. What fails or diverges is left out."""
+    """Try every combination of the grid; the first of equals wins, and those that diverge are left out."""
     tried = []
     names = list(cell.grid)
     for values in itertools.product(*cell.grid.values()):
@@ -186,8 +243,3 @@ def choose(
         raise ValueError(f"{cell.name}: every combination of the grid diverged")
     best = (max if higher_is_better else min)(good, key=lambda one: one[1])
     return {"parameters": best[0], "tried": [list(one) for one in tried], "measures": {}}
-
-
-def triplet_stream(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """The triplets that every method of a run sees."""
-    return TripletSampler(labels, seed).draw(n)

@@ -2,46 +2,36 @@
 
 With c classes, r = 40 c (c - 1) different pairs of the training half are drawn at random (all pairs, if there
 are fewer) and shown in the same order again and again: max(2r, min(n (n - 2) / 40, 50r)) steps, n the size of
-the whole data set. Learners that are not online get the r pairs once. Settings:
-
-k
-    Numbers of neighbours, by default 1 to 25. The error for each is recorded as curves, plain and
-    class-averaged (the mean over classes of the error within the class), with a tied vote going to the class
-    of the nearest of the tied, or to the first class.
-class_order
-    "reversed" if the last label is the first class.
-stops
-    So many moments along the stream, evenly spaced on a logarithmic scale, at which losses and effective
-    dimension are recorded as curves, in a second training: the first one is timed as a whole.
-truncated
-    So many numbers of dimensions, down from all, at which the error with `truncated_k` neighbours (2) of the
-    metric without the others is recorded.
-eager_steps
-    So many steps of the plain NumPy version of the learner are timed, where there is one (see `eager`).
-tuning
-    "every run" to choose parameters anew for each (see `plan`).
-tuning_error
-    Which of these errors parameters are chosen by: "class-averaged" (default), "plain", or one of them
-    followed by ", ties to the first class"; leave-one-out on the training half, smallest over k.
-tuning_steps
-    "one pass" over the pairs (default) or "all" steps before that error is measured.
+the whole data set. Learners that are not online get the r pairs once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from simstream import PairSampler, datasets, metrics
 
+from .. import reference
+from ..cell import Cell
 from ..clock import working_seconds
-from ..plan import Cell
-from .common import Part, choose, dataset, digest, make, model_measures
-from .eager import eager_pa, extrapolated_seconds
+from .common import (
+    Curves,
+    LabelledItems,
+    ProtocolSettings,
+    add_point,
+    choose,
+    dataset,
+    digest,
+    extrapolated_seconds,
+    make,
+    model_measures,
+    record,
+)
 
-_K = range(1, 26)
 _TIES_TO_THE_FIRST = ", ties to the first class"
 
 #: Fits shorter than this in all are repeated, at most so often, and the median is taken.
@@ -51,17 +41,45 @@ _REPEAT_SECONDS, _MOST_REPEATS = 0.2, 5
 _WARM_UP = 600
 
 
-class _Run(NamedTuple):
-    """Both halves, the pairs of the training half, and how many steps go through them."""
+class PairMetricSettings(ProtocolSettings, frozen=True, kw_only=True):
+    """Settings of `pair_metric`."""
 
-    train: Part
-    test: Part
+    #: Numbers of neighbours. The error for each is recorded as curves, plain and class-averaged (the mean
+    #: over classes of the error within the class); a tied vote goes to the class of the nearest of the tied,
+    #: or to the first class.
+    k: tuple[int, ...] = tuple(range(1, 26))
+    #: "reversed" if the last label is the first class.
+    class_order: Literal["sorted", "reversed"] = "sorted"
+    #: Number of moments along the stream, evenly spaced on a logarithmic scale, at which losses and effective
+    #: dimension are recorded as curves, in a second training: the first one is timed as a whole.
+    stops: int = 0
+    #: Number of sizes, from one dimension to all, that the metric is truncated to; neighbours to judge it by.
+    truncated: int = 0
+    truncated_k: int = 2
+    #: Number of steps of the textbook version of the learner that are timed, where there is one.
+    eager_steps: int = 0
+    #: Error that parameters are chosen by: leave-one-out on the training half, smallest over k.
+    tuning_error: Literal[
+        "class-averaged",
+        "plain",
+        "class-averaged, ties to the first class",
+        "plain, ties to the first class",
+    ] = "class-averaged"
+    #: How far a learner goes before that error is measured: one pass over the pairs, or all steps.
+    tuning_steps: Literal["one pass", "all"] = "one pass"
+
+
+class _Run(NamedTuple):
+    """Both halves, the pairs of the training half, and the number of steps over them."""
+
+    train: LabelledItems
+    test: LabelledItems
     pairs: np.ndarray
     signs: np.ndarray
     n_steps: int
 
     def stream(self) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs again and again."""
+        """The pairs, repeated."""
         return np.resize(self.pairs, (self.n_steps, 2)), np.resize(self.signs, self.n_steps)
 
 
@@ -71,16 +89,18 @@ def _prepare(cell: Cell) -> _Run:
     n, c = len(labels), len(np.unique(labels))
     rng = np.random.default_rng(cell.data_seed)
     train, test = np.split(rng.permutation(n), [n // 2])
-    whole = Part(datasets.prepare(data.items, cell.preprocessing, fit_rows=train).items, labels)
+    whole = LabelledItems(
+        datasets.prepare(data.items, cell.preprocessing, fit_rows=train).items, labels
+    )
     pairs, signs = PairSampler(labels[train], rng).draw_distinct(40 * c * (c - 1))
     r = len(pairs)
     n_steps = max(2 * r, min(n * (n - 2) // 40, 50 * r))
     return _Run(whole.rows(train), whole.rows(test), pairs, signs, n_steps)
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell, settings: PairMetricSettings) -> dict[str, Any]:
     """Learn from the training half, measure on the test half."""
-    given, settings = _prepare(cell), cell.settings
+    given = _prepare(cell)
     model, seconds = _learn(cell, given)
     curves = _knn_curves(model, given, settings)
     measures = model_measures(model)
@@ -88,38 +108,37 @@ def run(cell: Cell) -> dict[str, Any]:
         measures["violation rate"] = model.violation_rate_
     if seconds is not None:
         measures["seconds"] = seconds
-    if settings.get("stops") and hasattr(model, "partial_fit"):
-        curves |= _online_curves(
-            make(cell, preprocessor=given.train.items), given, settings["stops"]
-        )
-    if settings.get("truncated"):
+    if settings.stops and hasattr(model, "partial_fit"):
+        curves |= _online_curves(make(cell, preprocessor=given.train.items), given, settings.stops)
+    if settings.truncated:
         curves |= _truncation_curves(model, given, settings)
-    if settings.get("eager_steps") and cell.learner == "PAMetric":
-        measures["eager seconds"] = _eager_seconds(cell, given)
-    return {
-        "measures": measures,
-        "curves": {name: _rounded(curve) for name, curve in curves.items()},
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(given.pairs, given.signs),
-        "n_pairs": len(given.pairs),
-        "n_steps": given.n_steps,
-    }
+    if settings.eager_steps and cell.learner == "PAMetric":
+        measures["eager seconds"] = _eager_seconds(cell, given, settings.eager_steps)
+    for curve in curves.values():
+        curve["y"] = [round(value, 5) for value in curve["y"]]
+    more = {"n_pairs": len(given.pairs), "n_steps": given.n_steps}
+    stream = digest(given.pairs, given.signs)
+    return record(cell, measures, curves, seconds, stream=stream, **more)
 
 
-def _eager_seconds(cell: Cell, given: _Run) -> float:
+def _eager_seconds(cell: Cell, given: _Run, eager_steps: int) -> float:
     pairs, signs = given.stream()
+    items, d = given.train.items, given.train.items.shape[1]
+    C, variant = cell.parameters["C"], cell.parameters["variant"]
+    every_step = cell.parameters["projection"] == "every-step"
 
     def learn(n: int) -> None:
-        eager_pa(given.train.items, pairs[:n], signs[:n], **cell.parameters)
+        steps = zip(items[pairs[:n, 0]] - items[pairs[:n, 1]], signs[:n], strict=True)
+        reference.pa_metric.last(
+            np.zeros((d, d)), steps, C, variant, every_step=every_step, only_down=True
+        )
 
-    steps = min(cell.settings["eager_steps"], given.n_steps)
-    return extrapolated_seconds(learn, steps, given.n_steps)
+    return extrapolated_seconds(learn, min(eager_steps, given.n_steps), given.n_steps)
 
 
-def tune(cell: Cell) -> dict[str, Any]:
+def tune(cell: Cell, settings: PairMetricSettings) -> dict[str, Any]:
     """Choose parameters on the training half. A grid of "auto" alone is left to the learner itself."""
-    given, settings = _prepare(cell), cell.settings
+    given = _prepare(cell)
     items, labels = given.train
     if list(cell.grid.values()) == [["auto"]]:
         (name,) = cell.grid
@@ -127,11 +146,9 @@ def tune(cell: Cell) -> dict[str, Any]:
         model = make(cell, **options).fit(items, labels)
         tried = [[{name: float(value)}, float(score)] for value, score in model.tuning_]
         return {"parameters": {name: getattr(model, f"{name}_")}, "tried": tried, "measures": {}}
-    kind = settings.get("tuning_error", "class-averaged")
-    ties = "first" if kind.endswith(_TIES_TO_THE_FIRST) else "nearest"
-    averaged = kind.removesuffix(_TIES_TO_THE_FIRST) == "class-averaged"
-    everything = settings.get("tuning_steps", "one pass") == "all"
-    stream = given.stream() if everything else (given.pairs, given.signs)
+    ties = "first" if settings.tuning_error.endswith(_TIES_TO_THE_FIRST) else "nearest"
+    averaged = settings.tuning_error.startswith("class-averaged")
+    stream = given.stream() if settings.tuning_steps == "all" else (given.pairs, given.signs)
 
     def evaluate(candidate: Cell) -> float:
         model = make(candidate, preprocessor=items).fit(*stream)
@@ -166,106 +183,136 @@ def _timed(
     return model, float(np.median(seconds))
 
 
-def _online_curves(learner: Any, given: _Run, n_stops: int) -> dict[str, dict[str, list[float]]]:
-    """What is known before each step, averaged so far, and the dimension reached."""
+def _online_curves(learner: Any, given: _Run, n_stops: int) -> Curves:
+    """Losses known before each step, averaged so far, and the dimension reached."""
     pairs, signs = given.stream()
     names = {
         "predictive loss": "mistake_rate_",
         "violation rate": "violation_rate_",
         "effective dimension": "effective_dimension_",
     }
-    curves: dict[str, dict[str, list[float]]] = {name: {"x": [], "y": []} for name in names}
+    curves: Curves = {}
     done = 0
     for stop in np.unique(np.geomspace(1, given.n_steps, n_stops).round().astype(int)).tolist():
         learner.partial_fit(pairs[done:stop], signs[done:stop])
         done = stop
         for name, attribute in names.items():
-            curves[name]["x"].append(stop)
-            curves[name]["y"].append(float(getattr(learner, attribute)))
+            add_point(curves, name, stop, float(getattr(learner, attribute)))
     return curves
 
 
 # -- measuring --------------------------------------------------------------------------------------------
 
 
-def _knn_curves(model: Any, given: _Run, settings: dict[str, Any]) -> dict[str, dict[str, list]]:
-    lengths = _lengths(settings)
-    curves = {}
+def _knn_curves(model: Any, given: _Run, settings: PairMetricSettings) -> Curves:
+    curves: Curves = {}
     for ties in ("nearest", "first"):
         errors = _knn_errors(model, given.test, given.train, settings, ties)
         for averaged, kind in enumerate(("plain", "class-averaged")):
             name = f"k-NN error, {kind}" + (_TIES_TO_THE_FIRST if ties == "first" else "")
-            curves[name] = {"x": lengths, "y": errors[averaged].tolist()}
+            curves[name] = {"x": list(settings.k), "y": errors[averaged].tolist()}
     return curves
 
 
-def _lengths(settings: dict[str, Any]) -> list[int]:
-    return list(settings.get("k", _K))
-
-
 def _knn_errors(
-    model: Any, queries: Part, known: Part | None, settings: dict[str, Any], ties: str
+    model: Any,
+    queries: LabelledItems,
+    known: LabelledItems | None,
+    settings: PairMetricSettings,
+    ties: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Plain and class-averaged error for every k; leave-one-out on the queries if nothing else is known."""
     loo = known is None
     known = queries if known is None else known
-    lengths = _lengths(settings)
     if ties == "nearest":
         plain, averaged = (
             metrics.knn_error_curve(
-                model, *queries, *known, lengths, class_averaged=averaged, exclude_self=loo
+                model, *queries, *known, settings.k, class_averaged=averaged, exclude_self=loo
             )
             for averaged in (False, True)
         )
         return plain, averaged
-    wrong = _wrong_with_ties_to_the_first(model, queries, known, lengths, settings, loo)
+    wrong = _wrong_with_ties_to_the_first(model, queries, known, settings, loo)
     within = [wrong[queries.labels == one].mean(axis=0) for one in np.unique(queries.labels)]
     return wrong.mean(axis=0), np.mean(within, axis=0)
 
 
 def _wrong_with_ties_to_the_first(
     model: Any,
-    queries: Part,
-    known: Part,
-    lengths: Sequence[int],
-    settings: dict[str, Any],
+    queries: LabelledItems,
+    known: LabelledItems,
+    settings: PairMetricSettings,
     loo: bool,
 ) -> np.ndarray:
     """Whether each query (row) is put into a wrong class, for every k (column)."""
     order = np.unique(np.concatenate([queries.labels, known.labels]))
-    if settings.get("class_order") == "reversed":
+    if settings.class_order == "reversed":
         order = order[::-1]
     a, b = (part.items @ model.components_.T for part in (queries, known))
     distances = np.sum(a * a, axis=1)[:, None] + np.sum(b * b, axis=1) - 2 * a @ b.T
     if loo:
         np.fill_diagonal(distances, np.inf)
-    near = known.labels[np.argsort(distances, axis=1, kind="stable")[:, : max(lengths)]]
+    near = known.labels[np.argsort(distances, axis=1, kind="stable")[:, : max(settings.k)]]
     votes = np.cumsum(near[:, :, None] == order, axis=1, dtype=np.int16)
-    said = order[votes.argmax(axis=2)[:, np.array(lengths) - 1]]
+    said = order[votes.argmax(axis=2)[:, np.array(settings.k) - 1]]
     return said != queries.labels[:, None]
 
 
-def _truncation_curves(
-    model: Any, given: _Run, settings: dict[str, Any]
-) -> dict[str, dict[str, list[float]]]:
+def _truncation_curves(model: Any, given: _Run, settings: PairMetricSettings) -> Curves:
     """Class-averaged error of the metric with only its q largest directions."""
-    d = given.train.items.shape[1]
-    k = settings.get("truncated_k", 2)
-    sizes = np.unique(np.geomspace(1, d, settings["truncated"]).round().astype(int)).tolist()
-    curves: dict[str, dict[str, list[float]]] = {}
+    d, k = given.train.items.shape[1], settings.truncated_k
+    one_k = msgspec.structs.replace(settings, k=(k,))
+    sizes = np.unique(np.geomspace(1, d, settings.truncated).round().astype(int)).tolist()
+    curves: Curves = {}
     for ties in ("nearest", "first"):
         name = f"{k}-NN error, truncated" + (_TIES_TO_THE_FIRST if ties == "first" else "")
-        errors = [
-            float(
-                _knn_errors(
-                    model.truncated(q), given.test, given.train, settings | {"k": [k]}, ties
-                )[1][0]
-            )
-            for q in sizes
-        ]
-        curves[name] = {"x": sizes, "y": errors}
+        for q in sizes:
+            error = _knn_errors(model.truncated(q), given.test, given.train, one_k, ties)[1]
+            add_point(curves, name, q, float(error[0]))
     return curves
 
 
-def _rounded(curve: dict[str, list]) -> dict[str, list]:
-    return {"x": curve["x"], "y": [round(value, 5) for value in curve["y"]]}
+# -- step lengths -----------------------------------------------------------------------------------------
+
+_N_RANDOM_PAIRS = 1000
+
+
+class StepLengthSettings(ProtocolSettings, frozen=True, kw_only=True):
+    """Settings of `step_length`."""
+
+    #: Signed losses: least, greatest, how many.
+    losses: tuple[float, float, int]
+
+
+def run_step_lengths(cell: Cell, settings: StepLengthSettings) -> dict[str, Any]:
+    """How far a passive-aggressive learner goes after one pair, as a function of its signed loss.
+
+    The pair has the median length among random pairs of the data set.
+    """
+    data = dataset(cell.data)
+    items = datasets.prepare(data.items, cell.preprocessing).items
+    pairs, _ = PairSampler(data.labels, cell.seed).draw_distinct(_N_RANDOM_PAIRS)
+    squared = np.sort(np.sum((items[pairs[:, 0]] - items[pairs[:, 1]]) ** 2, axis=1))
+    median = float(squared[len(squared) // 2])
+    losses = np.linspace(*settings.losses)
+    lengths = [_step_length(cell, float(loss), median) for loss in losses]
+    curve = {"x": losses.round(5).tolist(), "y": np.round(lengths, 5).tolist()}
+    measures = {"squared length of the pair": median}
+    return record(cell, measures, {"step length": curve}, None, stream=digest(pairs))
+
+
+def _step_length(cell: Cell, loss: float, squared: float) -> float:
+    """tau after a dissimilar pair with this loss.
+
+    The loss is 1 + b - d for the threshold b and the distance d. One of them is 0: d comes from the initial
+    matrix, b from an earlier similar pair in a direction of its own, so short that it changes nothing else.
+    """
+    d, b = max(0.0, 1 - loss), max(0.0, loss - 1)
+    short = 0.01
+    start = np.diag([d / squared, (1 + b) / short**2])
+    learner = make(cell, init=start)
+    if b > 0:
+        learner.set_params(variant="PA-I", C=b).learn_one([0.0, short], [0.0, 0.0], 1)
+        learner.set_params(**{"C": 1.0} | cell.parameters)
+    learner.learn_one([np.sqrt(squared), 0.0], [0.0, 0.0], -1)
+    return float((learner.get_mahalanobis_matrix()[0, 0] - start[0, 0]) / squared)

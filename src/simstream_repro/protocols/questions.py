@@ -1,32 +1,15 @@
 """Accuracy on held-out answers against the number of questions asked.
 
-People say which of two candidates is more like an anchor, where the data set has their triplets; elsewhere
-the labels do: it is the candidate of the anchor's class, and nobody can say where both or neither is. Some
-answers are held out. A learner asks one question after the other about other triplets, chosen by the rule of
-the service (`simstream.asking`), and learns from each answer before it asks again. Settings: ``delta``,
-``random_share`` and ``pool`` of the rule (its defaults where not given), and
-
-questions
-    Numbers of questions at which the accuracy is measured; the curve "accuracy".
-split
-    "triplet": no held-out triplet is asked about, but its items are. "item": items are held out, and only
-    triplets of these are judged; no question is about any of them.
-held_out_share
-    Share of the items that are held out (0.3), for the split by item.
-n_held_out
-    Held-out answers, at most.
-candidates
-    "answered" (default): questions are chosen among triplets that have an answer. "any": among all, as in
-    the service; those without an answer count as questions, and teach nothing.
-choosing
-    True: what is held out is set aside, and the rest divided again in the same way. To choose by, without a
-    look at what is held out otherwise.
+A question is which of two candidates is more similar to an anchor. People answer it where the data set has
+their triplets; elsewhere the labels do: the answer is the candidate of the anchor's class, or none if
+both candidates or neither are of that class. Some answers are held out. A learner asks about other triplets,
+one question at a time, chosen by the rule of the service (`simstream.asking`), and learns from each answer
+before it asks again.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,32 +18,59 @@ from simstream import datasets, metrics
 from simstream.asking import Asking, choose_triplet, draw_triplets
 from simstream.data.samplers import nearer_first
 
+from ..cell import Cell
 from ..clock import working_seconds
-from ..plan import Cell
-from .common import dataset, digest, make
+from .common import Curves, ProtocolSettings, add_point, dataset, digest, make, record
 
-#: Triplets drawn at a time: one at a time would take most of the time.
+#: Triplets drawn at a time: drawing them singly would take most of the run.
 _AT_A_TIME = 8192
 
 #: Triplets drawn for each held-out one: with ten classes, labels answer one in five or six.
 _DRAWN_FOR_ONE = 16
 
-_OF_RULE = frozenset(field.name for field in fields(Asking)) - {"seed"}
+
+class QuestionSettings(ProtocolSettings, frozen=True, kw_only=True):
+    """Settings of `questions`."""
+
+    #: Numbers of questions at which the accuracy is measured.
+    questions: tuple[int, ...]
+    #: "triplet": no held-out triplet is asked about, but its items are. "item": items are held out, and only
+    #: triplets of these are judged; no question is about any of them.
+    split: Literal["triplet", "item"]
+    #: At most so many held-out answers; for the split by item, share of the items that are held out.
+    n_held_out: int
+    held_out_share: float = 0.3
+    #: What is asked about: triplets that have an answer, or any, as in the service; those without an answer
+    #: count as questions, and teach nothing.
+    candidates: Literal["answered", "any"] = "answered"
+    #: Set aside what is held out, and divide the rest again in the same way: for choices that must not see
+    #: what is held out otherwise.
+    choosing: bool = False
+    #: The rule's own, where they are not its defaults.
+    delta: float | None = None
+    random_share: float | None = None
+    pool: int | None = None
+    near: int | None = None
+
+    def asking(self) -> Asking:
+        """The rule that chooses questions."""
+        given = {name: getattr(self, name) for name in ("delta", "random_share", "pool", "near")}
+        return Asking(**{name: value for name, value in given.items() if value is not None})
 
 
 class Judge(Protocol):
-    """Whoever answers."""
+    """Answers questions."""
 
     def answers(self, triplets: np.ndarray) -> np.ndarray:
         """+1 where the first candidate is nearer to the anchor, -1 where the second is, 0 if unknown."""
 
 
-class Labels:
-    """Answers by classes.
+class LabelJudge:
+    """Answers by the labels.
 
     Examples
     --------
-    >>> Labels(np.array([0, 1, 0, 1])).answers(np.array([[0, 1, 2], [0, 2, 1], [0, 1, 3]])).tolist()
+    >>> LabelJudge(np.array([0, 1, 0, 1])).answers(np.array([[0, 1, 2], [0, 2, 1], [0, 1, 3]])).tolist()
     [-1, 1, 0]
     """
 
@@ -73,12 +83,12 @@ class Labels:
         return (first == anchor).astype(np.int64) - (second == anchor)
 
 
-class People:
-    """Answers that were given: triplets anchor, near, far.
+class PeopleJudge:
+    """Answers that people gave: triplets anchor, near, far.
 
     Examples
     --------
-    >>> People(np.array([[0, 3, 1]]), 4).answers(np.array([[0, 1, 3], [0, 3, 1], [0, 1, 2]])).tolist()
+    >>> PeopleJudge(np.array([[0, 3, 1]]), 4).answers(np.array([[0, 1, 3], [0, 3, 1], [0, 1, 2]])).tolist()
     [-1, 1, 0]
     """
 
@@ -108,7 +118,7 @@ def question_keys(triplets: np.ndarray, n_items: int) -> np.ndarray:
 
 
 def _find(wanted: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places of numbers in a sorted array, and whether they are there."""
+    """Positions of numbers in a sorted array, and whether they are in it."""
     if not len(among):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     place = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
@@ -116,7 +126,7 @@ def _find(wanted: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 class World(NamedTuple):
-    """Who answers, what may be asked about, and what is held out."""
+    """Who answers, which items may be asked about, and what is held out."""
 
     items: Any
     judge: Judge
@@ -126,7 +136,7 @@ class World(NamedTuple):
     held_out: np.ndarray
     #: Questions that may not be asked, in order.
     forbidden: np.ndarray
-    #: Whether all questions that are asked have an answer.
+    #: Whether only questions with an answer are asked.
     answered_only: bool
 
 
@@ -144,7 +154,7 @@ class Candidates:
         self._waiting = np.empty((0, 3), np.int64)
 
     def draw(self, size: int) -> np.ndarray:
-        """The next so many."""
+        """The next ones."""
         while len(self._waiting) < size:
             self._waiting = np.concatenate([self._waiting, self._allowed(max(size, _AT_A_TIME))])
         drawn, self._waiting = self._waiting[:size], self._waiting[size:]
@@ -159,30 +169,25 @@ class Candidates:
         return drawn[allowed]
 
 
-def world_of(cell: Cell) -> World:
+def world_of(cell: Cell, settings: QuestionSettings) -> World:
     """Divide the data of a cell."""
-    data, settings = dataset(cell.data), cell.settings
-    n, split = data.items.shape[0], settings["split"]
-    if split not in ("triplet", "item"):
-        raise ValueError(f"split: expected 'triplet' or 'item', got {split!r}")
-    if settings.get("candidates", "answered") not in ("answered", "any"):
-        raise ValueError(
-            f"candidates: expected 'answered' or 'any', got {settings['candidates']!r}"
-        )
-    judge: Judge = Labels(data.labels) if data.triplets is None else People(data.triplets, n)
+    data = dataset(cell.data)
+    n = data.items.shape[0]
+    judge: Judge = (
+        LabelJudge(data.labels) if data.triplets is None else PeopleJudge(data.triplets, n)
+    )
     rng = np.random.default_rng(cell.seed)
     rows, forbidden = np.arange(n), np.empty(0, np.int64)
-    for _ in range(2 if settings.get("choosing") else 1):
+    for _ in range(2 if settings.choosing else 1):
         judged = rows
-        if split == "item":
+        if settings.split == "item":
             shuffled = rng.permutation(rows)
-            n_judged = round(settings.get("held_out_share", 0.3) * len(rows))
+            n_judged = round(settings.held_out_share * len(rows))
             judged, rows = np.sort(shuffled[:n_judged]), np.sort(shuffled[n_judged:])
-        held_out = _answered(judge, judged, settings["n_held_out"], forbidden, n, rng)
+        held_out = _answered(judge, judged, settings.n_held_out, forbidden, n, rng)
         forbidden = np.union1d(forbidden, question_keys(held_out, n))
     items = datasets.prepare(data.items, cell.preprocessing, fit_rows=rows).items
-    answered_only = settings.get("candidates", "answered") == "answered"
-    return World(items, judge, rows, held_out, forbidden, answered_only)
+    return World(items, judge, rows, held_out, forbidden, settings.candidates == "answered")
 
 
 def _answered(
@@ -193,7 +198,7 @@ def _answered(
     n_items: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Different triplets with answers, the nearer first; fewer than wanted if there are not so many."""
+    """Distinct triplets with answers, the nearer candidate first; fewer than wanted if there are no more."""
     drawn = rows[draw_triplets(len(rows), _DRAWN_FOR_ONE * n_wanted, rng)]
     keys = question_keys(drawn, n_items)
     _, first = np.unique(keys, return_index=True)
@@ -202,15 +207,14 @@ def _answered(
     answers = judge.answers(drawn)
     found = nearer_first(drawn, answers)[answers != 0][:n_wanted]
     if not len(found):
-        raise ValueError("held_out_share: expected items with answers about them, got none")
+        raise ValueError("held_out_share: no question about the held-out items has an answer")
     return found
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell, settings: QuestionSettings) -> dict[str, Any]:
     """Ask, learn, and measure on the way."""
-    world = world_of(cell)
-    stops = sorted(cell.settings["questions"])
-    asking = Asking(**{key: cell.settings[key] for key in _OF_RULE & cell.settings.keys()})
+    world = world_of(cell, settings)
+    asking = settings.asking()
     learner = make(cell, preprocessor=world.items)
     learner.prepare()
     learns = not isinstance(learner, (simstream.Dot, simstream.Euclidean))
@@ -218,8 +222,8 @@ def run(cell: Cell) -> dict[str, Any]:
     candidates = Candidates(world, rng)
     n_asked = n_answers = n_chosen = n_considered = 0
     seconds = 0.0
-    accuracies, answers_at = [], []
-    for stop in stops:
+    curves: Curves = {}
+    for stop in sorted(settings.questions):
         start = working_seconds()
         while learns and n_asked < stop:
             chosen = choose_triplet(candidates.draw, learner.triplet_margin, asking, rng)
@@ -232,23 +236,15 @@ def run(cell: Cell) -> dict[str, Any]:
                 n_answers += 1
                 learner.partial_fit(nearer_first(triplet, answer))
         seconds += working_seconds() - start
-        accuracies.append(metrics.triplet_accuracy(learner, world.held_out))
-        answers_at.append(n_answers)
+        add_point(curves, "accuracy", stop, metrics.triplet_accuracy(learner, world.held_out))
+        add_point(curves, "answers", stop, n_answers)
+    stops, accuracies = curves["accuracy"].values()
     measures = {f"accuracy@{stop}": value for stop, value in zip(stops, accuracies, strict=True)}
     measures |= {"accuracy": accuracies[-1], "mean accuracy": float(np.mean(accuracies))}
     if n_asked:
         measures["answered"] = n_answers / n_asked
     if n_chosen:
         measures["considered"] = n_considered / n_chosen
-    return {
-        "measures": measures | {"seconds": seconds},
-        "curves": {
-            "accuracy": {"x": stops, "y": accuracies},
-            "answers": {"x": stops, "y": answers_at},
-        },
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "held_out": digest(world.held_out),
-        "n_train": len(world.rows),
-        "n_test": len(world.held_out),
-    }
+    more = {"n_train": len(world.rows), "n_test": len(world.held_out)}
+    held_out = digest(world.held_out)
+    return record(cell, measures | {"seconds": seconds}, curves, seconds, held_out=held_out, **more)

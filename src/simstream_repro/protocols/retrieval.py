@@ -1,172 +1,147 @@
 """Ranking by a similarity learnt from triplets.
 
 Every class is divided into a training and a test part; triplets are drawn from the training labels; each test
-item ranks the other test items. Settings:
-
-train_share, or counts
-    Share of every class that trains (0.7), or [training, test] items of each class.
-division
-    "random" (of every class, as these say), or "given": as the data set comes.
-n_triplets
-    Length of the stream.
-k
-    Lengths of the list for P@k.
-stops
-    Where along the stream mAP, sparsity and loss are recorded as curves.
-knn
-    Whether 1-NN of test items among training items is measured too.
-group
-    Only the rows of this group of the data set.
-test_group
-    The rows of this group test, all others train (instead of dividing every class).
-train_fraction
-    Share of the training part (of every class) that is kept.
-dtype
-    Precision of the items ("float64").
-coordinates
-    What to learn in: "features", or "span" (see `span`; for the learners named there, where there are
-    fewer items than features).
-pool
-    What a test item ranks: "others" (the other test items) or "all" (itself among them).
-max_test
-    At most so many test items (a share of every class), where ranking all takes too long.
-tuning_triplets
-    Length of the stream while parameters are chosen (default: n_triplets); on 80 % of the training part,
-    judged by mAP on the other 20 %.
+item ranks the other test items. Parameters are chosen by mAP on 20 % of the first seed's training part, with
+learners trained on the other 80 %.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from simstream import datasets
 
+from ..cell import Cell
 from ..clock import working_seconds
-from ..plan import Cell
 from .common import (
-    Part,
+    TUNING_SHARE,
+    Curves,
+    LabelledItems,
+    ProtocolSettings,
+    add_point,
+    choose,
     dataset,
+    dense,
     digest,
     make,
     model_measures,
+    record,
     retrieval_measures,
     split_per_class,
     teach,
     triplet_stream,
 )
-from .common import choose as choose_parameters
-from .span import KEEP_DISTANCES, Span
 
-_TUNING_SHARE = 0.8
+#: Learners of distances that learn the same in coordinates of the span of the items, see `Span`.
+KEEP_DISTANCES = ("ITML", "LEGO", "LMNN", "PAMetric", "POLA", "RDML")
+
+_ROWS_AT_A_TIME = 1000
+#: Entries below this share of the largest are zeros but for rounding.
+_ROUNDING = 1e-9
 
 
-def parts(cell: Cell, seed: int) -> tuple[Part, Part]:
-    """Training and test part, preprocessed with what the training part says."""
+class RetrievalSettings(ProtocolSettings, frozen=True, kw_only=True):
+    """Settings of `retrieval`."""
+
+    #: Length of the stream, and its length while parameters are chosen (default: the same).
+    n_triplets: int
+    tuning_triplets: int | None = None
+    #: The training part: a share of every class, or [training, test] items of each class ..
+    train_share: float = 0.7
+    counts: tuple[int, int] | None = None
+    #: .. or as the data set is distributed ("given") ..
+    division: Literal["random", "given"] = "random"
+    #: .. or all rows but those of this group of the data set, which test.
+    test_group: str = ""
+    #: Only the rows of this group of the data set.
+    group: str = ""
+    #: Share of the training part (of every class) that is kept.
+    train_fraction: float = 1.0
+    #: At most so many test items (a share of every class), where ranking all takes too long.
+    max_test: int | None = None
+    dtype: Literal["float32", "float64"] = "float64"
+    #: What to learn in; "span" for the learners of `KEEP_DISTANCES`, where features outnumber items.
+    coordinates: Literal["features", "span"] = "features"
+    #: What a test item ranks: the other test items, or all of them, itself included.
+    pool: Literal["others", "all"] = "others"
+    #: List lengths of P@k.
+    k: tuple[int, ...] = ()
+    #: Where along the stream mAP, sparsity and loss are recorded as curves.
+    stops: tuple[int, ...] = ()
+    #: Whether 1-NN of test items among training items is measured too.
+    knn: bool = False
+
+
+def parts(
+    cell: Cell, settings: RetrievalSettings, seed: int
+) -> tuple[LabelledItems, LabelledItems]:
+    """Training and test part, preprocessed by statistics of the training part."""
     data = dataset(cell.data)
     rng = np.random.default_rng(seed)
-    settings = cell.settings
     rows = np.arange(len(data.labels))
-    if settings.get("group"):
-        rows = np.flatnonzero(np.asarray(data.groups) == settings["group"])
+    if settings.group:
+        rows = np.flatnonzero(np.asarray(data.groups) == settings.group)
     labels = np.asarray(data.labels)[rows]
-    if settings.get("test_group"):
-        is_test = np.asarray(data.groups)[rows] == settings["test_group"]
+    if settings.test_group:
+        is_test = np.asarray(data.groups)[rows] == settings.test_group
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    elif _choice(settings, "division", "random", "given") == "given":
+    elif settings.division == "given":
         if not data.splits or len(rows) < len(data.labels):
-            raise ValueError(f"division: {cell.data} (all of its groups) has none that is given")
+            raise ValueError(
+                f"division: {cell.data} (with all its groups) is not distributed divided"
+            )
         train, test = (np.asarray(data.splits[name]) for name in ("train", "test"))
     else:
         train, test = split_per_class(
-            labels, rng, share=settings.get("train_share", 0.7), counts=settings.get("counts")
+            labels, rng, share=settings.train_share, counts=settings.counts
         )
-    if settings.get("train_fraction", 1.0) < 1.0:
-        train = train[split_per_class(labels[train], rng, share=settings["train_fraction"])[0]]
-    limit = settings.get("max_test")
+    if settings.train_fraction < 1.0:
+        train = train[split_per_class(labels[train], rng, share=settings.train_fraction)[0]]
+    limit = settings.max_test
     if limit is not None and len(test) > limit:
-        kept = split_per_class(labels[test], rng, share=limit / len(test))[0]
-        test = test[kept]
-    items = data.items[rows].astype(settings.get("dtype", "float64"))
+        test = test[split_per_class(labels[test], rng, share=limit / len(test))[0]]
+    items = data.items[rows].astype(settings.dtype)
     prepared = datasets.prepare(items, cell.preprocessing, fit_rows=train).items
-    whole = Part(prepared, labels)
+    whole = LabelledItems(prepared, labels)
     return whole.rows(train), whole.rows(test)
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell, settings: RetrievalSettings) -> dict[str, Any]:
     """Train on the training part of this seed, measure on its test part."""
-    train, test = parts(cell, cell.seed)
-    settings = cell.settings
-    with_itself = _choice(settings, "pool", "others", "all") == "all"
-    triplets = triplet_stream(train.labels, settings["n_triplets"], cell.seed)
-    curves: dict[str, dict[str, list[float]]] = {}
+    train, test = parts(cell, settings, cell.seed)
+    with_itself = settings.pool == "all"
+    triplets = triplet_stream(train.labels, settings.n_triplets, cell.seed)
+    curves: Curves = {}
 
     def at_stop(n: int, model: Any) -> None:
-        found = _model_measures(model, span)
+        found = span_measures(model, span)
         found |= retrieval_measures(model, test, None, (), with_itself=with_itself)
         for name, value in found.items():
-            curve = curves.setdefault(name, {"x": [], "y": []})
-            curve["x"].append(n)
-            curve["y"].append(value)
+            add_point(curves, name, n, value)
 
     model = make(cell)
     begin = working_seconds()
-    train, test, span = _coordinates(cell, train, test)
+    train, test, span = in_coordinates(cell, settings, train, test)
     seconds = working_seconds() - begin if span is not None else 0.0
-    stops = settings.get("stops", ())
+    stops = settings.stops
     seconds += teach(model, train, triplets, stops=stops, at_stop=at_stop if stops else None)
-    measures = retrieval_measures(
-        model,
-        test,
-        train if settings.get("knn") else None,
-        settings.get("k", ()),
-        with_itself=with_itself,
-    )
-    return {
-        "measures": measures | _model_measures(model, span) | {"seconds": seconds},
-        "curves": curves,
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(triplets),
-        "n_train": len(train.labels),
-        "n_test": len(test.labels),
-    }
+    known = train if settings.knn else None
+    measures = retrieval_measures(model, test, known, settings.k, with_itself=with_itself)
+    measures |= span_measures(model, span) | {"seconds": seconds}
+    n_train, n_test = len(train.labels), len(test.labels)
+    stream = digest(triplets)
+    return record(cell, measures, curves, seconds, stream=stream, n_train=n_train, n_test=n_test)
 
 
-def _coordinates(cell: Cell, train: Part, test: Part) -> tuple[Part, Part, Span | None]:
-    """Both parts in the coordinates to learn in, and the span if it is that of the items."""
-    wanted = _choice(cell.settings, "coordinates", "features", "span")
-    n_items, n_features = len(train.labels) + len(test.labels), train.items.shape[1]
-    if wanted == "features" or n_items >= n_features or cell.learner not in KEEP_DISTANCES:
-        return train, test, None
-    span = Span(train.items, test.items)
-    train, test = (Part(span.coordinates(one.items), one.labels) for one in (train, test))
-    return train, test, span
-
-
-def _choice(settings: dict[str, Any], name: str, *known: str) -> str:
-    """A setting that is one of these words, the first if it is not given."""
-    found = settings.get(name, known[0])
-    if found not in known:
-        raise ValueError(f"{name}: expected one of {', '.join(known)}, got {found!r}")
-    return str(found)
-
-
-def _model_measures(model: Any, span: Span | None) -> dict[str, float]:
-    found = model_measures(model)
-    if span is not None:
-        found |= span.measures(model.get_mahalanobis_matrix(), found.get("rank"))
-    return found
-
-
-def tune(cell: Cell) -> dict[str, Any]:
-    """Choose parameters on the training part of the first seed (of its own, if every run does)."""
-    whole, _ = parts(cell, cell.data_seed)
+def tune(cell: Cell, settings: RetrievalSettings) -> dict[str, Any]:
+    """Choose parameters on the training part of the first seed (of each, if every run does)."""
+    whole, _ = parts(cell, settings, cell.data_seed)
     rng = np.random.default_rng(10_000)
-    rows, held_out = split_per_class(whole.labels, rng, share=_TUNING_SHARE)
-    train, test, _ = _coordinates(cell, whole.rows(rows), whole.rows(held_out))
-    n = cell.settings.get("tuning_triplets", cell.settings["n_triplets"])
+    rows, held_out = split_per_class(whole.labels, rng, share=TUNING_SHARE)
+    train, test, _ = in_coordinates(cell, settings, whole.rows(rows), whole.rows(held_out))
+    n = settings.tuning_triplets or settings.n_triplets
     triplets = triplet_stream(train.labels, n, 10_000)
 
     def evaluate(candidate: Cell) -> float:
@@ -174,4 +149,91 @@ def tune(cell: Cell) -> dict[str, Any]:
         teach(model, train, triplets)
         return retrieval_measures(model, test, None, ())["mAP"]
 
-    return choose_parameters(cell, evaluate)
+    return choose(cell, evaluate)
+
+
+# -- coordinates in the span of the items ------------------------------------------------------------------
+
+
+class Span:
+    """An orthonormal basis of the span of the items, plus one direction that no item has.
+
+    For full matrices where features outnumber items. Most learners of distances start from the identity, or
+    from nothing, and move along differences of items: all they learn lies in the span of the items, and an
+    orthonormal basis of it keeps every distance. Only the zeros of M have to be counted in the features
+    themselves. What a learner leaves in the extra direction is what it leaves in all directions outside the
+    span. This is not so for RCA, OnlineITML and MCML, whose initial matrix or regularisation depends on the
+    number of features.
+
+    Parameters
+    ----------
+    *items : arrays or CSR matrices of shape (n_items, n_features)
+
+    Examples
+    --------
+    >>> items = np.array([[1.0, 1.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]])
+    >>> span = Span(items)
+    >>> inside = span.coordinates(items)
+    >>> inside.shape
+    (2, 3)
+    >>> np.allclose(inside @ inside.T, items @ items.T)
+    True
+    >>> span.zero_share(np.eye(3))
+    0.75
+    """
+
+    def __init__(self, *items: Any) -> None:
+        stacked = np.vstack([dense(some) for some in items])
+        self._basis, _ = np.linalg.qr(stacked.T.astype(np.float64))
+
+    def coordinates(self, items: Any) -> np.ndarray:
+        """Items in these coordinates, with a zero for the direction that none has."""
+        inside = np.asarray(items @ self._basis)
+        return np.hstack([inside, np.zeros((len(inside), 1))])
+
+    def measures(self, matrix: np.ndarray, rank: float | None) -> dict[str, float]:
+        """Share of zeros and rank of M over the features, from M and its rank in these coordinates."""
+        found = {"sparsity": self.zero_share(matrix)}
+        if rank is not None:  # the one direction outside stands for all of them
+            d, r = self._basis.shape
+            found["rank"] = rank + (d - r - 1 if matrix[-1, -1] != 0 else 0)
+        return found
+
+    def zero_share(self, matrix: np.ndarray) -> float:
+        """Share of zeros in M over the features, from M in these coordinates."""
+        outside = matrix[-1, -1]
+        inside = matrix[:-1, :-1] - outside * np.eye(len(matrix) - 1)
+        d = len(self._basis)
+        largest, magnitudes = 0.0, []
+        for start in range(0, d, _ROWS_AT_A_TIME):
+            rows = self._basis[start : start + _ROWS_AT_A_TIME] @ inside @ self._basis.T
+            own = np.arange(len(rows))
+            rows[own, start + own] += outside
+            largest = max(largest, float(np.abs(rows).max()))
+            magnitudes.append(np.abs(rows).astype(np.float32))
+        n_zeros = sum(int((rows <= _ROUNDING * largest).sum()) for rows in magnitudes)
+        return n_zeros / d**2
+
+
+def in_coordinates(
+    cell: Cell, settings: RetrievalSettings, train: LabelledItems, test: LabelledItems
+) -> tuple[LabelledItems, LabelledItems, Span | None]:
+    """Both parts in the coordinates to learn in, and the span if these are its."""
+    n_items, n_features = len(train.labels) + len(test.labels), train.items.shape[1]
+    if (
+        settings.coordinates == "features"
+        or n_items >= n_features
+        or cell.learner not in KEEP_DISTANCES
+    ):
+        return train, test, None
+    span = Span(train.items, test.items)
+    train, test = (LabelledItems(span.coordinates(one.items), one.labels) for one in (train, test))
+    return train, test, span
+
+
+def span_measures(model: Any, span: Span | None) -> dict[str, float]:
+    """What a model says about itself, counted in the features where it was learnt in a span."""
+    found = model_measures(model)
+    if span is not None:
+        found |= span.measures(model.get_mahalanobis_matrix(), found.get("rank"))
+    return found

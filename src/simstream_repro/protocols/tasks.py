@@ -1,30 +1,16 @@
-"""Ranking inside tasks by similarities learnt from triplets of several tasks.
+"""Ranking within tasks by similarities learnt from triplets of several tasks.
 
-Every class of every task is divided into folds; the seed says which fold is tested (later seeds divide anew).
-Triplets are drawn inside tasks from the other folds; each test item ranks the other test items of
-its task with that task's similarity. Measures are averaged over the items of a task, then over tasks.
+Every class of every task is divided into folds; the seed says which fold is tested (seeds beyond the number
+of folds divide anew). Triplets are drawn within tasks from the other folds; each test item ranks the other
+test items of its task with that task's similarity. Measures are averaged over a task, then over tasks.
 
 A learner whose ``query`` is "random" asks at the rate that one with "active" and the same ``ask_delta`` turns
-out to ask at on the same stream, so that both are compared at an equal query ratio. Settings:
-
-n_folds
-    Number of folds (5).
-n_triplets
-    Length of the stream.
-k
-    Lengths of the list for P@k and mAP@k, recorded as measures and as curves over k.
-class_groups
-    Task -> its classes, for data sets that have no tasks of their own.
-eager_steps
-    So many steps of the plain NumPy version of the learner are timed, where there is one (see `eager`).
-tuning_triplets
-    Length of the stream while parameters are chosen (default: n_triplets); on 80 % of the training part,
-    judged by mAP@k with the largest k on the other 20 %.
+out to ask at on the same stream, so that both are compared at an equal query ratio. Parameters are chosen on
+80 % of a training part, by mAP@k with the largest k on the other 20 %.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,12 +19,41 @@ import numpy as np
 from simstream import OGRSL, OMTRSL, TaskTripletSampler, datasets, metrics
 from simstream.data.samplers import nearer_first
 
-from ..clock import working_seconds
-from ..plan import Cell
-from .common import WARM_UP, Part, choose, dataset, dense, digest, make, model_measures, teach
-from .eager import eager_tasks, extrapolated_seconds
+from .. import reference
+from ..cell import Cell
+from .common import (
+    WARM_UP,
+    Curves,
+    LabelledItems,
+    ProtocolSettings,
+    choose,
+    dataset,
+    dense,
+    digest,
+    extrapolated_seconds,
+    make,
+    model_measures,
+    record,
+    seconds_of,
+    teach,
+)
 
 _TUNING_SEED = 10_000
+
+
+class TaskSettings(ProtocolSettings, frozen=True, kw_only=True):
+    """Settings of `tasks`."""
+
+    #: Length of the stream, and its length while parameters are chosen (default: the same).
+    n_triplets: int
+    tuning_triplets: int | None = None
+    n_folds: int = 5
+    #: List lengths of P@k and mAP@k, recorded as measures and as curves over k.
+    k: tuple[int, ...]
+    #: Task -> its classes, for data sets that have no tasks of their own.
+    class_groups: dict[str, list[int]] | None = None
+    #: Number of steps of the textbook version of the learner that are timed, where there is one.
+    eager_steps: int = 0
 
 
 class TaskPart(NamedTuple):
@@ -54,7 +69,7 @@ class TaskPart(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """A learner that has learnt, with the CPU seconds that training alone took."""
+    """A trained learner, and the CPU seconds of its training."""
 
     model: Any
     seconds: float
@@ -95,11 +110,11 @@ def folds(part: TaskPart, n_folds: int, rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-def _parts(cell: Cell, seed: int) -> tuple[TaskPart, TaskPart]:
-    """Training and test part, preprocessed with what the training part says."""
+def _parts(cell: Cell, settings: TaskSettings, seed: int) -> tuple[TaskPart, TaskPart]:
+    """Training and test part, preprocessed by statistics of the training part."""
     data = dataset(cell.data)
-    if "class_groups" in cell.settings:
-        data = replace(data, groups=None, class_groups=cell.settings["class_groups"])
+    if settings.class_groups is not None:
+        data = replace(data, groups=None, class_groups=settings.class_groups)
     tasks = data.tasks()
     if tasks is None:
         raise ValueError(
@@ -107,64 +122,58 @@ def _parts(cell: Cell, seed: int) -> tuple[TaskPart, TaskPart]:
         )
     rows = np.flatnonzero(tasks != datasets.OUTSIDE)
     whole = TaskPart(data.items, np.asarray(data.labels), tasks).rows(rows)
-    n_folds = cell.settings.get("n_folds", 5)
-    division, fold = divmod(seed, n_folds)
-    numbers = folds(whole, n_folds, np.random.default_rng(division))
+    division, fold = divmod(seed, settings.n_folds)
+    numbers = folds(whole, settings.n_folds, np.random.default_rng(division))
     train, test = np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
     prepared = datasets.prepare(whole.items, cell.preprocessing, fit_rows=train).items
     whole = whole._replace(items=prepared)
     return whole.rows(train), whole.rows(test)
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell, settings: TaskSettings) -> dict[str, Any]:
     """Train on all folds but one, measure on that one."""
-    train, test = _parts(cell, cell.seed)
-    stream = task_stream(train, cell.settings["n_triplets"], cell.seed)
+    train, test = _parts(cell, settings, cell.seed)
+    stream = task_stream(train, settings.n_triplets, cell.seed)
     model, seconds = _learn(cell, train, stream)
-    lengths = cell.settings["k"]
+    lengths = settings.k
     measures = task_measures(model, test, lengths)
-    curves = {
+    curves: Curves = {
         name: {"x": list(lengths), "y": [measures[f"{name}@{k}"] for k in lengths]}
         for name in ("P", "mAP")
     }
     if hasattr(model, "query_ratio_"):
         measures["query ratio"] = float(model.query_ratio_)
-    if cell.settings.get("eager_steps") and isinstance(model, OMTRSL):
-        measures["eager seconds"] = _eager_seconds(cell, model, train, stream)
-    return {
-        "measures": measures | model_measures(model) | {"cpu seconds": seconds},
-        "curves": curves,
-        "parameters": cell.parameters,
-        "seconds": seconds,
-        "stream": digest(stream.triplets, stream.y),
-        "n_train": len(train.labels),
-        "n_test": len(test.labels),
-    }
+    if settings.eager_steps and isinstance(model, OMTRSL):
+        measures["eager seconds"] = _eager_seconds(model, train, stream, settings.eager_steps)
+    measures |= model_measures(model) | {"cpu seconds": seconds}
+    more = {"n_train": len(train.labels), "n_test": len(test.labels)}
+    seen = digest(stream.triplets, stream.y)
+    return record(cell, measures, curves, seconds, stream=seen, **more)
 
 
-def _eager_seconds(cell: Cell, model: OMTRSL, train: TaskPart, stream: Stream) -> float:
+def _eager_seconds(model: OMTRSL, train: TaskPart, stream: Stream, eager_steps: int) -> float:
     names, numbers = np.unique(stream.tasks, return_inverse=True)
     if isinstance(model, OGRSL):  # one matrix for all
         names, numbers = names[:1], np.zeros_like(numbers)
-    numbered = stream._replace(tasks=numbers)
     coupling = model.get_params().get("coupling", 0.0)
 
     def learn(n: int) -> None:
-        eager_tasks(
-            train.items, numbered.first(n), C=model.C, coupling=coupling, n_tasks=len(names)
-        )
+        vectors = reference.triplet_vectors(train.items, stream.triplets[:n])
+        steps = ((x, z, y, k) for (x, z), y, k in zip(vectors, stream.y, numbers, strict=False))
+        starts = [np.eye(train.items.shape[1]) for _ in names]
+        reference.omtrsl.last(starts, steps, model.C, coupling)
 
-    return extrapolated_seconds(learn, cell.settings["eager_steps"], len(numbers))
+    return extrapolated_seconds(learn, eager_steps, len(numbers))
 
 
-def tune(cell: Cell) -> dict[str, Any]:
-    """Choose parameters on the training part of the first fold (of its own, if every run does)."""
-    whole, _ = _parts(cell, cell.data_seed)
+def tune(cell: Cell, settings: TaskSettings) -> dict[str, Any]:
+    """Choose parameters on the training part of the first fold (of each seed's, if every run does)."""
+    whole, _ = _parts(cell, settings, cell.data_seed)
     numbers = folds(whole, 5, np.random.default_rng(_TUNING_SEED))
     train, test = (whole.rows(np.flatnonzero(rows)) for rows in (numbers != 0, numbers == 0))
-    n = cell.settings.get("tuning_triplets", cell.settings["n_triplets"])
+    n = settings.tuning_triplets or settings.n_triplets
     stream = task_stream(train, n, _TUNING_SEED)
-    longest = max(cell.settings["k"])
+    longest = max(settings.k)
 
     def evaluate(candidate: Cell) -> float:
         model = _learn(candidate, train, stream).model
@@ -174,7 +183,7 @@ def tune(cell: Cell) -> dict[str, Any]:
 
 
 def task_measures(model: Any, test: TaskPart, k: Any) -> dict[str, float]:
-    """Each item ranks the others of its task, by the task's similarity; mean over tasks of their means."""
+    """Each item ranks the others of its task by the task's similarity; the mean over tasks of their means."""
     names = ["mAP", *(f"{name}@{one}" for name in ("P", "mAP") for one in k)]
     found = []
     for task in np.unique(test.tasks):
@@ -186,13 +195,14 @@ def task_measures(model: Any, test: TaskPart, k: Any) -> dict[str, float]:
 
 
 def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
-    """A learner that has seen the training part."""
+    """Train the learner of a cell on the training part."""
     learner = make(cell)
     if not hasattr(learner, "for_task"):  # one similarity for all, whatever the task of a triplet
         triplets = nearer_first(stream.triplets, stream.y)
-        return Learnt(learner, teach(learner, Part(train.items, train.labels), triplets))
+        return Learnt(learner, teach(learner, LabelledItems(train.items, train.labels), triplets))
     if learner.natural_tuples == "labels":
-        return _timed(learner, learner.fit, dense(train.items), train.labels, train.tasks)
+        seconds = seconds_of(learner.fit, dense(train.items), train.labels, train.tasks)
+        return Learnt(learner, seconds)
     known = learner.get_params()
     given = {"preprocessor": train.items, "random_state": cell.data_seed}
     if "n_tasks" in known:
@@ -203,15 +213,9 @@ def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
         _answer(active, stream)
         given["ask_rate"] = active.query_ratio_
     learner = make(cell, **given)
-    return _timed(learner, _answer, learner, stream)
+    return Learnt(learner, seconds_of(_answer, learner, stream))
 
 
 def _answer(learner: Any, stream: Stream) -> None:
-    """Answer what a new learner asks for along the stream."""
+    """Answer the questions that a new learner asks along the stream."""
     learner.partial_fit(stream.triplets, tasks=stream.tasks, oracle=stream.y)
-
-
-def _timed(learner: Any, train: Callable[..., Any], *arguments: Any) -> Learnt:
-    begin = working_seconds()
-    train(*arguments)
-    return Learnt(learner, working_seconds() - begin)
