@@ -32,20 +32,20 @@ def commands():
     return [line for line in lines if line.startswith("simstream ") and "|" not in line]
 
 
-def run_commands():
-    for line in commands():
-        arguments = shlex.split(line, comments=True)[1:]
-        program = [sys.executable, "-c", "from simstream.cli import main; main()"]
-        subprocess.run([*program, *arguments], check=True)
+def run_as_process(*arguments):
+    program = [sys.executable, "-c", "from simstream.cli import main; main()"]
+    subprocess.run([*program, *arguments], check=True)
 
 
-def run():
+def run(command=run_as_process):
+    """Run the tour, each of its commands by calling ``command`` with the arguments."""
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             run_python()
-            run_commands()
+            for line in commands():
+                command(*shlex.split(line, comments=True)[1:])
         finally:
             os.chdir(here)
 

@@ -1,6 +1,8 @@
 """Imports point one way, names are unique, class hierarchies are shallow, and importing is light."""
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -156,11 +158,34 @@ def test_importing_is_light(statement, heavy):
     assert done.stdout.strip() == "[]"
 
 
-def test_the_compile_cache_notices_every_kernel_source():
-    """`dispatch.driver` uses a private part of numba: a new numba may need a change there."""
-    from simstream._kernels import dispatch, entrywise
+def test_a_change_of_any_kernel_source_is_compiled_again(tmp_path):
+    """Numba's own cache looks at the file of a driver alone, not at those of the functions it calls."""
+    code = (
+        "import numpy as np; from simstream._kernels.blocked import row_dots;"
+        "row_dots(np.ones((2, 2)), np.ones((2, 2)));"
+        "print(sum(row_dots.stats.cache_hits.values()))"
+    )
+    kernels = tmp_path / "simstream" / "_kernels"
+    shutil.copytree(SOURCE / "_kernels", kernels, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(SOURCE / "__init__.py", kernels.parent)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+        "NUMBA_DISABLE_JIT": "0",
+    }
 
-    cached = entrywise.learn_one_at_a_time
-    if not hasattr(cached, "_cache"):
-        pytest.skip("kernels run as plain Python")
-    assert cached._cache._cache_file._source_stamp == dispatch._STAMP
+    def loaded_from_the_cache():
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return int(done.stdout)
+
+    assert [loaded_from_the_cache(), loaded_from_the_cache()] == [0, 1]
+    with (kernels / "steps.py").open("a") as file:
+        file.write("# another function\n")
+    assert loaded_from_the_cache() == 0
