@@ -94,6 +94,22 @@ def test_blocked_equals_sequential(case, average_from):
         assert blocked.average_loss_ == pytest.approx(single.average_loss_, rel=1e-9)
 
 
+@pytest.mark.parametrize("average_from", [None, 20])
+def test_blocks_with_few_violations_equal_one_at_a_time(average_from):
+    """Where most triplets are satisfied, a block works out Gram rows for the others alone."""
+    X, T = items(d=30, density=1.0), triplets(n=1000)
+    margins = np.array([x @ z for x, z in stream(X, T)])
+    easy, hard = T[margins > 3], T[margins < 1][:40]
+    T = np.random.default_rng(0).permutation(np.concatenate([easy[:360], hard]))
+    options = {"C": 0.003, "preprocessor": X, "average_from": average_from}
+    single, blocked = (OASIS(block_size=size, **options).fit(T) for size in (1, 64))
+    assert 20 < single.n_updates_ < 0.15 * len(T)
+    assert blocked.n_updates_ == single.n_updates_
+    np.testing.assert_allclose(
+        blocked.get_bilinear_matrix(), single.get_bilinear_matrix(), rtol=0, atol=1e-10
+    )
+
+
 def test_blocked_float32_stays_close_to_float64():
     X, T = items(d=64, n=200, density=1.0), triplets(n=3000, n_items=200)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
