@@ -32,6 +32,16 @@ def test_equals_eager(case, layout, dtype):
     assert model.sparsity_ == pytest.approx(np.mean(np.abs(dense(got)) <= 1e-12))
 
 
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_equals_eager_over_several_calls_of_the_kernel(layout):
+    """Dense rows are copied side by side, about a thousand triplets at a time."""
+    case = next(c for c in CASES if c.name == "sors2-inv-sqrt")
+    X, T = items(), triplets(n=2500)
+    model = case.make(preprocessor=LAYOUTS[layout][0](X)).fit(T)
+    expected = case.reference(np.eye(16), stream(X, T))[-1]
+    np.testing.assert_allclose(dense(model.get_bilinear_matrix()), expected, rtol=0, atol=1e-11)
+
+
 @cells(CASES)
 def test_equals_eager_on_zeros_and_matrix_start(case, layout):
     convert, extra = LAYOUTS[layout]
