@@ -7,6 +7,9 @@ OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PEERS := .venv-peers
 
+# Contiguous halves of the suite: workers seldom compile the same kernel at the same time.
+QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
+
 .PHONY: demo test lint types check check-full bench bench-peers bench-serve repro-quick clean build wheel-test \
   oldest newest nojit \
   other-cpus
@@ -15,7 +18,7 @@ demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
 
 test: $(INSTALLED) ## the tests, on all cores
-	$(BIN)/python -m pytest -q -n auto -m "not slow"
+	$(BIN)/python $(QUICK)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -29,18 +32,18 @@ check: lint types test repro-quick ## what CI runs
 check-full: check nojit other-cpus wheel-test oldest newest ## the long checks too
 	$(BIN)/python -m pytest -q -m slow
 
+# The whole matrix of learners, layouts and precisions, of which `make test` compiles a sample.
 nojit: $(INSTALLED) ## kernels as plain Python: every line, every branch, no compiler
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto \
+	NUMBA_DISABLE_JIT=1 $(BIN)/python $(QUICK) \
 	  tests/test_against_reference.py tests/test_stores.py tests/test_pairs.py tests/test_multitask.py \
-	  tests/test_sdca.py tests/test_low_rank.py -m "not slow" \
-	  -k "not float32_threshold and not interrupted_fit and not history_is_full"
+	  tests/test_sdca.py tests/test_low_rank.py \
+	  -k "not float32_threshold and not blocked_float32 and not interrupted_fit and not history_is_full"
 
 # What a test sees must not depend on the machine: other BLAS kernels, numba for a generic CPU, NumPy without AVX2.
 other-cpus: $(INSTALLED) ## the tests as if on other CPUs
-	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -q -n auto -m "not slow" tests
-	OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(BIN)/python -m pytest -q -n auto -m "not slow" tests
-	NPY_DISABLE_CPU_FEATURES="$$($(BIN)/python tests/cpu_features.py)" \
-	  $(BIN)/python -m pytest -q -n auto -m "not slow" tests
+	OPENBLAS_CORETYPE=Haswell $(BIN)/python $(QUICK) tests
+	OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(BIN)/python $(QUICK) tests
+	NPY_DISABLE_CPU_FEATURES="$$($(BIN)/python tests/cpu_features.py)" $(BIN)/python $(QUICK) tests
 
 wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the README's tour
 	rm -rf dist .venv-wheel && $(BIN)/python -m build -q --wheel
@@ -51,12 +54,12 @@ wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the REA
 oldest: ## the oldest dependencies pyproject allows
 	test -x $(OLDEST)/bin/pytest || ($(PYTHON) -m venv $(OLDEST) && \
 	  $(OLDEST)/bin/python -m pip install -q -c constraints-oldest.txt -e ".[repro]" pytest pytest-xdist hypothesis)
-	$(OLDEST)/bin/python -m pytest -q -n auto -m "not slow" tests
+	$(OLDEST)/bin/python $(QUICK) tests
 
-newest: ## the newest releases of everything
+newest: ## the newest releases of everything, and examples of hypothesis that no run has seen
 	test -x $(NEWEST)/bin/pytest || $(PYTHON) -m venv $(NEWEST)
 	$(NEWEST)/bin/python -m pip install -q -U -e ".[dev]"
-	$(NEWEST)/bin/python -m pytest -q -n auto -m "not slow" tests
+	HYPOTHESIS_PROFILE=random $(NEWEST)/bin/python $(QUICK) tests
 
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
 	$(BIN)/python benchmarks/bench.py --write

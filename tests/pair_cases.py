@@ -14,8 +14,9 @@ class PairCase(NamedTuple):
     make: Any  # keyword arguments -> learner
     matrix: Any  # stream of (v, y) -> the matrix as it is read, in float64
     averages: bool = False
-    blocks: bool = False  # takes block_size
-    hashes: bool = False  # takes head_bytes
+    blocks: bool = False  # learns several pairs together on dense items
+    hashes: bool = False  # keeps sparse matrices in a dense block and hash tables
+    kind: bool = True  # the first with its engine; others differ in the step alone
 
 
 #: Squared distances of `items()` are around 16; these targets leave pairs of both kinds violated.
@@ -33,7 +34,14 @@ def _pa(name, variant, every_step, C=0.01):
     def make(**more):
         return PAMetric(**{"C": C, "variant": variant, "projection": projection, **more})
 
-    return PairCase(name, make, matrix, blocks=not every_step, hashes=not every_step)
+    return PairCase(
+        name,
+        make,
+        matrix,
+        blocks=not every_step,
+        hashes=not every_step,
+        kind=variant == "PALS",
+    )
 
 
 def _pola(stream, d=16):

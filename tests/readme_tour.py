@@ -7,10 +7,10 @@ Needs nothing but simstream itself, so that a freshly installed wheel can be tri
 import os
 import re
 import shlex
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
-
-from simstream.cli import main
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
@@ -32,20 +32,20 @@ def commands():
     return [line for line in lines if line.startswith("simstream ") and "|" not in line]
 
 
-def run_commands():
-    for line in commands():
-        arguments = shlex.split(line, comments=True)[1:]
-        code = main(arguments, standalone_mode=False)
-        assert not code, f"{line}: exit code {code}"
+def run_as_process(*arguments):
+    program = [sys.executable, "-c", "from simstream.cli import main; main()"]
+    subprocess.run([*program, *arguments], check=True)
 
 
-def run():
+def run(command=run_as_process):
+    """Run the tour, each of its commands by calling ``command`` with the arguments."""
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             run_python()
-            run_commands()
+            for line in commands():
+                command(*shlex.split(line, comments=True)[1:])
         finally:
             os.chdir(here)
 

@@ -16,6 +16,7 @@ import reference as ref
 import simstream
 from cases import items, triplets
 from simstream import OASIS, SORS, AdaSORS, TripletSampler, persistence
+from simstream._kernels.steps import SHIFT
 from test_contract import same_model
 
 pytestmark = pytest.mark.slow
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = [sys.executable, "-c", "from simstream.cli import main; main()"]
 
 
-def test_killed_at_any_moment_a_checkpoint_is_whole_and_resumable(tmp_path):
+def test_a_checkpoint_killed_at_any_moment_is_whole_and_can_be_resumed(tmp_path):
     rng = np.random.default_rng(0)
     X = sp.random(300, 400, density=0.1, format="csr", random_state=0)
     y = rng.integers(0, 3, 300)
@@ -73,7 +74,7 @@ def test_killed_at_any_moment_a_checkpoint_is_whole_and_resumable(tmp_path):
     assert len(left_over) <= kills  # a killed write may leave its temporary file, nothing else
 
 
-def test_damaged_model_files_never_do_anything_but_raise(tmp_path, monkeypatch):
+def test_damaged_model_files_are_refused_or_harmless(tmp_path, monkeypatch):
     path = tmp_path / "model.safetensors"
     AdaSORS(preprocessor=sp.csr_matrix(items())).fit(triplets()).save(path)
     content = path.read_bytes()
@@ -89,7 +90,7 @@ def test_damaged_model_files_never_do_anything_but_raise(tmp_path, monkeypatch):
             damaged[where % len(content)] = rng.integers(0, 256)
         path.write_bytes(bytes(damaged))
         with monkeypatch.context() as patch:
-            if rng.random() < 0.5:  # as if somebody had made the checksum fit
+            if rng.random() < 0.5:  # as if the checksum had been made to fit
                 patch.setattr(persistence, "_checksum", lambda *_: known)
             try:
                 simstream.load(path)
@@ -98,7 +99,7 @@ def test_damaged_model_files_never_do_anything_but_raise(tmp_path, monkeypatch):
     assert refused > 2000
 
 
-def test_a_long_float32_stream_stays_true_and_bounded():
+def test_a_long_float32_stream_stays_accurate_and_bounded():
     """Millions of rounds: rebased several times, memory bounded, close to the float64 run."""
     rng = np.random.default_rng(0)
     X = sp.random(2000, 3000, density=0.004, format="csr", random_state=0, dtype=np.float32)
@@ -113,7 +114,7 @@ def test_a_long_float32_stream_stays_true_and_bounded():
         high.partial_fit(T)
         sizes.append(len(low._engine.store.arrays.key))
     assert low.n_rounds_ == 5_000_000
-    assert low._engine.clock[5] < 0.05 * 1e-3 * 5_000_000  # rebased on the way
+    assert low._engine.clock[SHIFT] < 0.05 * 1e-3 * 5_000_000  # rebased on the way
     assert sizes[-1] <= 2 * sizes[4]
     assert low.sparsity_ == pytest.approx(high.sparsity_, abs=0.02)
     assert low.average_loss_ == pytest.approx(high.average_loss_, rel=0.01)

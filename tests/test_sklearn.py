@@ -1,4 +1,6 @@
-"""scikit-learn's own checks on the `fit(X, y)` face of every learner, and the ways people use it."""
+"""scikit-learn's own checks of `FromLabels` over each kind of learner, and the ways people use it."""
+
+import pickle
 
 import numpy as np
 import pytest
@@ -11,16 +13,56 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import simstream
-from cases import BASELINES, CASES
+from cases import BASELINES, CASES, items
 from pair_cases import PAIR_CASES
-from simstream import OASIS, SORS, Dot, FromLabels, PairSampler, PAMetric, TripletSampler, metrics
+from simstream import (
+    OASIS,
+    OMLLR,
+    OSLLRGS,
+    SDCA,
+    SORS,
+    Dot,
+    FromLabels,
+    Loreta,
+    PairSampler,
+    PAMetric,
+    TripletSampler,
+    metrics,
+)
 
-ESTIMATORS = [FromLabels(case.make(), n_tuples=300) for case in [*CASES, *BASELINES, *PAIR_CASES]]
+#: The wrapper is one; what it wraps has a dense or sparse matrix, learns from pairs, or keeps factors.
+KINDS = [
+    FromLabels(learner, n_tuples=300)
+    for learner in (OASIS(0.3), SORS(2e-3), PAMetric(0.01), OMLLR())
+]
 
 
-@parametrize_with_checks(ESTIMATORS)
+@parametrize_with_checks(KINDS)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+OTHERS = {case.name: case.make() for case in [*CASES, *BASELINES, *PAIR_CASES]} | {
+    "osllr-gs": OSLLRGS(),
+    "omllr": OMLLR(),
+    "loreta": Loreta(3),
+    "sdca": SDCA(0.1, random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_learner_learns_from_labels(name):
+    X, y = items(n=30), np.array(list("abc"))[np.arange(30) % 3]
+    model = FromLabels(OTHERS[name], n_tuples=100, random_state=0)
+    predicted = model.fit(X, y).predict(X)
+    assert set(predicted) <= set(y)
+    assert 0 <= model.score(X, y) <= 1
+    for copy in (
+        clone(model).fit(X, y),
+        pickle.loads(pickle.dumps(model)),
+        clone(model).fit(sp.csr_matrix(X), y),
+    ):
+        np.testing.assert_array_equal(copy.predict(X), predicted)
 
 
 @pytest.fixture(scope="module")
