@@ -16,14 +16,19 @@ from live import (
 )
 
 from simstream import OMTRSL
-from simstream.serve import admissions
-from simstream.serve.admissions import Judgement, NewItem
 from simstream.serve.errors import ConflictError, NotFoundError
-from simstream.serve.events import LEARNER_KINDS, Event, SparseVector
-from simstream.serve.exclusions import can_start_from, excluded_ranges, is_excluded
-from simstream.serve.fold import Fold
-from simstream.serve.replaying import compare, fold_whole, same_bits
+from simstream.serve.events import (
+    LEARNER_KINDS,
+    Event,
+    SparseVector,
+    can_start_from,
+    excluded_ranges,
+    is_excluded,
+)
+from simstream.serve.replaying import compare, replayed, same_bits
 from simstream.serve.settings import Learning, Settings
+from simstream.serve.state import State
+from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
 
 class Diary:
@@ -126,35 +131,35 @@ def test_any_history_gives_what_the_learner_makes_of_the_triplets_that_count(
                 note(receipt, "event")
                 triplets[receipt.first] = [current[name] for name in chosen]
             elif kind == "ask":
-                note(do(service, service.question(None)))
+                note(do(service, Ledger.ask, service.choose_question(None)))
                 asked = service.log.get(len(diary.states) - 1).body["names"]
                 winner = number % 2
-                receipt = do(service, admissions.answer(len(diary.states) - 1, winner))
+                receipt = do(service, Ledger.answer, len(diary.states) - 1, winner)
                 note(receipt, "event")
                 order = [asked[0], asked[1 + winner], asked[2 - winner]]
                 triplets[receipt.first] = [current[name] for name in order]
             elif kind == "put":
                 row = rng.normal(size=6).astype(np.float32)
-                note(do(service, admissions.put_item(NewItem(chosen[0], row, {}))))
+                note(do(service, Ledger.put_item, NewItem(chosen[0], row, {})))
                 current[chosen[0]] = row
             elif kind == "delete" and len(names) > 5:
-                note(do(service, admissions.delete_item(chosen[0])))
+                note(do(service, Ledger.delete_item, chosen[0]))
                 del current[chosen[0]]
             elif kind == "retract" and answers:
                 target = answers[number % len(answers)]
-                note(do(service, admissions.retract(target)), "retract", target)
+                note(do(service, Ledger.retract, target), "retract", target)
             elif kind == "rollback":
                 target = number % len(diary.states)
-                note(do(service, admissions.roll_back(target)), "rollback", target)
+                note(do(service, Ledger.roll_back, target), "rollback", target)
             elif kind == "pin":
                 target = number % len(diary.states)
-                note(do(service, admissions.pin(target)))
+                note(do(service, Ledger.pin, target))
                 pinned = [triplets[p] for p in diary.states[target]]
                 expected = oasis_of(pinned)
                 got = service.version.model.common
                 assert (got is None) == (expected is None)
                 assert got is None or np.array_equal(got, expected.get_bilinear_matrix())
-                note(do(service, admissions.pin(None)))
+                note(do(service, Ledger.pin, None))
             elif kind == "restart":
                 context.__exit__(None, None, None)
                 context = running(folder, **options)
@@ -185,8 +190,8 @@ def test_a_restart_anywhere_is_as_if_nothing_had_happened(tmp_path, algorithm, b
         for triplet in some:
             names = [f"i{n}" for n in triplet]
             task = f"u{names[0][-1]}" if service.has_tasks else None
-            part = service.judgement(Judgement(names[0], [(names[1], names[2])], task))
-            service.submit([part]).result(30)
+            write = Write(Ledger.judge, (Judgement(names[0], [(names[1], names[2])], task),))
+            service.submit([write]).result(30)
 
     options = {"learning": learning, "snapshot_every": 5}
     with running(tmp_path / "whole", **options) as whole:
@@ -222,8 +227,8 @@ def test_tasks_have_their_own_similarity(tmp_path):
     with running(tmp_path, learning=Learning("omtrsl", {"C": 0.5})) as service:
         add_items(service, rows)
         for task, (p, n) in {"ann": (1, 2), "bob": (2, 1)}.items():
-            part = service.judgement(Judgement("i0", [(f"i{p}", f"i{n}")], task))
-            (receipt,) = service.submit([part]).result(30)
+            write = Write(Ledger.judge, (Judgement("i0", [(f"i{p}", f"i{n}")], task),))
+            (receipt,) = service.submit([write]).result(30)
         service.wait_for(receipt)
         expected = OMTRSL(C=0.5, block_size=1, dtype="float32", preprocessor=rows)
         expected.partial_fit([[0, 1, 2]], tasks=["ann"]).partial_fit([[0, 2, 1]], tasks=["bob"])
@@ -245,7 +250,7 @@ def test_random_questions_are_judged_before_they_are_learnt_from(tmp_path):
         learner = None
         seen = []
         for step in range(40):
-            asked = do(service, service.question(None))
+            asked = do(service, Ledger.ask, service.choose_question(None))
             a, b, c = (int(name[1:]) for name in service.log.get(asked.first).body["names"])
             winner = step % 2
             p, n = (b, c) if winner == 0 else (c, b)
@@ -258,7 +263,7 @@ def test_random_questions_are_judged_before_they_are_learnt_from(tmp_path):
                 margin = rows[a] @ learner.get_bilinear_matrix() @ (rows[p] - rows[n])
             right["learnt"] += bool(margin > 0)
             seen.append(rows[[a, p, n]])
-            do(service, admissions.answer(asked.first, winner))
+            do(service, Ledger.answer, asked.first, winner)
         tally = service.version.tally
         assert (tally.random, tally.learnt_right, tally.baseline_right) == (
             40,
@@ -272,21 +277,21 @@ def test_an_undone_answer_is_neither_counted_nor_learnt_and_asked_again(tmp_path
 
     with running(tmp_path, asking=Asking(random_share=1.0)) as service:
         add_items(service, vectors(5))
-        asked = do(service, service.question(None))
-        answered = do(service, admissions.answer(asked.first, 0))
+        asked = do(service, Ledger.ask, service.choose_question(None))
+        answered = do(service, Ledger.answer, asked.first, 0)
         assert service.version.tally.random == 1
-        undone = do(service, admissions.retract(answered.first))
+        undone = do(service, Ledger.retract, answered.first)
         tally = service.version.tally
         assert (tally.random, tally.answers, tally.triplets) == (0, 0, 0)
         assert learner_of(service) is None
         again = service.log.get(undone.first + 1)
         assert again.body["names"] == service.log.get(asked.first).body["names"]
-        with pytest.raises(ConflictError, match="taken back already"):
-            do(service, admissions.retract(answered.first))
-        do(service, admissions.answer(again.position, 1))
+        with pytest.raises(ConflictError, match="already undone"):
+            do(service, Ledger.retract, answered.first)
+        do(service, Ledger.answer, again.position, 1)
         assert service.version.tally.random == 1
         with pytest.raises(NotFoundError, match="no feedback or answer"):
-            do(service, admissions.retract(1))
+            do(service, Ledger.retract, 1)
 
 
 def test_other_settings_are_refused(tmp_path):
@@ -312,7 +317,7 @@ def test_a_learner_that_diverges_is_not_served(tmp_path):
         assert service.engine.failure is None
         assert service.version.has_diverged
         assert service.search("i0", 5) == before
-        do(service, admissions.roll_back(6))
+        do(service, Ledger.roll_back, 6)
         assert not service.version.has_diverged
 
 
@@ -344,7 +349,7 @@ def test_sparse_items(tmp_path):
             NewItem(f"i{n}", SparseVector(row.indices, row.data), {})
             for n, row in enumerate(rows[i] for i in range(12))
         ]
-        do(service, admissions.add_items(items))
+        do(service, Ledger.add_items, items)
         for n in range(9):
             judge(service, f"i{n}", f"i{n + 1}", f"i{n + 2}")
         assert service.engine.wait_for(service.writer.last, 60)
@@ -382,15 +387,15 @@ def test_large_sparse_items_are_laid_out_the_same_however_the_log_is_read(tmp_pa
             judge(service, *(names[n] for n in rng.permutation(len(rows))[:3]))
         assert service.engine.wait_for(service.writer.last, 60)
         log, items, last = service.log, service.engine.items, service.writer.last
-        whole = fold_whole(log, items, learning, last)
+        whole = replayed(log, items, learning, last)
         events = list(log.read(0, last, kinds=LEARNER_KINDS))
         cuts = [[*range(1, last)], []]
         cuts += [sorted(rng.choice(last, size=size, replace=False)) for size in (1, 2, 5, 20)]
         for cut in cuts:
-            fold = Fold(learning, items, log)
+            state = State(learning, items, log)
             for until in (*cut, last):
-                some = [e for e in events if fold.position < e.position <= until]
-                fold.advance(some, int(until))
-            assert same_bits(fold.learner, whole.learner), cut
-            assert fold.tally == whole.tally
+                some = [e for e in events if state.position < e.position <= until]
+                state.advance(some, int(until))
+            assert same_bits(state.learner, whole.learner), cut
+            assert state.tally == whole.tally
         assert same_bits(learner_of(service), whole.learner)

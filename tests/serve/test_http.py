@@ -11,11 +11,9 @@ from live import Client, add_items, running, served, vectors
 
 import simstream
 from simstream.data import read_triplets
+from simstream.serve.access import SECURITY_HEADERS, KeyRing, check_host, scope_needed
 from simstream.serve.app import create_app
-from simstream.serve.auth import KeyRing
-from simstream.serve.guard import SECURITY_HEADERS, scope_needed
-from simstream.serve.pictures import png
-from simstream.serve.runner import check_host
+from simstream.serve.demo import png
 from simstream.serve.service import Service
 from simstream.serve.settings import Learning, Limits, Settings
 
@@ -207,10 +205,10 @@ def test_no_counter_falls_when_something_is_taken_back(call):
     question = call("GET", "/v1/query")[1]["question"]
     call("POST", "/v1/answer", {"question": question, "winner": 0})
     kinds, before = metrics()
-    assert before["simstream_triplets"] == "2"
+    assert before["simstream_triplets"] == "2.0"
     call("POST", "/v1/rollback", {"position": 10})
     _, after = metrics()
-    assert after["simstream_triplets"] == "0"
+    assert after["simstream_triplets"] == "0.0"
     fallen = {name for name in before if float(after[name]) < float(before[name])}
     assert {"simstream_triplets", "simstream_answers"} <= fallen
     assert {kinds[name] for name in fallen} == {"gauge"}
@@ -222,7 +220,7 @@ def test_what_people_and_machines_ask_about_it(call):
     status, headers, text = call.raw("GET", "/metrics")
     assert status == 200
     lines = text.decode().splitlines()
-    assert "simstream_items 10" in lines
+    assert "simstream_items 10.0" in lines
     assert any(
         line.startswith('simstream_requests_total{route="/readyz",status="200"}') for line in lines
     )

@@ -21,9 +21,8 @@ from simstream.serve.demo import (
 )
 from simstream.serve.errors import LogError
 from simstream.serve.events import QUESTION
-from simstream.serve.questions import choose_question, similarities
 from simstream.serve.schemas import decode_picture
-from simstream.serve.version import model_of
+from simstream.serve.version import model_of, similarities
 
 
 def test_the_first_neighbours_get_better_within_a_few_questions(tmp_path):
@@ -124,7 +123,7 @@ def questions_of(service, count, **asking):
     rng = np.random.default_rng(0)
     settings = Asking(**asking)
     return [
-        choose_question(service.version, service.engine.items, settings, None, rng)
+        service.version.choose_question(service.engine.items, settings, None, rng)
         for _ in range(count)
     ]
 

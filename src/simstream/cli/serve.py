@@ -160,9 +160,9 @@ def _run(
     from dataclasses import replace
 
     from ..asking import Asking
-    from ..serve.auth import KeyRing
+    from ..serve.access import KeyRing, check_host
+    from ..serve.app import check_port, run
     from ..serve.log import damage_told
-    from ..serve.runner import check_host, check_port, run
     from ..serve.service import Service
     from ..serve.settings import Learning, Settings
     from .output import logger
@@ -188,7 +188,7 @@ def _run(
         service = Service(settings)
         stack.callback(service.close)
         if path is not None:
-            from ..serve.importing import import_file
+            from ..serve.import_export import import_file
 
             came = import_file(service, path, data, may_add=may_add)
             logger.info("%d items added from %s", came.added, path)
