@@ -184,7 +184,7 @@ def last_question(service):
 
 
 @pytest.mark.slow
-def test_the_page_while_somebody_simulated_answers(window, tmp_path):
+def test_the_page_while_a_simulated_user_answers(window, tmp_path):
     """Also draws the pictures in docs: PAGE_SCREENSHOTS=docs pytest -m slow tests/serve/test_page.py."""
     server = ServerProcess(tmp_path / "data", "--demo", "--simulate")
     try:
@@ -228,9 +228,9 @@ def test_keys_tasks_and_texts_that_look_like_html(window, tmp_path):
         page = Page(window, port).open()
         page.until(lambda: "needs a key" in page.text("notice"), "the form")
         page.press("simstream_0_wrong", page.keys.ENTER)  # the field has the focus
-        page.until(lambda: "does not know this key" in page.text("notice"), "the reason")
+        page.until(lambda: "does not recognise this key" in page.text("notice"), "the reason")
         page.press(reader, page.keys.ENTER)
-        page.until(lambda: "may not write" in page.text("notice"), "the reason")
+        page.until(lambda: "does not allow write" in page.text("notice"), "the reason")
         page.press(key, page.keys.ENTER)
         page.until_ready()
         page.until(lambda: page.text("answered-all"), "counts")

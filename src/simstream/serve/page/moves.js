@@ -1,10 +1,10 @@
 // What moved between two rankings.
 
 /**
- * Each of the first `shown` ids of a ranking with its rank in another one.
+ * Each of the first `shown` ids of a ranking with its rank in another ranking.
  *
- * `from` is null where the other ranking, as far as it is known, does not have it; `kind` is "same",
- * "up", "down", or "new" for an id that is not among the first `shown` of the other one.
+ * `from` is null if the known part of the other ranking does not contain the id; `kind` is "same", "up",
+ * "down", or "new" for an id that is not among the first `shown` of the other ranking.
  */
 export function moves(ranking, other, shown) {
   const rankIn = new Map(other.map((id, place) => [id, place + 1]));
