@@ -342,8 +342,8 @@ def test_a_failed_commit_takes_the_ledger_back(tmp_path):
         add_items(service, vectors(3))
         append = service.log.append
 
-        def fail(connection, events):
-            append(connection, events)
+        def fail(events):
+            append(events)
             import sqlite3
 
             raise sqlite3.OperationalError("database or disk is full")

@@ -73,7 +73,10 @@ def test_neighbours_before_and_after(window, demo, tmp_path):
     assert neighbour_marks(page, "baseline") == baseline
     new = sum(kind == "new" for _, kind, _ in learnt)
     moved = sum(kind != "same" for _, kind, _ in learnt)
-    assert page.text("explore-live") == f"{moved} of the 12 nearest neighbours moved, {new} of them are new."
+    assert (
+        page.text("explore-live")
+        == f"{moved} of the 12 nearest neighbours moved, {new} of them are new."
+    )
     page.picture(tmp_path, "explore-light")
 
     # A neighbour is the next item, by keyboard too, and "back" leads back.

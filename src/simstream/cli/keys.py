@@ -29,7 +29,7 @@ def keys() -> None:
 @debug_option
 def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
     """Make a key for NAME and print it: it is kept only as a hash and cannot be shown again."""
-    from ..serve.access import KeyRing
+    from ..serve.keys import KeyRing
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     click.echo(KeyRing(folder / "keys.json").add(name, scopes))
@@ -40,7 +40,7 @@ def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
 @debug_option
 def list_keys(folder: Path) -> None:
     """Print id, name and scopes of every key."""
-    from ..serve.access import KeyRing
+    from ..serve.keys import KeyRing
 
     for identity, name, scopes in KeyRing(folder / "keys.json").names():
         click.echo(f"{identity}\t{name}\t{','.join(scopes)}")
@@ -52,6 +52,6 @@ def list_keys(folder: Path) -> None:
 @debug_option
 def remove(identity: str, folder: Path) -> None:
     """Forget the key with this id."""
-    from ..serve.access import KeyRing
+    from ..serve.keys import KeyRing
 
     KeyRing(folder / "keys.json").remove(identity)

@@ -160,8 +160,9 @@ def _run(
     from dataclasses import replace
 
     from ..asking import Asking
-    from ..serve.access import KeyRing, check_host
+    from ..serve.access import check_host
     from ..serve.app import check_port, run
+    from ..serve.keys import KeyRing
     from ..serve.log import damage_told
     from ..serve.service import Service
     from ..serve.settings import Learning, Settings

@@ -1,36 +1,29 @@
-"""Who may ask: keys of callers, and the checks that every request passes before it is handled."""
+"""Who may ask: the checks that every request passes before it is handled."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
-import json
 import math
-import os
-import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from ..data import atomic_write
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from .errors import (
     ForbiddenError,
-    LogError,
     RateError,
     RetryError,
     ServiceError,
     TooLargeError,
     UnauthorizedError,
 )
+from .keys import KeyRing
 from .settings import Limits
-
-#: What a key may allow. No scope includes another: a key that may write may not read unless it says so.
-SCOPES = ("read", "write", "admin")
 
 #: Sent with every answer: nothing from other sites, no inline script, no frames.
 SECURITY_HEADERS = {
@@ -48,109 +41,8 @@ SECURITY_HEADERS = {
 _OPEN_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico")
 _ADMIN_PATHS = ("/v1/pin", "/v1/rollback")
 
-_PREFIX = "simstream"
-
 #: Callers remembered; the one not heard from for the longest time is forgotten first.
 _MOST_CALLERS = 10_000
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-
-# -- keys -------------------------------------------------------------------------------------
-
-
-class KeyRing:
-    """The keys of a service, in a JSON file: shown once, stored as salted hashes, compared in constant time.
-
-    Keys have 256 random bits, so one round of a salted hash is enough: there is nothing to guess.
-
-    Parameters
-    ----------
-    path : the file; without it there are no keys
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> ring = KeyRing(Path(tempfile.mkdtemp()) / "keys.json")
-    >>> key = ring.add("page", ["read"])
-    >>> ring.name_of(key, "read")
-    'page'
-    >>> ring.name_of(key, "write")
-    Traceback (most recent call last):
-    ...
-    simstream.serve.errors.ForbiddenError: this key does not allow write
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._entries: dict[str, dict[str, Any]] = {}
-        if path.exists():
-            try:
-                entries = json.loads(path.read_text())["keys"]
-                self._entries = {entry["id"]: entry for entry in entries}
-                for entry in entries:
-                    bytes.fromhex(entry["salt"] + entry["hash"])
-                    assert set(entry["scopes"]) <= set(SCOPES)
-            except (ValueError, KeyError, TypeError, AssertionError) as error:
-                raise LogError(f"{path}: not a file of keys") from error
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def names(self) -> list[tuple[str, str, list[str]]]:
-        """Id, name and scopes of every key."""
-        return [(e["id"], e["name"], list(e["scopes"])) for e in self._entries.values()]
-
-    def add(self, name: str, scopes: Iterable[str]) -> str:
-        """Make a key and return it: it cannot be shown again."""
-        allowed = [scope for scope in SCOPES if scope in set(scopes)]
-        unknown = set(scopes) - set(SCOPES)
-        if unknown or not allowed:
-            raise ValueError(f"scopes: expected some of {', '.join(SCOPES)}, got {sorted(scopes)}")
-        identity, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
-        salt = secrets.token_hex(16)
-        self._entries[identity] = {
-            "id": identity,
-            "name": name,
-            "scopes": allowed,
-            "salt": salt,
-            "hash": _hash(salt, secret),
-        }
-        self._save()
-        return f"{_PREFIX}_{identity}_{secret}"
-
-    def remove(self, identity: str) -> None:
-        """Remove a key by its id."""
-        if identity not in self._entries:
-            raise ValueError(f"key: no key has the id {identity!r}")
-        del self._entries[identity]
-        self._save()
-
-    def _save(self) -> None:
-        if not self._path.exists():  # readable by its owner only, from the first moment
-            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with atomic_write(self._path) as temporary:
-            temporary.write_text(json.dumps({"keys": list(self._entries.values())}, indent=1))
-
-    def name_of(self, key: str | None, scope: str) -> str:
-        """The name of a key; an error unless it allows the scope."""
-        prefix, _, rest = (key or "").partition("_")
-        identity, _, secret = rest.partition("_")
-        entry = self._entries.get(identity)
-        # An unknown id takes as long as a wrong secret.
-        salt, expected = (entry["salt"], entry["hash"]) if entry else ("00", _hash("00", ""))
-        is_right = hmac.compare_digest(_hash(salt, secret), expected)
-        if entry is None or not is_right or prefix != _PREFIX:
-            raise UnauthorizedError("expected a key in the header Authorization: Bearer ...")
-        if scope not in entry["scopes"]:
-            raise ForbiddenError(f"this key does not allow {scope}")
-        return str(entry["name"])
-
-
-def _hash(salt: str, secret: str) -> str:
-    return hashlib.sha256(bytes.fromhex(salt) + secret.encode("utf-8", "replace")).hexdigest()
 
 
 def scope_needed(method: str, path: str) -> str | None:
@@ -178,15 +70,12 @@ def is_local_host(host: str) -> bool:
     >>> [is_local_host(host) for host in ("localhost:8000", "127.0.0.1", "[::1]:80", "evil.example")]
     [True, True, True, False]
     """
-    is_plain = bool(host) and all(letter.isalnum() or letter in ".-:[]" for letter in host)
-    name = urlsplit(f"//{host}").hostname if is_plain else None
-    if name is None:
+    if not all(letter.isalnum() or letter in ".-:[]" for letter in host):
         return False
-    if name == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
+        name = urlsplit(f"//{host}").hostname
+        return name == "localhost" or ipaddress.ip_address(name or "").is_loopback
+    except ValueError:  # neither a name that we know nor an address
         return False
 
 
@@ -195,6 +84,7 @@ def check_host(host: str, keys: KeyRing) -> None:
 
     Examples
     --------
+    >>> from pathlib import Path
     >>> check_host("0.0.0.0", KeyRing(Path("absent.json")))
     Traceback (most recent call last):
     ...
@@ -204,9 +94,6 @@ def check_host(host: str, keys: KeyRing) -> None:
         raise ValueError(
             f"host: expected this machine (127.0.0.1), or keys (simstream keys add), got {host}"
         )
-
-
-# -- rates ------------------------------------------------------------------------------------
 
 
 class TokenBuckets:
@@ -251,17 +138,14 @@ class TokenBuckets:
             return 0.0 if allowed else (1 - level) / self._rate
 
 
-# -- requests ---------------------------------------------------------------------------------
-
-
-def error_response(error: ServiceError) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of the answer to a refused request."""
-    headers = {"content-type": "application/json"}
+def refused(error: ServiceError) -> Response:
+    """The answer to a refused request."""
+    headers = {}
     if isinstance(error, RetryError):
         headers["retry-after"] = str(error.retry_after)
     if isinstance(error, UnauthorizedError):
         headers["www-authenticate"] = "Bearer"
-    return error.status, headers, json.dumps({"error": str(error)}).encode()
+    return JSONResponse({"error": str(error)}, error.status, headers)
 
 
 class _GoneError(Exception):
@@ -281,7 +165,7 @@ class Guard:
 
     def __init__(
         self,
-        app: Any,
+        app: ASGIApp,
         *,
         keys: KeyRing,
         limits: Limits,
@@ -297,41 +181,32 @@ class Guard:
             return
         started, status = time.perf_counter(), 500
 
-        async def sending(message: MutableMapping[str, Any]) -> None:
+        async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                present = {name for name, _ in message.get("headers", [])}
-                message["headers"] = [
-                    *message.get("headers", []),
-                    *(
-                        (name.encode(), value.encode())
-                        for name, value in SECURITY_HEADERS.items()
-                        if name.encode() not in present
-                    ),
-                ]
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
-            headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+            headers = Headers(scope=scope)
             self._check_caller(scope, headers)
             body = await self._read_body(headers, receive)
             await self._app(scope, _replay(body, receive), sending)
         except _GoneError:
             status = 499  # nobody is left to answer
         except ServiceError as error:
-            code, fields, content = error_response(error)
-            encoded = [(name.encode(), value.encode()) for name, value in fields.items()]
-            await sending({"type": "http.response.start", "status": code, "headers": encoded})
-            await sending({"type": "http.response.body", "body": content})
+            await refused(error)(scope, receive, sending)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._on_done(route, status, time.perf_counter() - started)
 
-    def _check_caller(self, scope: Scope, headers: dict[str, str]) -> None:
+    def _check_caller(self, scope: Scope, headers: Headers) -> None:
         path, host = scope["path"], headers.get("host", "")
         origin = headers.get("origin")
-        is_foreign = origin is not None and urlsplit(origin).netloc != host
+        is_foreign = origin is not None and origin.partition("://")[2] != host
         if path.startswith("/v1/"):  # also for GET: a question that is shown is kept
             is_foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if is_foreign:
@@ -344,8 +219,7 @@ class Guard:
                 kind, _, key = given.partition(" ")
                 caller = self._keys.name_of(key if kind.lower() == "bearer" else None, needed)
         elif not is_local_host(host):
-            # Without keys the service is for this machine only: another name that resolves to it is an
-            # attack.
+            # Another name that leads to this machine is an attack: DNS rebinding.
             raise ForbiddenError("without keys, expected a request to localhost")
         wait = self._buckets.wait(caller)
         if wait:
@@ -353,11 +227,11 @@ class Guard:
             error.retry_after = math.ceil(wait)
             raise error
 
-    async def _read_body(self, headers: dict[str, str], receive: Receive) -> bytes:
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
         largest = self._limits.body_bytes
         told = headers.get("content-length", "0")
         too_large = TooLargeError(f"body: expected at most {largest} bytes")
-        if not told.isdigit() or int(told) > largest:
+        if not told.isdecimal() or int(told) > largest:
             raise too_large
         parts, size = [], 0
         while True:
@@ -376,7 +250,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     """Receive a body that was already read."""
     is_read = False
 
-    async def again() -> MutableMapping[str, Any]:
+    async def again() -> Message:
         nonlocal is_read
         if is_read:
             return await receive()

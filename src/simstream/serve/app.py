@@ -20,8 +20,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from .access import Guard, KeyRing, check_host, error_response
+from .access import Guard, check_host, refused
 from .errors import NotFoundError, ServiceError
+from .keys import KeyRing
 from .routes import Metrics, add_routes
 from .schemas import refusal
 from .service import Service
@@ -87,9 +88,8 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
 
 def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(ServiceError)
-    async def refused(_: Request, error: ServiceError) -> Response:
-        status, headers, body = error_response(error)
-        return Response(body, status, headers)
+    async def not_allowed(_: Request, error: ServiceError) -> Response:
+        return refused(error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

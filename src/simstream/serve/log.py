@@ -87,8 +87,8 @@ class Log:
     --------
     >>> import tempfile
     >>> log = Log(Path(tempfile.mkdtemp()) / "log.sqlite")
-    >>> with log.transaction() as connection:
-    ...     log.append(connection, [Event(1, 0.0, "delete", "shoe", None, {})])
+    >>> with log.transaction():
+    ...     log.append([Event(1, 0.0, "delete", "shoe", None, {})])
     >>> [event.subject for event in log.read(0)], log.last
     (['shoe'], 1)
     >>> log.close()
@@ -230,32 +230,30 @@ class Log:
     # -- writing ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[None]:
         """A block whose changes become durable together, or not at all."""
         connection = self.connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            yield connection
+            yield
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
 
-    @staticmethod
-    def append(connection: sqlite3.Connection, events: Iterable[Event]) -> None:
-        """Add events inside a transaction."""
-        connection.executemany(
+    def append(self, events: Iterable[Event]) -> None:
+        """Add events, inside a transaction."""
+        self.connection.executemany(
             f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
             [(*event[:5], json.dumps(event.body, separators=(",", ":"))) for event in events],
         )
 
-    @staticmethod
-    def remember(
-        connection: sqlite3.Connection, key: str, digest: str, first: int, count: int
-    ) -> None:
-        """Record inside a transaction which events an idempotency key led to."""
-        connection.execute("INSERT INTO requests VALUES (?, ?, ?, ?)", (key, digest, first, count))
+    def remember(self, key: str, digest: str, first: int, count: int) -> None:
+        """Record which events an idempotency key led to, inside a transaction."""
+        self.connection.execute(
+            "INSERT INTO requests VALUES (?, ?, ?, ?)", (key, digest, first, count)
+        )
 
     # -- settings -----------------------------------------------------------------------------
 
@@ -268,8 +266,8 @@ class Log:
 
     def set_setting(self, name: str, value: Any) -> None:
         """Store a JSON value beside the events."""
-        with self.transaction() as connection:
-            connection.execute(
+        with self.transaction():
+            self.connection.execute(
                 "INSERT INTO settings VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, json.dumps(value)),
             )

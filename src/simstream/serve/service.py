@@ -147,7 +147,7 @@ class Service:
         else:
             rows = items.rows_of([query])
         hits = version.search(rows, k, task, learnt=learnt, leave_out=leave_out)
-        return [(items.names[hit.position], hit.score) for hit in hits]
+        return [(items.names[position], score) for position, score in hits]
 
     def position_of(self, name: str, version: Version) -> int:
         """Position of the event that added an item of a version."""

@@ -16,13 +16,6 @@ from .state import Tally
 from .writer import Question
 
 
-class Hit(NamedTuple):
-    """An item found."""
-
-    position: int
-    score: float
-
-
 class Model(NamedTuple):
     """Similarities s(q, x) = q'Mx after a position of the log: one for all, or one for each task.
 
@@ -86,8 +79,8 @@ class Version(NamedTuple):
 
     def search(
         self, rows: Any, k: int, task: Hashable = None, *, learnt: bool = True, leave_out: int = 0
-    ) -> list[Hit]:
-        """The items most similar to one query.
+    ) -> list[tuple[int, float]]:
+        """Positions and scores of the items most similar to one query.
 
         Parameters
         ----------
@@ -102,7 +95,7 @@ class Version(NamedTuple):
         query = self.model.transform(rows, task) if learnt else rows
         found = self.view.search(query, k + (leave_out > 0))
         pairs = zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
-        return [Hit(position, score) for position, score in pairs if position != leave_out][:k]
+        return [pair for pair in pairs if pair[0] != leave_out][:k]
 
     def margins(self, rows: Any, task: Hashable = None) -> np.ndarray:
         """How much more similar each anchor is to its first candidate; rows hold all three in turn."""

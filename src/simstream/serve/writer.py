@@ -428,7 +428,7 @@ class Writer:
         ledger, before = self._ledger, self._ledger.savepoint()
         accepted: list[tuple[_Request, list[Receipt]]] = []
         try:
-            with self._log.transaction() as connection:
+            with self._log.transaction():
                 for request in group:
                     savepoint = ledger.savepoint()
                     try:
@@ -439,9 +439,10 @@ class Writer:
                         continue
                     for write, receipt in zip(request.writes, receipts, strict=True):
                         if write.key is not None and not receipt.is_repeated:
-                            entry = (write.key, write.digest, receipt.first, receipt.events)
-                            self._log.remember(connection, *entry)
-                    self._log.append(connection, ledger.events)
+                            self._log.remember(
+                                write.key, write.digest, receipt.first, receipt.events
+                            )
+                    self._log.append(ledger.events)
                     accepted.append((request, receipts))
         except Exception as error:  # whatever it is, no caller may be left waiting
             ledger.restore(before)
