@@ -3,7 +3,6 @@
 import { ApiError, insist } from "./api.js";
 import { drawItem, find, items, load, total } from "./catalogue.js";
 import { byId, contentOf, element, number, showItem } from "./dom.js";
-import { moves } from "./moves.js";
 import { clearMessage, tell } from "./notice.js";
 import { poller } from "./polling.js";
 import { currentTask, onTaskChange } from "./task.js";
@@ -120,6 +119,25 @@ function drawNeighbours(ranks, contentById) {
     : "The nearest neighbours are unchanged.";
   const live = byId("explore-live");
   if (live.textContent !== summary) live.textContent = summary;
+}
+
+/**
+ * Each of the first `shown` ids of a ranking with its rank in another ranking.
+ *
+ * `from` is null if the known part of the other ranking does not contain the id; `kind` is "same", "up",
+ * "down", or "new" for an id that is not among the first `shown` of the other ranking.
+ */
+function moves(ranking, other, shown) {
+  const rankIn = new Map(other.map((id, place) => [id, place + 1]));
+  return ranking.slice(0, shown).map((id, place) => {
+    const rank = place + 1;
+    const from = rankIn.get(id) ?? null;
+    let kind = "same";
+    if (from === null || from > shown) kind = "new";
+    else if (from > rank) kind = "up";
+    else if (from < rank) kind = "down";
+    return { id, rank, from, kind };
+  });
 }
 
 /** Replace the entries; the focus stays on its item if that is still there. */
