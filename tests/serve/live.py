@@ -44,7 +44,7 @@ def add_items(service, rows, names=None):
 
 
 def do(service, change, *args):
-    """Make something happen and wait until it can be seen; return its receipt."""
+    """Make a change and wait until readers can see it; return its receipt."""
     (receipt,) = service.submit([Write(change, args)]).result(30)
     assert service.wait_for(receipt, 60)
     return receipt
@@ -157,7 +157,7 @@ class ServerProcess:
                 break
         else:
             raise AssertionError("the service did not start: " + "".join(lines))
-        # Read on, or the process would wait for us one day.
+        # Keep reading, or a full pipe would block the process.
         self.log = []
         self._reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
         self._reader.start()

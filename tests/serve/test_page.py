@@ -50,7 +50,7 @@ def test_thirty_questions_by_keyboard_and_one_taken_back(window, demo, tmp_path)
     page.until_ready()
     served, _ = digits()
     value = dict(zip(served.names.tolist(), served.numbers.tolist(), strict=True))
-    # Numbers are alike when they are close: most questions about digits can be answered so.
+    # The smaller the difference of two digits, the more similar: that answers most questions.
     answers, skips, seen = 0, 0, [accuracy_shown(page)]
     while answers < 30:
         is_answered = page.answer(lambda a, b: abs(value[a] - value[b]))

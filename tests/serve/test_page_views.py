@@ -16,7 +16,7 @@ def neighbour_marks(page, column):
 
 
 def expected_marks(before, after):
-    """What is to be seen of two rankings: of the twelve nearest now, and of those before."""
+    """The marks expected for two rankings: of the twelve nearest now, and of those before."""
     learnt, baseline = [], []
     for rank, name in enumerate(after[:12], 1):
         was = before.index(name) + 1 if name in before else None
@@ -104,7 +104,7 @@ def test_neighbours_keep_up_with_learning(window, demo):
     found = page.api("POST", "/v1/search", {"item": "digit-0007", "k": 12})["results"]
     page.until(lambda: page.ids("learnt") == [hit["id"] for hit in found], "the newest neighbours")
     focused = "return document.activeElement.closest('li')?.dataset.id ?? null"
-    assert page.script(focused) == first  # whoever is on an item stays there
+    assert page.script(focused) == first  # the focus stays on its item
 
 
 def figure(page, name):

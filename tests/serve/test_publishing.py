@@ -15,7 +15,7 @@ from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
 
 def compute(seconds):
-    """Be busy for so long."""
+    """Use the CPU for this long."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -23,7 +23,7 @@ def compute(seconds):
 
 @pytest.fixture
 def reading_is_slow(monkeypatch):
-    """Reading a model takes 30 ms of computing; returns when it was read, on the wall."""
+    """Reading a model takes 30 ms of CPU time; returns the wall times of the readings."""
     times = []
     plain = engine.model_of
 
@@ -171,7 +171,7 @@ def test_a_snapshot_is_saved_when_folding_again_would_take_long(tmp_path, monkey
 
 
 def test_a_long_restart_is_not_as_long_the_next_time(tmp_path, monkeypatch):
-    """Without snapshots everything is folded again; then one is saved, even if nothing else happens."""
+    """Without snapshots everything is learnt again; then one is saved, even if nothing else happens."""
     with running(tmp_path, snapshot_every=10**6) as service:
         add_items(service, vectors(20))
         for n in range(200):

@@ -77,7 +77,7 @@ def test_a_log_of_an_earlier_version_gets_the_index_of_items(tmp_path):
 
 
 def test_a_log_that_cannot_be_written_to_is_read_without_the_index(tmp_path):
-    """An index that cannot be made (a full disk) is done without."""
+    """If the index cannot be created (a full disk), everything works without it."""
     with running(tmp_path) as service:
         add_items(service, vectors(5))
     path = tmp_path / "log.sqlite"

@@ -101,7 +101,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 
 def tells_of_answers(line):
-    """Whether a line of the log counts some: the first one is written before there are any."""
+    """Whether a log line counts answers: the first line is written before there are any."""
     return re.search(r"\b[1-9]\d* questions answered", line) is not None
 
 

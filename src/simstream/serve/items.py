@@ -94,9 +94,7 @@ class ItemStore:
         for number, changes in enumerate(self._log.read_items(until, _BATCH)):
             self._change(changes)
             if number == 0:
-                with contextlib.suppress(
-                    MemoryError
-                ):  # an upper bound: most may have been replaced
+                with contextlib.suppress(MemoryError):  # most may have been replaced since
                     self._index.reserve(n_items)
 
     def apply(self, events: Iterable[Event]) -> None:

@@ -126,9 +126,7 @@ class Log:
                 "upgrade simstream"
             )
         else:
-            with contextlib.suppress(
-                sqlite3.OperationalError
-            ):  # e.g. a full disk: the index only saves time
+            with contextlib.suppress(sqlite3.OperationalError):  # a full disk: it only saves time
                 connection.execute(_ITEM_INDEX)
 
     @property

@@ -1,4 +1,4 @@
-"""The model is a fold over the log: however it is cut, restarted, undone or rolled back."""
+"""The model is computed from the log alone, however it is cut, restarted, undone or rolled back."""
 
 import numpy as np
 import pytest
@@ -240,7 +240,7 @@ def test_tasks_have_their_own_similarity(tmp_path):
 
 
 def test_random_questions_are_judged_before_they_are_learnt_from(tmp_path):
-    """An answer against what the model thinks is wrong for it, even though it learns it at once."""
+    """An answer that contradicts the model counts as wrong, even though the model learns it at once."""
     from simstream.asking import Asking
 
     rows = vectors(12, d=3)
@@ -322,7 +322,7 @@ def test_a_learner_that_diverges_is_not_served(tmp_path):
 
 
 def test_triplets_that_are_left_out_draw_no_losses(tmp_path):
-    """Learning that stops where the curve has a point: it gets no more of them."""
+    """Once learning stops at a point of the loss curve, no more points are added."""
     rows = 1e3 * vectors(6)
     rows[5] = 0  # as an anchor it changes nothing
     with running(tmp_path, learning=Learning("ogd", {"eta": 1e35})) as service:
@@ -367,7 +367,7 @@ def test_sparse_items(tmp_path):
 
 @pytest.mark.parametrize("block", [1, 7])
 def test_large_sparse_items_are_laid_out_the_same_however_the_log_is_read(tmp_path, block):
-    """Features are numbered anew by how many items have them: of those before the first triplet."""
+    """Features are renumbered by their frequency among the items added before the first triplet."""
     d, n_first, n_more = 30_000, 10, 200
     rng = np.random.default_rng(0)
     rows = [
