@@ -10,7 +10,7 @@ from browser import Page
 from live import ServerProcess, add_items, do, served
 
 from simstream.serve.demo import digits
-from simstream.serve.events import QUESTION
+from simstream.serve.events import EventKind
 from simstream.serve.keys import KeyRing
 from simstream.serve.service import Service
 from simstream.serve.settings import Learning, Settings
@@ -180,7 +180,7 @@ def test_everything_can_be_reached_by_the_tabulator_and_focus_is_seen(window, de
 
 
 def last_question(service):
-    return list(service.log.read(0, kinds=(QUESTION,)))[-1]
+    return list(service.log.read(0, kinds=(EventKind.QUESTION,)))[-1]
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ from live import Client, ServerProcess, running, served
 
 from simstream.asking import Asking
 from simstream.serve.log import Log
-from simstream.serve.replaying import compare, replayed
+from simstream.serve.replaying import compare
 from simstream.serve.service import Service
 from simstream.serve.settings import Learning, Settings
+from simstream.serve.state import State
 
 MODELS = Path(__file__).parents[1] / "models"
 KINDS = ("service-dense", "service-tasks", "service-sparse")
@@ -66,7 +67,7 @@ def test_its_log_gives_the_model_that_was_saved(saved):
     settings = settings_of(folder)
     with running(folder, learning=settings.learning, n_features=settings.n_features) as service:
         last = service.writer.last
-        state = replayed(service.log, service.engine.items, settings.learning, last)
+        state = State(settings.learning, service.engine.items, service.log).read_on(last)
         kept, _ = service.engine.snapshots.load(last)
         assert (state.tally.triplets, state.tally.answers) == (
             service.version.tally.triplets,

@@ -20,7 +20,7 @@ from simstream.serve.demo import (
     progress,
 )
 from simstream.serve.errors import LogError
-from simstream.serve.events import QUESTION
+from simstream.serve.events import EventKind
 from simstream.serve.schemas import decode_picture
 from simstream.serve.version import model_of, similarities
 
@@ -47,7 +47,9 @@ def test_the_first_neighbours_get_better_within_a_few_questions(tmp_path):
         assert f"{tally.answers} questions answered" in progress(service, measure)
         served, kept_back = digits()
         asked = {
-            name for event in service.log.read(0, kinds=(QUESTION,)) for name in event.body["names"]
+            name
+            for event in service.log.read(0, kinds=(EventKind.QUESTION,))
+            for name in event.body["names"]
         }
         assert asked <= set(served.names.tolist())
         assert not asked & set(kept_back.names.tolist())

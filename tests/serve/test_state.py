@@ -25,7 +25,7 @@ from simstream.serve.events import (
     excluded_ranges,
     is_excluded,
 )
-from simstream.serve.replaying import compare, replayed, same_bits
+from simstream.serve.replaying import compare, same_bits
 from simstream.serve.settings import Learning, Settings
 from simstream.serve.state import State
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
@@ -387,7 +387,7 @@ def test_large_sparse_items_are_laid_out_the_same_however_the_log_is_read(tmp_pa
             judge(service, *(names[n] for n in rng.permutation(len(rows))[:3]))
         assert service.engine.wait_for(service.writer.last, 60)
         log, items, last = service.log, service.engine.items, service.writer.last
-        whole = replayed(log, items, learning, last)
+        whole = State(learning, items, log).read_on(last)
         events = list(log.read(0, last, kinds=LEARNER_KINDS))
         cuts = [[*range(1, last)], []]
         cuts += [sorted(rng.choice(last, size=size, replace=False)) for size in (1, 2, 5, 20)]

@@ -21,11 +21,8 @@ from .events import (
     CONTROL_KINDS,
     ITEM_KINDS,
     LEARNER_KINDS,
-    PIN,
-    Event,
+    EventKind,
     can_start_from,
-    excluded_ranges,
-    is_excluded,
 )
 from .items import ItemStore
 from .log import Log
@@ -107,7 +104,6 @@ class Engine:
         self._check_settings()
         self.items = ItemStore(log, settings.n_features)
         self.snapshots = Snapshots(settings.snapshot_folder, settings.learning)
-        self._controls: list[Event] = list(log.read(0, kinds=CONTROL_KINDS))
         self._condition = threading.Condition()
         #: Position of the last event in the log.
         self._known = log.last
@@ -212,11 +208,8 @@ class Engine:
 
     def _state_at(self, position: int) -> State:
         """The state after a position, from the newest usable snapshot or from the beginning."""
-        state = self.snapshots.resume(self.items, self._log, self._controls, position)
-        if state is None:
-            state = State(self._settings.learning, self.items, self._log)
-            state.read_on(self._controls, position)
-        return state
+        state = self.snapshots.resume(self.items, self._log, position)
+        return state or State(self._settings.learning, self.items, self._log).read_on(position)
 
     def _run(self) -> None:
         try:
@@ -260,11 +253,9 @@ class Engine:
         events = list(self._log.read(self._state.position, self._next_stop(), limit=_BATCH))
         last = events[-1].position
         self.items.apply(event for event in events if event.kind in ITEM_KINDS)
-        controls = [event for event in events if event.kind in CONTROL_KINDS]
-        if controls:
-            self._controls += controls
-            if can_start_from(self._controls, self._state.position, last):
-                self._state.read_on(self._controls, last)
+        if any(event.kind in CONTROL_KINDS for event in events):
+            if can_start_from(self._log.controls(last), self._state.position, last):
+                self._state.read_on(last)
             else:
                 self._state = self._state_at(last)
             self._set_pin()
@@ -312,12 +303,8 @@ class Engine:
 
     def _set_pin(self) -> None:
         """Find the model that the last pin names."""
-        ranges = excluded_ranges(self._controls, self._state.position)
-        pins = [
-            event
-            for event in self._controls
-            if event.kind == PIN and not is_excluded(ranges, event.position)
-        ]
+        controls = self._log.read_counting(0, self._state.position, CONTROL_KINDS)
+        pins = [event for event in controls if event.kind == EventKind.PIN]
         position = pins[-1].body["position"] if pins else None
         if position is None:
             self._pinned = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,22 +21,30 @@ import numpy as np
 #: Version of the layout of events; logs with a higher number are refused.
 FORMAT_VERSION = 1
 
-#: An item is added or replaced (`subject` is its id), or deleted.
-ITEM, DELETE = "item", "delete"
-#: Comparisons: ``triplets`` of item positions (an anchor of 0 stands for the event's own vector).
-FEEDBACK = "feedback"
-#: A question was shown; a question was answered (``winner`` 0 or 1) or skipped (None).
-QUESTION, ANSWER = "question", "answer"
-#: An event is undone; learning returns to a position; the model of a position is served from now on.
-RETRACT, ROLLBACK, PIN = "retract", "rollback", "pin"
+
+class EventKind(StrEnum):
+    """What can happen."""
+
+    #: An item is added or replaced (`subject` is its id), or deleted.
+    ITEM = "item"
+    DELETE = "delete"
+    #: Comparisons: ``triplets`` of item positions (an anchor of 0 stands for the event's own vector).
+    FEEDBACK = "feedback"
+    #: A question was shown; a question was answered (``winner`` 0 or 1) or skipped (None).
+    QUESTION = "question"
+    ANSWER = "answer"
+    #: An event is undone; learning returns to a position; the model of a position is served from now on.
+    RETRACT = "retract"
+    ROLLBACK = "rollback"
+    PIN = "pin"
+
 
 #: Events that the learner reads.
-LEARNER_KINDS = (FEEDBACK, QUESTION, ANSWER)
+LEARNER_KINDS = (EventKind.FEEDBACK, EventKind.QUESTION, EventKind.ANSWER)
 #: Events that change the items.
-ITEM_KINDS = (ITEM, DELETE)
+ITEM_KINDS = (EventKind.ITEM, EventKind.DELETE)
 #: Events that change which other events count, or what is served.
-CONTROL_KINDS = (RETRACT, ROLLBACK, PIN)
-KINDS = (*ITEM_KINDS, *LEARNER_KINDS, *CONTROL_KINDS)
+CONTROL_KINDS = (EventKind.RETRACT, EventKind.ROLLBACK, EventKind.PIN)
 
 
 class Event(NamedTuple):
@@ -126,10 +135,10 @@ def excluded_ranges(controls: Iterable[Event], until: int) -> tuple[Range, ...]:
         if event.position >= reach:
             continue
         position = event.body["position"]
-        if event.kind == ROLLBACK:
+        if event.kind == EventKind.ROLLBACK:
             ranges.append((position + 1, event.position - 1))
             reach = position + 1
-        elif event.kind == RETRACT:
+        elif event.kind == EventKind.RETRACT:
             ranges.append((position, position))
     merged: list[Range] = []
     for first, last in sorted(ranges):

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +18,9 @@ from ..data import ItemsFile, read_items
 from ..data.files import open_input, text_lines
 from .errors import BadRequestError, LogError
 from .events import (
-    ANSWER,
-    CONTROL_KINDS,
-    FEEDBACK,
-    Event,
+    EventKind,
     SparseVector,
     Vector,
-    excluded_ranges,
-    is_excluded,
 )
 from .items import ItemStore
 from .log import Log
@@ -205,9 +200,9 @@ def _vectors(rows: Any) -> Iterator[Vector]:
 def responses(log: Log, items: ItemStore, until: int) -> Iterator[dict[str, Any]]:
     """One record for each comparison that counts, except comparisons with a vector that is not an item."""
     places = _places(items)
-    for event in _counting(log, until, (FEEDBACK, ANSWER)):
+    for event in log.read_counting(0, until, (EventKind.FEEDBACK, EventKind.ANSWER)):
         body = event.body
-        if event.kind == FEEDBACK:
+        if event.kind == EventKind.FEEDBACK:
             triplets, source, is_random = body["triplets"], body["source"], False
         elif body["winner"] is None:
             continue
@@ -228,16 +223,9 @@ def count_left_out(log: Log, until: int) -> int:
     """Comparisons that count but are not among `responses`, because their query was a vector."""
     return sum(
         triplet[0] == 0
-        for event in _counting(log, until, (FEEDBACK,))
+        for event in log.read_counting(0, until, (EventKind.FEEDBACK,))
         for triplet in event.body["triplets"]
     )
-
-
-def _counting(log: Log, until: int, kinds: Sequence[str]) -> Iterator[Event]:
-    ranges = excluded_ranges(list(log.read(0, until, kinds=CONTROL_KINDS)), until)
-    for event in log.read(0, until, kinds=kinds):
-        if not is_excluded(ranges, event.position):
-            yield event
 
 
 def _places(items: ItemStore) -> dict[str, int]:

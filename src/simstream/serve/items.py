@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..search import ExactIndex, ExactView
-from .events import ITEM, Event, SparseVector, Vector, decode_vector
+from .events import Event, EventKind, SparseVector, Vector, decode_vector
 from .log import ItemChange, Log
 
 #: Item events read at a time: few enough for their vectors to stay in the CPU cache.
@@ -110,7 +110,7 @@ class ItemStore:
             before = self.positions.pop(name, None)
             if before is not None and new.pop(before, None) is None:
                 gone.append(before)
-            if kind == ITEM and vector is not None:
+            if kind == EventKind.ITEM and vector is not None:
                 new[position] = vector
                 self.names[position] = name
                 if before is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import LogError
-from .events import FORMAT_VERSION, KINDS, Event
+from .events import CONTROL_KINDS, FORMAT_VERSION, Event, EventKind, excluded_ranges, is_excluded
 
 #: Marks the file as ours (the text "simS").
 _APPLICATION_ID = 0x73696D53
@@ -181,7 +181,7 @@ class Log:
             query, values = f"{query} AND position <= ?", [*values, until]
         if kinds is not None:
             # Literals, not bound values: only then can SQLite use the partial index of these kinds.
-            names = ", ".join(f"'{KINDS[KINDS.index(kind)]}'" for kind in kinds)
+            names = ", ".join(f"'{EventKind(kind)}'" for kind in kinds)
             query = f"{query} AND kind IN ({names})"
         mine = self._mine()  # kept open until everything is read, even by another thread
         rows = mine.connection.execute(
@@ -189,6 +189,17 @@ class Log:
         )
         for position, at, kind, subject, vector, body in rows:
             yield Event(position, at, kind, subject, vector, json.loads(body))
+
+    def controls(self, until: int) -> list[Event]:
+        """Retractions, rollbacks and pins up to a position."""
+        return list(self.read(0, until, kinds=CONTROL_KINDS))
+
+    def read_counting(self, after: int, until: int, kinds: Iterable[str]) -> Iterator[Event]:
+        """Events after one position that still count after the other, in order."""
+        ranges = excluded_ranges(self.controls(until), until)
+        for event in self.read(after, until, kinds=kinds):
+            if not is_excluded(ranges, event.position):
+                yield event
 
     def count_items(self, until: int) -> int:
         """Number of item events (added, replaced, deleted) up to a position: at least the number of items."""

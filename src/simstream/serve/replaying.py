@@ -13,7 +13,6 @@ import scipy.sparse as sp
 
 from ..persistence import read_file
 from .errors import LogError
-from .events import CONTROL_KINDS
 from .items import ItemStore
 from .log import Log, lock_folder
 from .settings import Learning
@@ -37,24 +36,17 @@ def compare(folder: Path, choose: Choice, until: int | None = None) -> tuple[dic
         items = ItemStore(log, n_features)
         items.catch_up(position)
         chosen = choose(kept)
-        first = replayed(log, items, kept, position)
-        second = first if chosen == kept else replayed(log, items, chosen, position)
+        first = State(kept, items, log).read_on(position)
+        second = first if chosen == kept else State(chosen, items, log).read_on(position)
         models = {
             _name(kept, "kept"): _described(first),
             _name(chosen, "rebuilt"): _described(second),
         }
-        controls = list(log.read(0, position, kinds=CONTROL_KINDS))
-        saved = Snapshots(folder / "snapshots", kept).resume(items, log, controls, position)
+        saved = Snapshots(folder / "snapshots", kept).resume(items, log, position)
         identical = None
         if saved is not None:
             identical = saved.tally == first.tally and same_bits(saved.learner, first.learner)
         return {"position": position, "models": models, "identical": identical}, second.learner
-
-
-def replayed(log: Log, items: ItemStore, learning: Learning, until: int) -> State:
-    """The state after a position, computed from the first event on without any snapshot."""
-    controls = list(log.read(0, until, kinds=CONTROL_KINDS))
-    return State(learning, items, log).read_on(controls, until)
 
 
 def adopt_learning(folder: Path, choose: Choice) -> None:

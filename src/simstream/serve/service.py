@@ -16,7 +16,7 @@ import numpy as np
 from ..metrics import sparsity
 from .engine import Engine
 from .errors import BusyError, NotFoundError, StorageError
-from .events import ITEM, Vector, decode_vector
+from .events import Vector, decode_vector
 from .log import Log, lock_folder
 from .settings import Settings
 from .version import Version
@@ -160,7 +160,7 @@ class Service:
         """Position, vector and payload of an item."""
         position = self.engine.items.positions.get(name)
         event = None if position is None else self.log.get(position)
-        if position is None or event is None or event.kind != ITEM or event.vector is None:
+        if position is None or event is None or event.vector is None:
             raise NotFoundError(f"item: no item has the id {name!r}")
         return position, decode_vector(event.vector), event.body
 

@@ -24,15 +24,11 @@ from scipy.stats import binomtest
 
 from .. import DivergedError, ModelFileError, load, read_header
 from .events import (
-    ANSWER,
-    FEEDBACK,
     LEARNER_KINDS,
-    QUESTION,
     Event,
+    EventKind,
     can_start_from,
     decode_vector,
-    excluded_ranges,
-    is_excluded,
 )
 from .items import ItemStore
 from .log import Log
@@ -208,18 +204,10 @@ class State:
         self.position = until
         self.seconds += time.thread_time() - started
 
-    def read_on(self, controls: Iterable[Event], until: int) -> State:
-        """Apply the events of the log that count, up to a position; return self.
-
-        Parameters
-        ----------
-        controls : retractions and rollbacks so far, in order
-        until : position
-        """
-        ranges = excluded_ranges(controls, until)
-        events = self._log.read(self.position, until, kinds=LEARNER_KINDS)
-        counting = (event for event in events if not is_excluded(ranges, event.position))
-        while batch := list(islice(counting, _BATCH)):
+    def read_on(self, until: int) -> State:
+        """Apply the events of the log that count after a position, up to there; return self."""
+        events = self._log.read_counting(self.position, until, LEARNER_KINDS)
+        while batch := list(islice(events, _BATCH)):
             self.advance(batch, batch[-1].position)
         self.advance([], until)
         return self
@@ -227,18 +215,18 @@ class State:
     def _apply(self, event: Event) -> None:
         body, tally = event.body, self.tally
         task = body.get("task")
-        if event.kind == FEEDBACK:
+        if event.kind == EventKind.FEEDBACK:
             tally.feedback += 1
             for anchor, positive, negative in body["triplets"]:
                 start = event.vector if anchor == 0 and event.vector is not None else anchor
                 self._pending.append(_Triplet(start, positive, negative, task, event.position))
-        elif event.kind == QUESTION:
+        elif event.kind == EventKind.QUESTION:
             tally.questions += 1
             tally.considered += body["considered"]
             tally.asked += body["considered"] > 0
-        elif event.kind == ANSWER and body["winner"] is None:
+        elif event.kind == EventKind.ANSWER and body["winner"] is None:
             tally.skips += 1
-        elif event.kind == ANSWER:
+        elif event.kind == EventKind.ANSWER:
             tally.answers += 1
             anchor, *candidates = body["items"]
             winner = body["winner"]
@@ -381,16 +369,14 @@ class Snapshots:
                 path.replace(path.with_suffix(".bad"))
             return None
 
-    def resume(
-        self, items: ItemStore, log: Log, controls: list[Event], position: int
-    ) -> State | None:
+    def resume(self, items: ItemStore, log: Log, position: int) -> State | None:
         """The state after a position, continued from the newest usable snapshot; None without one."""
+        controls = log.controls(position)
         for start in reversed(self.positions()):
-            if start <= position and can_start_from(controls, start, position):
+            if can_start_from(controls, start, position):
                 saved = self.load(start)
                 if saved is not None:
-                    state = State(self._learning, items, log, *saved, start)
-                    return state.read_on(controls, position)
+                    return State(self._learning, items, log, *saved, start).read_on(position)
         return None
 
     def thin_out(self, keep: set[int]) -> None:

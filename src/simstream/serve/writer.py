@@ -18,16 +18,8 @@ from typing import Any, NamedTuple
 
 from .errors import BadRequestError, BusyError, ConflictError, NotFoundError, StorageError
 from .events import (
-    ANSWER,
-    CONTROL_KINDS,
-    DELETE,
-    FEEDBACK,
-    ITEM,
-    PIN,
-    QUESTION,
-    RETRACT,
-    ROLLBACK,
     Event,
+    EventKind,
     SparseVector,
     Vector,
     encode_vector,
@@ -123,12 +115,12 @@ class Ledger:
     def put_item(self, item: NewItem) -> None:
         """Add or replace an item."""
         self._check_vector(item.vector, is_item=True)
-        self._add(ITEM, subject=item.name, vector=item.vector, body=item.payload)
+        self._add(EventKind.ITEM, subject=item.name, vector=item.vector, body=item.payload)
 
     def delete_item(self, name: str) -> None:
         """Delete an item. What was learnt with it stays."""
         self._find(name)
-        self._add(DELETE, subject=name)
+        self._add(EventKind.DELETE, subject=name)
 
     # -- feedback -----------------------------------------------------------------------------
 
@@ -165,7 +157,7 @@ class Ledger:
             "task": judgement.task,
             "source": judgement.source,
         }
-        self._add(FEEDBACK, vector=vector, body=body)
+        self._add(EventKind.FEEDBACK, vector=vector, body=body)
 
     def ask(self, question: Question) -> None:
         """Keep that a question is shown."""
@@ -178,33 +170,35 @@ class Ledger:
             "random": question.is_random,
             "considered": question.considered,
         }
-        self._add(QUESTION, body=body)
+        self._add(EventKind.QUESTION, body=body)
 
     def answer(self, question: int, winner: int | None) -> None:
         """Keep the answer to a question: candidate 0 or 1, or None if it was skipped."""
-        asked = self._event(question, (QUESTION,), "question")
-        self._add(ANSWER, body=asked.body | {"question": question, "winner": winner})
+        asked = self._event(question, (EventKind.QUESTION,), "question")
+        self._add(EventKind.ANSWER, body=asked.body | {"question": question, "winner": winner})
 
     # -- going back ---------------------------------------------------------------------------
 
     def retract(self, position: int) -> None:
         """Undo feedback or an answer; the question of an undone answer is asked again."""
-        event = self._event(position, (FEEDBACK, ANSWER), "feedback or answer")
-        self._add(RETRACT, body={"position": position})
-        if event.kind == ANSWER and all(name in self._items for name in event.body["names"]):
+        event = self._event(position, (EventKind.FEEDBACK, EventKind.ANSWER), "feedback or answer")
+        self._add(EventKind.RETRACT, body={"position": position})
+        if event.kind == EventKind.ANSWER and all(
+            name in self._items for name in event.body["names"]
+        ):
             asked = {k: v for k, v in event.body.items() if k not in ("question", "winner")}
-            self._add(QUESTION, body=asked | {"considered": 0})
+            self._add(EventKind.QUESTION, body=asked | {"considered": 0})
 
     def roll_back(self, position: int) -> None:
         """Return to what was learnt up to a position. Items stay as they are."""
         self._check_position(position)
-        self._add(ROLLBACK, body={"position": position})
+        self._add(EventKind.ROLLBACK, body={"position": position})
 
     def pin(self, position: int | None) -> None:
         """Serve the model of a position, whatever is learnt later; None serves the newest again."""
         if position is not None:
             self._check_position(position)
-        self._add(PIN, body={"position": position})
+        self._add(EventKind.PIN, body={"position": position})
 
     # -- undoing what was not committed -------------------------------------------------------
 
@@ -243,7 +237,7 @@ class Ledger:
         self.events.append(Event(self.last, time.time(), kind, subject, data, body or {}))
         if subject is not None:
             self._changes.append((subject, self._items.get(subject)))
-            if kind == ITEM:
+            if kind == EventKind.ITEM:
                 self._items[subject] = self.last
             else:
                 del self._items[subject]
@@ -282,8 +276,8 @@ class Ledger:
         event = self._log.get(position)
         if event is None or event.kind not in kinds:
             raise NotFoundError(f"position: there is no {what} at {position}")
-        controls = list(self._log.read(0, kinds=CONTROL_KINDS))
-        if is_excluded(excluded_ranges(controls, self.last), position):
+        ranges = excluded_ranges(self._log.controls(self.last), self.last)
+        if is_excluded(ranges, position):
             raise ConflictError(f"position: the {what} at {position} was already undone")
         return event
 
