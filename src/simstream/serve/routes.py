@@ -277,7 +277,7 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
         response_model_exclude_unset=True,
         tags=["questions"],
     )
-    async def retract(body: schemas.At, wait: Wait = True) -> Any:
+    async def take_back(body: schemas.At, wait: Wait = True) -> Any:
         """Undo feedback or an answer: the model becomes what it would be without it."""
         done = await _write(service, [Write(Ledger.retract, (body.position,))], wait)
         answer = done.as_json()
