@@ -97,7 +97,7 @@ def check_host(host: str, keys: KeyRing) -> None:
 
 
 class TokenBuckets:
-    """Limits the requests of each caller to a rate, with bursts.
+    """Limits the requests of each caller to a rate, with bursts, in bounded memory.
 
     Parameters
     ----------
