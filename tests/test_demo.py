@@ -100,9 +100,7 @@ def test_figure_has_a_bar_for_every_method_and_frames_what_is_wrong(outcome):
     assert [text.get_text() for text in bars.get_yticklabels()] == [r.name for r in outcome.results]
     assert bars.get_xlabel()
     framed = sum(axes.spines["left"].get_linewidth() > 1 for axes in images if axes.images)
-    wrong = sum(
-        (~ranking.is_right).sum() for e in demo.examples(outcome) for ranking in e.rankings
-    )
+    wrong = sum((~ranking.is_right).sum() for e in demo.examples(outcome) for ranking in e.rankings)
     assert framed == wrong
 
 

@@ -1,4 +1,4 @@
-"""A real Chromium for tests of the page; they are skipped where there is none."""
+"""A real Chromium for tests of the page; they are skipped if there is none."""
 
 import json
 import os
@@ -118,7 +118,7 @@ class Page:
         self.until_ready()
 
     def answer(self, closer):
-        """Answer by keyboard as a function of ids says; True unless it was skipped."""
+        """Answer by keyboard according to a distance of ids; True unless it was skipped."""
         _, (anchor, left, right) = self.question()
         difference = closer(anchor, left) - closer(anchor, right)
         if difference == 0:
@@ -151,7 +151,7 @@ class Page:
         return self.script(code) <= 0
 
     def picture(self, folder, name):
-        """Keep what is seen where PAGE_SCREENSHOTS says, else in a temporary folder."""
+        """Save a screenshot in the folder PAGE_SCREENSHOTS, or else in a temporary one."""
         folder = Path(os.environ.get("PAGE_SCREENSHOTS") or folder)
         folder.mkdir(parents=True, exist_ok=True)
         assert self.window.save_screenshot(str(folder / f"{name}.png"))

@@ -16,7 +16,7 @@ def window(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, window):
-    """The demo without anybody simulated; half of its questions measure."""
+    """The demo without the simulated user; half of its questions are random."""
     server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "--random-share", "0.5")
     yield server.port
     server.terminate()
@@ -40,7 +40,7 @@ def _nothing_is_complained_about(request):
     yield
     if "window" in request.fixturenames:
         lines = request.getfixturevalue("window").get_log("browser")
-        # Chromium tells of every request that is refused: some tests want that.
+        # Chromium logs every refused request, and some tests expect refusals.
         bad = [
             line["message"] for line in lines if "Failed to load resource" not in line["message"]
         ]

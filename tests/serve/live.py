@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from simstream import OASIS
-from simstream.serve import admissions
-from simstream.serve.admissions import Judgement, NewItem
 from simstream.serve.service import Service
 from simstream.serve.settings import Settings
-from simstream.serve.writer import Part
+from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -42,24 +40,24 @@ def vectors(n, d=6, seed=0):
 def add_items(service, rows, names=None):
     names = [f"i{n}" for n in range(len(rows))] if names is None else names
     items = [NewItem(name, row, {}) for name, row in zip(names, rows, strict=True)]
-    return do(service, admissions.add_items(items))
+    return do(service, Ledger.add_items, items)
 
 
-def do(service, admission, key=None, digest=""):
-    """Make something happen and wait until it can be seen; return its receipt."""
-    (receipt,) = service.submit([Part(admission, key, digest)]).result(30)
+def do(service, change, *args):
+    """Make a change and wait until readers can see it; return its receipt."""
+    (receipt,) = service.submit([Write(change, args)]).result(30)
     assert service.wait_for(receipt, 60)
     return receipt
 
 
 def judge(service, anchor, positive, negative, key=None):
-    part = service.judgement(Judgement(anchor, [(positive, negative)]), key)
-    (receipt,) = service.submit([part]).result(30)
+    write = Write(Ledger.judge, (Judgement(anchor, [(positive, negative)]),), key)
+    (receipt,) = service.submit([write]).result(30)
     return receipt
 
 
 def learner_of(service):
-    return service.engine._fold.learner
+    return service.engine._state.learner
 
 
 def oasis_of(triplets):
@@ -159,7 +157,7 @@ class ServerProcess:
                 break
         else:
             raise AssertionError("the service did not start: " + "".join(lines))
-        # Read on, or the process would wait for us one day.
+        # Keep reading, or a full pipe would block the process.
         self.log = []
         self._reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
         self._reader.start()

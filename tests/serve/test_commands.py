@@ -12,11 +12,11 @@ from live import Client, ServerProcess, add_items, do, judge, learner_of, oasis_
 import simstream
 from simstream.cli import main
 from simstream.data import write_items
-from simstream.serve import admissions
 from simstream.serve.errors import LogError
-from simstream.serve.importing import import_file, import_items
+from simstream.serve.import_export import import_file, import_items
 from simstream.serve.replaying import adopt_learning
 from simstream.serve.settings import Learning, Settings
+from simstream.serve.writer import Ledger
 
 
 def run(*arguments, code=0):
@@ -65,8 +65,8 @@ def test_items_that_do_not_fit_are_refused_in_words(tmp_path):
     with running(folder) as service:
         import_file(service, tmp_path / "items.npy")
     for name, message in {
-        "others.npy": "0 items of new ids and 20 of known ones, 20 of them with another vector",
-        "longer.npy": "5 items of new ids and 20 of known ones; --add",
+        "others.npy": "0 new ids and 20 known ids, 20 of them with another vector",
+        "longer.npy": "5 new ids and 20 known ids; --add",
         "wide.npy": "expected dense 6-dimensional vectors",
         "sparse.svm": "expected dense vectors",
         "twice.jsonl": "got 'a' twice in the file",
@@ -92,7 +92,7 @@ def test_items_that_are_there_do_not_hinder_and_others_join_where_that_is_wanted
         assert came == (5, 20, 1)
         assert np.array_equal(service.item("3")[1], rows[3])
         assert np.array_equal(service.item("24")[1], rows[24])
-        do(service, admissions.delete_item("24"))
+        do(service, Ledger.delete_item, "24")
         # The same commands again: what was added once is not added again.
         assert import_file(service, tmp_path / "longer.npy").added == 0
         assert import_file(service, tmp_path / "items.npy").added == 0

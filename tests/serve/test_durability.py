@@ -23,14 +23,12 @@ from live import (
     vectors,
 )
 
-from simstream.serve import admissions
 from simstream.serve.errors import BusyError, ConflictError, LogError, NotFoundError, StorageError
-from simstream.serve.ledger import Ledger
 from simstream.serve.log import Log
 from simstream.serve.replaying import compare, same_bits
 from simstream.serve.service import Service
 from simstream.serve.settings import Limits, Settings
-from simstream.serve.writer import Part, Writer
+from simstream.serve.writer import Judgement, Ledger, NewItem, Write, Writer
 
 N_ITEMS, D = 40, 8
 
@@ -263,7 +261,7 @@ def test_a_snapshot_of_another_learner_is_refused(tmp_path):
 def test_a_damaged_or_foreign_log_is_refused(tmp_path):
     path = tmp_path / "log.sqlite"
     path.write_bytes(b"this is not a database" * 100)
-    with pytest.raises(LogError, match="expected a log of simstream"):
+    with pytest.raises(LogError, match="expected a simstream log"):
         Log(path)
     import sqlite3
 
@@ -293,10 +291,10 @@ def test_keys_are_done_once_and_bound_to_what_was_asked(tmp_path):
         first = judge(service, "i0", "i1", "i2", key="a")
         again = judge(service, "i0", "i1", "i2", key="a")
         assert (again.first, again.is_repeated) == (first.first, True)
-        part = service.judgement(admissions.Judgement("i0", [("i2", "i1")]), "a", "another digest")
+        write = Write(Ledger.judge, (Judgement("i0", [("i2", "i1")]),), "a", "another digest")
         with pytest.raises(ConflictError, match="different request"):
-            service.submit([part]).result(30)
-        twice = service.judgement(admissions.Judgement("i0", [("i3", "i4")]), "b")
+            service.submit([write]).result(30)
+        twice = Write(Ledger.judge, (Judgement("i0", [("i3", "i4")]),), "b")
         receipts = service.submit([twice, twice]).result(30)
         assert [receipt.is_repeated for receipt in receipts] == [False, True]
         last = service.writer.last
@@ -306,14 +304,14 @@ def test_keys_are_done_once_and_bound_to_what_was_asked(tmp_path):
 def test_a_request_is_kept_whole_or_not_at_all(tmp_path):
     with running(tmp_path) as service:
         add_items(service, vectors(5))
-        good = service.judgement(admissions.Judgement("i0", [("i1", "i2")]))
-        bad = service.judgement(admissions.Judgement("i0", [("i1", "absent")]))
+        good = Write(Ledger.judge, (Judgement("i0", [("i1", "i2")]),))
+        bad = Write(Ledger.judge, (Judgement("i0", [("i1", "absent")]),))
         with pytest.raises(NotFoundError, match="absent"):
             service.submit([good, bad]).result(30)
         assert service.log.last == 5
-        item = admissions.NewItem("new", vectors(1)[0], {})
+        item = NewItem("new", vectors(1)[0], {})
         with pytest.raises(NotFoundError):
-            service.submit([Part(admissions.add_items([item])), bad]).result(30)
+            service.submit([Write(Ledger.add_items, ([item],)), bad]).result(30)
         with pytest.raises(NotFoundError, match="'new'"):  # the item was not kept either
             judge(service, "new", "i1", "i2")
 
@@ -321,21 +319,21 @@ def test_a_request_is_kept_whole_or_not_at_all(tmp_path):
 def test_too_many_waiting_requests_are_told_so(tmp_path):
     """With the writer held up, the queue fills and the next request is refused at once."""
     log, hold = Log(tmp_path / "log.sqlite"), threading.Event()
-    writer = Writer(log, Ledger(), lambda last: None, capacity=2)
+    writer = Writer(log, Ledger(log), lambda last: None, capacity=2)
     futures: list[Future] = []
     try:
-        futures.append(writer.submit([Part(lambda draft: hold.wait(30) and None)]))
+        futures.append(writer.submit([Write(lambda ledger: hold.wait(30) and None)]))
         while writer.n_waiting:
             time.sleep(0.001)
-        futures += [writer.submit([Part(lambda draft: None)]) for _ in range(2)]
+        futures += [writer.submit([Write(lambda ledger: None)]) for _ in range(2)]
         with pytest.raises(BusyError, match="too many"):
-            writer.submit([Part(lambda draft: None)])
+            writer.submit([Write(lambda ledger: None)])
     finally:
         hold.set()
         writer.close()
     assert all(future.result(30)[0].events == 0 for future in futures)
-    with pytest.raises(BusyError, match="going down"):
-        writer.submit([Part(lambda draft: None)])
+    with pytest.raises(BusyError, match="shutting down"):
+        writer.submit([Write(lambda ledger: None)])
     log.close()
 
 
@@ -344,19 +342,19 @@ def test_a_failed_commit_takes_the_ledger_back(tmp_path):
         add_items(service, vectors(3))
         append = service.log.append
 
-        def fail(connection, events):
-            append(connection, events)
+        def fail(events):
+            append(events)
             import sqlite3
 
             raise sqlite3.OperationalError("database or disk is full")
 
         service.log.append = fail
-        item = admissions.NewItem("new", vectors(1)[0], {})
+        item = NewItem("new", vectors(1)[0], {})
         with pytest.raises(StorageError, match="disk is full"):
-            do(service, admissions.add_items([item]))
+            do(service, Ledger.add_items, [item])
         del service.log.append
         assert service.log.last == 3
-        assert do(service, admissions.add_items([item])).first == 4, "not a conflict with itself"
+        assert do(service, Ledger.add_items, [item]).first == 4, "not a conflict with itself"
 
 
 def test_too_much_to_learn_is_told_so(tmp_path):

@@ -10,7 +10,7 @@ from simstream.serve.app import create_app
 from simstream.serve.service import Service
 from simstream.serve.settings import Settings
 
-#: A body of each route that takes one; every one of them is accepted as it is (which is tested).
+#: A valid body for each route that takes one (a test checks that they are accepted).
 GOOD_BODIES = {
     "/v1/items": {"items": [{"id": "new", "vector": [1, 2, 3, 4, 5, 6], "text": "t"}]},
     "/v1/items/{id}": {"vector": [1, 2, 3, 4, 5, 6], "text": "t"},
@@ -22,7 +22,7 @@ GOOD_BODIES = {
     "/v1/rollback": {"position": 1},
 }
 
-#: Wrong wherever they stand.
+#: Invalid in any field.
 GARBAGE = (
     {},
     {"x": []},

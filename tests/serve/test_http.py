@@ -11,11 +11,10 @@ from live import Client, add_items, running, served, vectors
 
 import simstream
 from simstream.data import read_triplets
+from simstream.serve.access import SECURITY_HEADERS, check_host, scope_needed
 from simstream.serve.app import create_app
-from simstream.serve.auth import KeyRing
-from simstream.serve.guard import SECURITY_HEADERS, scope_needed
-from simstream.serve.pictures import png
-from simstream.serve.runner import check_host
+from simstream.serve.demo import png
+from simstream.serve.keys import KeyRing
 from simstream.serve.service import Service
 from simstream.serve.settings import Learning, Limits, Settings
 
@@ -207,13 +206,42 @@ def test_no_counter_falls_when_something_is_taken_back(call):
     question = call("GET", "/v1/query")[1]["question"]
     call("POST", "/v1/answer", {"question": question, "winner": 0})
     kinds, before = metrics()
-    assert before["simstream_triplets"] == "2"
+    assert before["simstream_triplets"] == "2.0"
     call("POST", "/v1/rollback", {"position": 10})
     _, after = metrics()
-    assert after["simstream_triplets"] == "0"
+    assert after["simstream_triplets"] == "0.0"
     fallen = {name for name in before if float(after[name]) < float(before[name])}
     assert {"simstream_triplets", "simstream_answers"} <= fallen
     assert {kinds[name] for name in fallen} == {"gauge"}
+
+
+def test_metrics_keep_their_names(call):
+    names = {
+        "answers",
+        "commits_total",
+        "diverged",
+        "items",
+        "lag_events",
+        "log_position",
+        "published_position",
+        "questions",
+        "random_answers",
+        "random_answers_right",
+        "random_answers_right_baseline",
+        "request_seconds_bucket",
+        "request_seconds_count",
+        "request_seconds_sum",
+        "requests_total",
+        "restart_seconds",
+        "snapshots_refused_total",
+        "triplets",
+        "uptime_seconds",
+        "waiting_requests",
+    }
+    call("GET", "/v1/status")
+    lines = call.raw("GET", "/metrics")[2].decode().splitlines()
+    found = {line.split("{")[0].split()[0] for line in lines if not line.startswith("#")}
+    assert {f"simstream_{name}" for name in names} <= found
 
 
 def test_what_people_and_machines_ask_about_it(call):
@@ -222,7 +250,7 @@ def test_what_people_and_machines_ask_about_it(call):
     status, headers, text = call.raw("GET", "/metrics")
     assert status == 200
     lines = text.decode().splitlines()
-    assert "simstream_items 10" in lines
+    assert "simstream_items 10.0" in lines
     assert any(
         line.startswith('simstream_requests_total{route="/readyz",status="200"}') for line in lines
     )
@@ -274,6 +302,10 @@ def test_other_machines_and_other_sites_are_refused(call, tmp_path):
     assert call("GET", "/v1/status", Host="evil.example")[0] == 403
     assert call("GET", "/v1/status", Origin="http://evil.example")[0] == 403
     assert call("GET", "/v1/status", Host="localhost", Origin="http://localhost")[0] == 200
+    for odd in ("[", "[::1", "]", "127.0.0.1.", ":", "http://["):
+        assert call("GET", "/v1/status", Host=odd)[0] == 403
+        assert call("GET", "/v1/status", Origin=odd)[0] == 403
+        assert call("GET", "/v1/status", Origin=f"http://{odd}")[0] == 403
     body = json.dumps({"anchor": "i0", "positive": "i1", "negative": "i2"})
     last = call.service.log.last
     assert call.raw("POST", "/v1/feedback", body, {"Content-Type": "text/plain"})[0] == 422

@@ -9,13 +9,12 @@ import pytest
 from browser import Page
 from live import ServerProcess, add_items, do, served
 
-from simstream.serve import admissions
-from simstream.serve.admissions import NewItem
-from simstream.serve.auth import KeyRing
 from simstream.serve.demo import digits
-from simstream.serve.events import QUESTION
+from simstream.serve.events import EventKind
+from simstream.serve.keys import KeyRing
 from simstream.serve.service import Service
 from simstream.serve.settings import Learning, Settings
+from simstream.serve.writer import Ledger, NewItem
 
 PAGE = Path(__file__).parents[2] / "src" / "simstream" / "serve" / "page"
 DASH = "\N{EN DASH}"
@@ -51,7 +50,7 @@ def test_thirty_questions_by_keyboard_and_one_taken_back(window, demo, tmp_path)
     page.until_ready()
     served, _ = digits()
     value = dict(zip(served.names.tolist(), served.numbers.tolist(), strict=True))
-    # Numbers are alike when they are close: most questions about digits can be answered so.
+    # The smaller the difference of two digits, the more similar: that answers most questions.
     answers, skips, seen = 0, 0, [accuracy_shown(page)]
     while answers < 30:
         is_answered = page.answer(lambda a, b: abs(value[a] - value[b]))
@@ -181,11 +180,11 @@ def test_everything_can_be_reached_by_the_tabulator_and_focus_is_seen(window, de
 
 
 def last_question(service):
-    return list(service.log.read(0, kinds=(QUESTION,)))[-1]
+    return list(service.log.read(0, kinds=(EventKind.QUESTION,)))[-1]
 
 
 @pytest.mark.slow
-def test_the_page_while_somebody_simulated_answers(window, tmp_path):
+def test_the_page_while_a_simulated_user_answers(window, tmp_path):
     """Also draws the pictures in docs: PAGE_SCREENSHOTS=docs pytest -m slow tests/serve/test_page.py."""
     server = ServerProcess(tmp_path / "data", "--demo", "--simulate")
     try:
@@ -224,14 +223,14 @@ def test_keys_tasks_and_texts_that_look_like_html(window, tmp_path):
     texts = [EVIL, "a poem about rain", "a poem about snow", "a recipe"]
     names = ["<i>/0", "poem/1", "poem?2", "recipe#3"]
     items = [NewItem(n, r, {"text": t}) for n, r, t in zip(names, rows, texts, strict=True)]
-    do(service, admissions.add_items(items))
+    do(service, Ledger.add_items, items)
     with served(service, ring) as port:
         page = Page(window, port).open()
         page.until(lambda: "needs a key" in page.text("notice"), "the form")
         page.press("simstream_0_wrong", page.keys.ENTER)  # the field has the focus
-        page.until(lambda: "does not know this key" in page.text("notice"), "the reason")
+        page.until(lambda: "does not recognise this key" in page.text("notice"), "the reason")
         page.press(reader, page.keys.ENTER)
-        page.until(lambda: "may not write" in page.text("notice"), "the reason")
+        page.until(lambda: "does not allow write" in page.text("notice"), "the reason")
         page.press(key, page.keys.ENTER)
         page.until_ready()
         page.until(lambda: page.text("answered-all"), "counts")
@@ -244,7 +243,7 @@ def test_keys_tasks_and_texts_that_look_like_html(window, tmp_path):
         page.until(lambda: last_question(service).body["task"] == "ann", "a question to ann")
         page.until_ready()
         page.act(page.keys.ARROW_LEFT)
-        assert service.version.model.of_task.keys() >= {"ann"}
+        assert service.version.model.task_names == ["ann"]
 
         page.open(f"explore/{names[0].replace('/', '%2F')}")
         page.until(lambda: page.data("chosen", "id") == names[0], "the item")

@@ -16,7 +16,7 @@ def neighbour_marks(page, column):
 
 
 def expected_marks(before, after):
-    """What is to be seen of two rankings: of the twelve nearest now, and of those before."""
+    """The marks expected for two rankings: of the twelve nearest now, and of those before."""
     learnt, baseline = [], []
     for rank, name in enumerate(after[:12], 1):
         was = before.index(name) + 1 if name in before else None
@@ -73,7 +73,10 @@ def test_neighbours_before_and_after(window, demo, tmp_path):
     assert neighbour_marks(page, "baseline") == baseline
     new = sum(kind == "new" for _, kind, _ in learnt)
     moved = sum(kind != "same" for _, kind, _ in learnt)
-    assert page.text("explore-live") == f"{moved} of the 12 nearest moved, {new} of them are new."
+    assert (
+        page.text("explore-live")
+        == f"{moved} of the 12 nearest neighbours moved, {new} of them are new."
+    )
     page.picture(tmp_path, "explore-light")
 
     # A neighbour is the next item, by keyboard too, and "back" leads back.
@@ -87,7 +90,7 @@ def test_neighbours_before_and_after(window, demo, tmp_path):
     page.until(lambda: page.data("chosen", "id") == "digit-0300", "the item in the middle")
     page.element("find").clear()
     page.element("find").send_keys("no such id", page.keys.ENTER)
-    page.until(lambda: "there is none" in page.text("notice"), "the reason")
+    page.until(lambda: "no item has the id" in page.text("notice"), "the reason")
     assert page.data("chosen", "id") == "digit-0300"
 
 
@@ -101,7 +104,7 @@ def test_neighbours_keep_up_with_learning(window, demo):
     found = page.api("POST", "/v1/search", {"item": "digit-0007", "k": 12})["results"]
     page.until(lambda: page.ids("learnt") == [hit["id"] for hit in found], "the newest neighbours")
     focused = "return document.activeElement.closest('li')?.dataset.id ?? null"
-    assert page.script(focused) == first  # whoever is on an item stays there
+    assert page.script(focused) == first  # the focus stays on its item
 
 
 def figure(page, name):
@@ -133,16 +136,16 @@ def test_the_demo_shows_how_much_better_the_first_neighbours_are(window, demo):
     for view in ("label", "status"):
         page.open(view)
         page.until(lambda view=view: precision_shown(page, view) == expected, "the measure")
-        assert "600 other digits" in page.text(f"{view}-precision")
+        assert "600 held-out digits" in page.text(f"{view}-precision")
 
 
 def test_status_is_drawn_and_keeps_itself_fresh(window, demo, tmp_path):
     page = Page(window, demo)
     teach_digits(page, 100, seed=2)
     page.open("status")
-    page.until(lambda: figure(page, "Learnt from"), "figures")
+    page.until(lambda: figure(page, "Comparisons"), "figures")
     status = page.api("GET", "/v1/status")
-    assert figure(page, "Learnt from") == f"{status['triplets']:,}"
+    assert figure(page, "Comparisons") == f"{status['triplets']:,}"
     assert figure(page, "Items") == "600"
     assert figure(page, "Learner") == "oasis"
     assert figure(page, "Lag") == "0"
@@ -157,7 +160,7 @@ def test_status_is_drawn_and_keeps_itself_fresh(window, demo, tmp_path):
     page.picture(tmp_path, "status-light")
     teach_digits(page, 100, seed=3)
     triplets = page.api("GET", "/v1/status")["triplets"]
-    page.until(lambda: figure(page, "Learnt from") == f"{triplets:,}", "newer figures")
+    page.until(lambda: figure(page, "Comparisons") == f"{triplets:,}", "newer figures")
 
     hide = """Object.defineProperty(document, "hidden", { value: arguments[0], configurable: true });
         document.dispatchEvent(new Event("visibilitychange"))"""

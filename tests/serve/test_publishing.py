@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from live import add_items, assert_same_matrix, do, judge, learner_of, oasis_of, running, vectors
 
-from simstream.serve import admissions, engine
-from simstream.serve.admissions import Judgement, NewItem
+from simstream.serve import engine
+from simstream.serve.engine import Pace
 from simstream.serve.errors import NotFoundError
-from simstream.serve.pacing import Pace
 from simstream.serve.settings import Learning
+from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
 
 def compute(seconds):
-    """Be busy for so long."""
+    """Use the CPU for this long."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -23,7 +23,7 @@ def compute(seconds):
 
 @pytest.fixture
 def reading_is_slow(monkeypatch):
-    """Reading a model takes 30 ms of computing; returns when it was read, on the wall."""
+    """Reading a model takes 30 ms of CPU time; returns the wall times of the readings."""
     times = []
     plain = engine.model_of
 
@@ -41,6 +41,7 @@ def test_publishing_takes_a_bounded_share_of_the_time(tmp_path, reading_is_slow)
     """Events that come one by one: each could be published alone."""
     rows = vectors(20)
     with running(tmp_path) as service:
+        reading_is_slow.clear()  # a model was read to compile it
         add_items(service, rows)
         end = time.perf_counter() + 60
         triplets = []
@@ -87,7 +88,7 @@ def test_items_are_published_without_reading_the_model_again(tmp_path, reading_i
         add_items(service, vectors(5))
         assert service.wait_for(judge(service, "i0", "i1", "i2"))
         before = len(reading_is_slow)
-        do(service, admissions.add_items([NewItem("new", vectors(1)[0], {})]))
+        do(service, Ledger.add_items, [NewItem("new", vectors(1)[0], {})])
         assert "new" in [name for name, _ in service.search("i0", 6)]
         assert len(reading_is_slow) == before
         assert service.version.model.position == service.version.position
@@ -98,9 +99,9 @@ def test_an_item_is_found_by_its_id_until_its_successor_is_published(tmp_path):
         add_items(service, vectors(5))
         version = service.version
         before = service.position_of("i0", version)
-        do(service, admissions.put_item(NewItem("i0", vectors(1, seed=7)[0], {})))
-        do(service, admissions.put_item(NewItem("i0", vectors(1, seed=8)[0], {})))
-        do(service, admissions.add_items([NewItem("new", vectors(1)[0], {})]))
+        do(service, Ledger.put_item, NewItem("i0", vectors(1, seed=7)[0], {}))
+        do(service, Ledger.put_item, NewItem("i0", vectors(1, seed=8)[0], {}))
+        do(service, Ledger.add_items, [NewItem("new", vectors(1)[0], {})])
         assert service.position_of("i0", version) == before
         assert service.position_of("i0", service.version) == 7
         with pytest.raises(NotFoundError, match="'new'"):
@@ -114,12 +115,14 @@ def test_versions_of_many_tasks_do_not_change_while_others_are_learnt(tmp_path):
         seen = []
         for n in range(120):
             names = [f"i{i}" for i in rng.permutation(30)[:3]]
-            part = service.judgement(Judgement(names[0], [(names[1], names[2])], f"u{n % 40}"))
-            (receipt,) = service.submit([part]).result(30)
+            write = Write(
+                Ledger.judge, (Judgement(names[0], [(names[1], names[2])], f"u{n % 40}"),)
+            )
+            (receipt,) = service.submit([write]).result(30)
             if n % 20 == 19:
                 assert service.wait_for(receipt, 30)
                 version = service.version
-                tasks = [*version.model.of_task, "a stranger"]
+                tasks = [*version.model.task_names, "a stranger"]
                 found = {task: version.search(rows[:1], 5, task) for task in tasks}
                 seen.append((version, found))
         assert len(seen[-1][1]) == 41
@@ -161,14 +164,14 @@ def test_a_snapshot_is_saved_when_folding_again_would_take_long(tmp_path, monkey
         assert service.engine.wait_for(service.writer.last, 60)
         positions = service.engine.snapshots.positions()
         assert positions
-        assert service.engine._fold.seconds < 1.0
+        assert service.engine._state.seconds < 1.0
     triplets = [rows[n % 17 : n % 17 + 3] for n in range(1000)]
     with running(tmp_path) as service:
         assert_same_matrix(learner_of(service), oasis_of(triplets))
 
 
 def test_a_long_restart_is_not_as_long_the_next_time(tmp_path, monkeypatch):
-    """Without snapshots everything is folded again; then one is saved, even if nothing else happens."""
+    """Without snapshots everything is learnt again; then one is saved, even if nothing else happens."""
     with running(tmp_path, snapshot_every=10**6) as service:
         add_items(service, vectors(20))
         for n in range(200):

@@ -10,11 +10,11 @@ import pytest
 import scipy.sparse as sp
 from live import SOURCE, add_items, do, judge, learner_of, running, vectors
 
-from simstream.serve import admissions, items
-from simstream.serve.admissions import NewItem
+from simstream.serve import items
 from simstream.serve.events import SparseVector
 from simstream.serve.log import Log
 from simstream.serve.replaying import same_bits
+from simstream.serve.writer import Ledger, NewItem
 
 
 def sparse_vectors(n, d=6, seed=0):
@@ -34,10 +34,10 @@ def test_items_that_came_and_went_are_there_again(tmp_path, monkeypatch, batch, 
     with running(tmp_path, **options) as service:
         add_items(service, first)
         for n in (0, 1, 2, 2, 11):
-            do(service, admissions.put_item(NewItem(f"i{n}", second[n], {})))
+            do(service, Ledger.put_item, NewItem(f"i{n}", second[n], {}))
         for n in (1, 5, 6, 7):
-            do(service, admissions.delete_item(f"i{n}"))
-        do(service, admissions.add_items([NewItem("i5", second[5], {})]))
+            do(service, Ledger.delete_item, f"i{n}")
+        do(service, Ledger.add_items, [NewItem("i5", second[5], {})])
         judge(service, "i0", "i2", "i3")
         assert service.engine.wait_for(service.writer.last, 60)
         before = service.engine.items
@@ -77,7 +77,7 @@ def test_a_log_of_an_earlier_version_gets_the_index_of_items(tmp_path):
 
 
 def test_a_log_that_cannot_be_written_to_is_read_without_the_index(tmp_path):
-    """An index that cannot be made (a full disk) is done without."""
+    """If the index cannot be created (a full disk), everything works without it."""
     with running(tmp_path) as service:
         add_items(service, vectors(5))
     path = tmp_path / "log.sqlite"
@@ -102,7 +102,7 @@ def test_a_log_that_cannot_be_written_to_is_read_without_the_index(tmp_path):
 
 def test_starting_loads_nothing_that_is_not_needed():
     code = (
-        "import sys, simstream.cli.serve, simstream.serve.runner, simstream.serve.service, uvicorn; "
+        "import sys, simstream.cli.serve, simstream.serve.app, simstream.serve.service, uvicorn; "
         "heavy = {'sklearn.datasets', 'sklearn.preprocessing', 'pandas', 'matplotlib', 'rich', 'PIL'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -20,10 +20,9 @@ from simstream.serve.demo import (
     progress,
 )
 from simstream.serve.errors import LogError
-from simstream.serve.events import QUESTION
-from simstream.serve.questions import choose_question, similarities
+from simstream.serve.events import EventKind
 from simstream.serve.schemas import decode_picture
-from simstream.serve.version import model_of
+from simstream.serve.version import model_of, similarities
 
 
 def test_the_first_neighbours_get_better_within_a_few_questions(tmp_path):
@@ -48,7 +47,9 @@ def test_the_first_neighbours_get_better_within_a_few_questions(tmp_path):
         assert f"{tally.answers} questions answered" in progress(service, measure)
         served, kept_back = digits()
         asked = {
-            name for event in service.log.read(0, kinds=(QUESTION,)) for name in event.body["names"]
+            name
+            for event in service.log.read(0, kinds=(EventKind.QUESTION,))
+            for name in event.body["names"]
         }
         assert asked <= set(served.names.tolist())
         assert not asked & set(kept_back.names.tolist())
@@ -102,7 +103,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 
 def tells_of_answers(line):
-    """Whether a line of the log counts some: the first one is written before there are any."""
+    """Whether a log line counts answers: the first line is written before there are any."""
     return re.search(r"\b[1-9]\d* questions answered", line) is not None
 
 
@@ -124,7 +125,7 @@ def questions_of(service, count, **asking):
     rng = np.random.default_rng(0)
     settings = Asking(**asking)
     return [
-        choose_question(service.version, service.engine.items, settings, None, rng)
+        service.version.choose_question(service.engine.items, settings, None, rng)
         for _ in range(count)
     ]
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from live import Client, wait_until
 
-from simstream.serve import routes_shared
+from simstream.serve import routes
 
 
 def let_nothing_be_published(engine):
@@ -24,7 +24,7 @@ def new_item(n):
 
 def test_searches_do_not_wait_for_those_who_wait_to_see_what_they_wrote(call, monkeypatch):
     """More callers wait than there are threads that searches run in."""
-    monkeypatch.setattr(routes_shared, "_LONGEST_WAIT", 40.0)
+    monkeypatch.setattr(routes, "_LONGEST_WAIT", 40.0)
     engine, port, n_callers = call.service.engine, call.port, 60
     let_nothing_be_published(engine)
 
@@ -52,7 +52,7 @@ def test_searches_do_not_wait_for_those_who_wait_to_see_what_they_wrote(call, mo
 
 
 def test_what_cannot_be_seen_yet_is_told(call, monkeypatch):
-    monkeypatch.setattr(routes_shared, "_LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(routes, "_LONGEST_WAIT", 0.2)
     question = call("GET", "/v1/query")[1]
     asked = question["question"]
     about = {question["anchor"]["id"], *(one["id"] for one in question["candidates"])}
@@ -74,7 +74,7 @@ def test_what_cannot_be_seen_yet_is_told(call, monkeypatch):
         assert (status // 100, told["visible"]) == (2, False), path
     assert call.service.engine._awaited == {}
     let_be_published(call.service.engine)
-    monkeypatch.setattr(routes_shared, "_LONGEST_WAIT", 40.0)
+    monkeypatch.setattr(routes, "_LONGEST_WAIT", 40.0)
     status, told = call("POST", "/v1/answer", {"question": asked, "winner": 0})
     assert (status, told["repeated"], told["visible"]) == (200, True, True)
     assert call("POST", "/v1/feedback?wait=true", feedback)[1]["visible"]

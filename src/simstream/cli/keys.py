@@ -53,6 +53,6 @@ def remove(identity: str, folder: Path) -> None:
 
 
 def _keys_of(folder: Path) -> Any:
-    from ..serve.auth import KeyRing
+    from ..serve.keys import KeyRing
 
     return KeyRing(folder / "keys.json")

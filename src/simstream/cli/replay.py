@@ -49,8 +49,7 @@ def replay(
     simstream replay -a sors -p lam=1e-5          what would another learner do?
     simstream replay -a sors -p lam=1e-5 --adopt  use it from now on
     """
-    from ..serve.folder_lock import FolderLock
-    from ..serve.log import damage_told
+    from ..serve.log import damage_told, lock_folder
     from ..serve.replaying import adopt_learning, compare
     from ..serve.settings import Learning
 
@@ -72,7 +71,8 @@ def replay(
         return wanted
 
     if adopt:
-        FolderLock(folder).release()  # raises if a service runs, before all the work
+        with lock_folder(folder):  # raises if a service runs, before all the work
+            pass
     try:
         with damage_told(folder / "log.sqlite"):
             report, learner = compare(folder, chosen, until)

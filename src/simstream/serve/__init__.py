@@ -1,5 +1,6 @@
-"""A service that searches with a similarity and learns it from feedback at the same time.
+"""A service that searches with a similarity while learning it from feedback.
 
-`events` and `feedback` are pure; `log` keeps events, `fold` turns them into a model, `snapshots` saves it,
-`engine` publishes it; `service` is all of that together and `app` its HTTP interface.
+A judgement goes one way: `access` (who may ask) -> `routes`, with the shapes of `schemas` -> `writer`
+(checked in order, then durable in `log`) -> `engine` (learnt by `state`, published as a `version`). `service`
+holds these parts together, `app` is the HTTP application. Everything learnt is computed from the log alone.
 """

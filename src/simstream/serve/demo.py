@@ -1,14 +1,16 @@
-"""Digits in eight colours, somebody who looks at shapes only, and how much the ranking has improved.
+"""The demo: digits in eight colours, a simulated user who looks at shapes only, and a measure of the ranking.
 
-By the plain inner product, neighbours of a digit have its colour rather than its shape. Whoever answers says
-that the shape counts: most of what is near a digit then has its number, in any colour.
+By the plain inner product, the neighbours of a digit share its colour rather than its shape. Answers teach
+that the shape counts: then most neighbours show the same digit, in any colour.
 """
 
 from __future__ import annotations
 
 import base64
+import struct
 import threading
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,38 +19,36 @@ import numpy as np
 from .. import Bilinear
 from ..asking import Asking
 from ..metrics import precision_at_k
-from . import admissions
 from .errors import ServiceError
-from .importing import import_items
-from .pictures import png
+from .import_export import import_items
 from .service import Service, digest_of
 from .settings import Learning
 from .version import Model
-from .writer import Part
+from .writer import Ledger, Write
 
-#: How the demo learns and asks unless something else is said: one can see a change after thirty answers.
+#: How the demo learns and asks by default: thirty answers make a visible difference.
 LEARNING = Learning("oasis", {"C": 0.3})
 ASKING = Asking(delta=0.1, near=24)
 
 ABOUT = (
     "Digits in eight colours. At first the colour counts as much as the shape; "
-    "answers teach that the shape counts, whatever the colour."
+    "answers teach that only the shape counts."
 )
 
-#: Neighbours of each digit that the measure looks at.
+#: Neighbours of each digit that the measure considers.
 NEIGHBOURS = 10
 
-#: Digits that are served, and as many others that only the measure knows. With many more, each would have
-#: ten neighbours of its own number *and* colour, and there would be nothing to learn for the first ten.
+#: Digits that are served, and as many others held out for the measure. With many more, every digit would have
+#: ten neighbours of its own shape *and* colour, and there would be nothing to learn for the top ten.
 _SERVED = 600
 
-#: Share of the colour in a digit's length: same colour then outweighs same number.
+#: Share of the colour in a digit's squared length: the same colour outweighs the same digit.
 _COLOUR_SHARE = 0.4
 
-#: How much more alike one of two shapes must be to win where both or neither have the anchor's number.
+#: How much more similar one of two shapes must be to win if both or neither show the anchor's digit.
 _CLEAR = 0.25
 
-#: What can be told apart, also by most people who do not see all colours.
+#: Easy to tell apart, also for most people with impaired colour vision.
 _INKS = {
     "black": (40, 40, 40),
     "blue": (0, 90, 200),
@@ -62,16 +62,16 @@ _INKS = {
 
 
 class Digits(NamedTuple):
-    """Handwritten digits, each in some colour."""
+    """Handwritten digits, each in one colour."""
 
     names: np.ndarray
-    #: What they are, in words: "blue 3".
+    #: Descriptions such as "blue 3".
     texts: np.ndarray
-    #: Numbers from 0 to 9.
+    #: The digits, from 0 to 9.
     numbers: np.ndarray
     #: Shape, centred and of length one.
     shapes: np.ndarray
-    #: Shape and colour together, of length one: what is served.
+    #: Shape and colour together, of length one: the served vectors.
     rows: np.ndarray
     #: 8 x 8, from 0 (paper) to 1 (ink).
     pixels: np.ndarray
@@ -81,15 +81,15 @@ class Digits(NamedTuple):
 
 @cache
 def digits() -> tuple[Digits, Digits]:
-    """Digits to be served, and digits that are kept back to measure.
+    """Digits to serve, and held-out digits for the measure; both from scikit-learn.
 
-    They are scikit-learn's. Shapes are centred, by the mean of those served: what all digits have in common
-    says nothing about any of them, and the first answers would mostly teach the model about that.
+    Shapes are centred by the mean of the served ones: what all digits have in common distinguishes none of
+    them, and the first answers would mostly teach the model about that part.
 
     Examples
     --------
-    >>> served, kept_back = digits()
-    >>> len(served.names), len(kept_back.names), served.rows.shape
+    >>> served, held_out = digits()
+    >>> len(served.names), len(held_out.names), served.rows.shape
     (600, 600, (600, 72))
     >>> served.texts[:3].tolist()
     ['red 0', 'purple 1', 'pink 2']
@@ -119,7 +119,7 @@ def digits() -> tuple[Digits, Digits]:
 
 
 def add_digits(service: Service) -> int:
-    """Add the digits unless they are there; return how many were added."""
+    """Add the digits unless they are there already; return how many were added."""
     served, _ = digits()
     payloads = [
         {
@@ -133,29 +133,28 @@ def add_digits(service: Service) -> int:
 
 
 class Measure:
-    """How many of a digit's nearest neighbours have its number, among the digits that nobody is asked about.
+    """Share of a digit's nearest neighbours that show the same digit, among held-out digits.
 
     Examples
     --------
-    >>> from simstream.serve.version import model_of
     >>> measure = Measure()
-    >>> told = measure(model_of(0, None, False))
+    >>> told = measure(Model(0))
     >>> told["learnt"] == told["baseline"]
     True
-    >>> only_shape = Bilinear(np.diag([1.0] * 64 + [0.0] * 8))
-    >>> measure(model_of(1, only_shape, False))["learnt"] > told["baseline"] + 0.3
+    >>> only_shape = np.diag([1.0] * 64 + [0.0] * 8)
+    >>> measure(Model(1, only_shape))["learnt"] > told["baseline"] + 0.3
     True
     """
 
     def __init__(self) -> None:
-        _, kept_back = digits()
-        self._data = kept_back.rows, kept_back.numbers
+        _, held_out = digits()
+        self._data = held_out.rows, held_out.numbers
         self._baseline = self._precision(None)
-        #: Position of the model that was measured last, and its precision.
+        #: Position and precision of the last measured model.
         self._last = (-1, self._baseline)
 
     def __call__(self, model: Model) -> dict[str, Any]:
-        """The measure of what is served, and of the inner product, as JSON values."""
+        """The precision of the served model and of the inner product, as JSON values."""
         position, precision = self._last
         if position != model.position:
             precision = self._precision(model.common)
@@ -176,9 +175,10 @@ class Measure:
 
 
 class Annotator:
-    """Looks at shapes only: the candidate of the anchor's number, else the one that is clearly more alike.
+    """A simulated user who looks at shapes only.
 
-    Where both or neither is of that number and their shapes are about as much like the anchor's, it skips.
+    Prefers the candidate that shows the anchor's digit. If both or neither do, prefers the clearly more
+    similar shape, and skips the question if there is none.
     """
 
     def __init__(self) -> None:
@@ -191,9 +191,9 @@ class Annotator:
 
         Examples
         --------
-        >>> Annotator().winner("digit-0000", ("digit-0001", "digit-0010"))  # 0: 1 or 0?
+        >>> Annotator().winner("digit-0000", ("digit-0001", "digit-0010"))  # anchor 0: 1 or 0?
         1
-        >>> Annotator().winner("digit-0000", ("digit-0006", "digit-0001"))  # 0: 6 or 1?
+        >>> Annotator().winner("digit-0000", ("digit-0006", "digit-0001"))  # anchor 0: 6 or 1?
         0
         """
         row, *pair = (self._row[name] for name in (anchor, *candidates))
@@ -207,7 +207,7 @@ class Annotator:
 def start_annotator(
     service: Service, measure: Measure, tell: Callable[[str], None], per_second: float = 10.0
 ) -> Callable[[], None]:
-    """Ask and answer in the background, and tell now and then how it goes; return how to stop it."""
+    """Ask and answer in the background, and report progress now and then; call the result to stop."""
     annotator, stop = Annotator(), threading.Event()
 
     def work() -> None:
@@ -218,7 +218,7 @@ def start_annotator(
             except ServiceError as error:
                 if service.writer.is_closed:
                     return
-                tell(f"annotator: {error}")
+                tell(f"simulated user: {error}")
                 stop.wait(1)
                 continue
             count += 1
@@ -230,23 +230,48 @@ def start_annotator(
 
 
 def progress(service: Service, measure: Measure) -> str:
-    """Where learning stands, in a line."""
+    """One line about the progress of learning."""
     version = service.version
     tally, told = version.tally, measure(version.model)
     return (
-        f"{tally.answers} questions answered, {tally.skips} skipped: {told['learnt']:.0%} of the first "
-        f"{NEIGHBOURS} neighbours have the same number ({told['baseline']:.0%} by the inner product), "
-        f"among {told['items']} digits never asked about"
+        f"{tally.answers} questions answered, {tally.skips} skipped: {told['learnt']:.0%} of the top-"
+        f"{NEIGHBOURS} neighbours show the same digit (inner product: {told['baseline']:.0%}), "
+        f"measured on {told['items']} held-out digits"
     )
 
 
 def answer_one(service: Service, annotator: Annotator) -> None:
     """Ask one question and answer it."""
-    (asked,) = service.submit([Part(service.question(None))]).result()
-    event = service.log.get(asked.first)
-    assert event is not None
-    anchor, first, second = event.body["names"]
-    winner = annotator.winner(anchor, (first, second))
-    part = Part(admissions.answer(asked.first, winner), f"answer:{asked.first}", digest_of(winner))
-    (receipt,) = service.submit([part]).result()
+    question = service.choose_question(None)
+    (asked,) = service.submit([Write(Ledger.ask, (question,))]).result()
+    winner = annotator.winner(question.anchor, question.candidates)
+    key = f"answer:{asked.first}"
+    write = Write(Ledger.answer, (asked.first, winner), key, digest_of(winner))
+    (receipt,) = service.submit([write]).result()
     service.wait_for(receipt)
+
+
+def png(pixels: np.ndarray, ink: Sequence[int] = (0, 0, 0), scale: int = 6) -> bytes:
+    """A picture in one ink on white paper, as PNG.
+
+    Parameters
+    ----------
+    pixels : 2-d array of numbers from 0 (paper) to 1 (ink)
+    ink : red, green and blue, from 0 to 255
+    scale : size of a pixel in the picture
+
+    Examples
+    --------
+    >>> png(np.eye(2), (200, 0, 0))[:4]
+    b'\\x89PNG'
+    """
+    paper = np.array([255, 255, 255])
+    colours = paper + pixels[..., None] * (np.asarray(ink) - paper)
+    large = colours.round().astype(np.uint8).repeat(scale, axis=0).repeat(scale, axis=1)
+    lines = b"".join(b"\0" + line.tobytes() for line in large)
+    header = struct.pack(">IIBBBBB", large.shape[1], large.shape[0], 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )

@@ -1,65 +1,124 @@
-"""The one consumer: reads the log, folds it, and publishes immutable versions."""
+"""The one reader of the log that learns: brings the state up to date and publishes immutable versions."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from .. import ModelFileError
+import numpy as np
+import scipy.sparse as sp
+
+from .. import DivergedError, ModelFileError
+from ..search import ExactIndex
 from .errors import LogError
-from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, PIN, Event
-from .exclusions import can_start_from, excluded_ranges, is_excluded
-from .fold import Fold
+from .events import (
+    CONTROL_KINDS,
+    ITEM_KINDS,
+    LEARNER_KINDS,
+    EventKind,
+    can_start_from,
+)
 from .items import ItemStore
 from .log import Log
-from .pacing import Pace
 from .settings import Settings
-from .snapshots import Snapshots
-from .version import Model, Version, model_of, statistics_of
-from .warm_up import warm_up
+from .state import Snapshots, State
+from .version import Model, Version, model_of
 
 logger = logging.getLogger("simstream.serve")
 
-#: Events read and folded at a time, so that a long stream is published on the way.
+#: Events read and learnt at a time, so that versions are published during a long stream.
 _BATCH = 512
 
-#: Between two versions there is a rest of so many times what publishing one takes, and of less while
-#: somebody waits to see one. When readers see what was learnt depends on it; what is learnt never does.
+#: Pause between two versions, as a multiple of the time it takes to publish one; shorter while a caller
+#: waits. It decides when readers see what was learnt, never what is learnt.
 _REST, _REST_WHILE_AWAITED = 10.0, 1.0
 
-#: A snapshot is due when folding again what came after the last one would take so many seconds.
+#: A snapshot is due once repeating the work since the last one would take this many seconds.
 _LONGEST_REPLAY = 1.0
 
 
-class Engine:
-    """Keeps a model up to date with a log, in a thread of its own.
+class Pace:
+    """Limits the share of time spent on something costly: rest for a multiple of what it took.
+
+    The shorter of the last two durations counts, because a single one may have been slow for another reason,
+    such as loading code or a busy machine.
 
     Parameters
     ----------
-    settings, log : what to fold, and how
+    cost : clock to measure with: computing time of this thread, or wall time if it waits for a disk
+    clock : wall time in seconds
+
+    Examples
+    --------
+    >>> now = [0.0]
+    >>> pace = Pace(lambda: now[0], lambda: now[0])
+    >>> for seconds in (2.0, 3.0):
+    ...     with pace.measured():
+    ...         now[0] += seconds
+    >>> pace.rest(10)
+    20.0
+    >>> now[0] += 15
+    >>> pace.rest(10), pace.rest(1)
+    (5.0, 0.0)
     """
+
+    def __init__(
+        self, cost: Callable[[], float], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._cost, self._clock = cost, clock
+        self._last: deque[float] = deque(maxlen=2)
+        self._ended = clock()
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure the block."""
+        started = self._cost()
+        yield
+        self._last.append(self._cost() - started)
+        self._ended = self._clock()
+
+    def rest(self, times: float) -> float:
+        """Seconds left to rest."""
+        return max(0.0, self._ended + times * min(self._last, default=0.0) - self._clock())
+
+
+class Engine:
+    """Keeps a state up to date with a log, in a thread of its own.
+
+    Parameters
+    ----------
+    settings, log : how to learn, and from what
+    """
+
+    #: What is published now.
+    version: Version
 
     def __init__(self, settings: Settings, log: Log) -> None:
         self._settings, self._log = settings, log
         self._check_settings()
         self.items = ItemStore(log, settings.n_features)
         self.snapshots = Snapshots(settings.snapshot_folder, settings.learning)
-        self._controls: list[Event] = list(log.read(0, kinds=CONTROL_KINDS))
         self._condition = threading.Condition()
+        #: Position of the last event in the log.
         self._known = log.last
         self._is_closing = False
-        self._failure: BaseException | None = None
+        #: What stopped the engine, if something did.
+        self.failure: BaseException | None = None
         self._awaited: dict[Future[bool], int] = {}
         self._last_snapshot = 0
         self._snapshot_pace = Pace(time.perf_counter)
         self._publishing_pace = Pace(time.thread_time)
         self._pinned: Model | None = None
         self._served = Model(0)
-        self._read: Model | None = self._served
-        self._read_of: tuple[Any, int] = (None, 0)
+        #: The newest model (None if it overflowed), and the learner and round it was read from.
+        self._newest: Model | None = self._served
+        self._newest_of: tuple[Any, int] = (None, 0)
         self.restart_seconds = self._start()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -70,34 +129,29 @@ class Engine:
             "learning": self._settings.learning.as_json(),
             "n_features": self._settings.n_features,
         }
-        kept = self._log.setting("service")
-        if kept is None:
+        stored = self._log.setting("service")
+        if stored is None:
             self._settings.learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
-        elif kept != mine:
+        elif stored != mine:
             raise LogError(
-                f"{self._log.path}: was begun with {kept}, got {mine}; use the same settings, or "
-                "simstream replay to change them"
+                f"{self._log.path}: was begun with {stored}, got {mine}; use the same settings, or "
+                "change them with simstream replay --adopt"
             )
 
-    # -- where it stands ----------------------------------------------------------------------
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What stopped the engine, if something did."""
-        return self._failure
+    # -- progress -----------------------------------------------------------------------------
 
     @property
     def lag(self) -> int:
-        """Events that are durable and not yet published."""
+        """Events that are durable but not yet published."""
         return max(0, self._known - self.version.position)
 
     def published(self, position: int) -> Future[bool]:
-        """Done when a position is published (True) or never will be (False). Cancel it to wait no more."""
+        """Done once a position is published (True) or never will be (False). Cancel it to stop waiting."""
         seen: Future[bool] = Future()
         with self._condition:
             self._awaited[seen] = position
-            self._condition.notify_all()  # the engine may rest less
+            self._condition.notify_all()  # the engine may rest less now
         seen.add_done_callback(self._forget)
         self._tell_waiting()
         return seen
@@ -107,9 +161,9 @@ class Engine:
             self._awaited.pop(seen, None)
 
     def _tell_waiting(self) -> None:
-        """Tell those who wait for what is published by now, or all of them once the engine stopped."""
+        """Wake callers whose position is published, or all of them once the engine has stopped."""
         with self._condition:
-            here, has_failed = self.version.position, self._failure is not None
+            here, has_failed = self.version.position, self.failure is not None
             done = [one for one in self._awaited.items() if one[1] <= here or has_failed]
             for seen, _ in done:
                 del self._awaited[seen]
@@ -119,7 +173,7 @@ class Engine:
                 seen.set_result(position <= here)
 
     def wait_for(self, position: int, timeout: float) -> bool:
-        """Wait until a position is published; False if it takes too long."""
+        """Wait until a position is published; False if it takes longer than `timeout` seconds."""
         seen = self.published(position)
         try:
             return seen.result(timeout)
@@ -133,58 +187,52 @@ class Engine:
             self._condition.notify_all()
 
     def close(self) -> None:
-        """Fold what is there, save a snapshot, stop."""
+        """Learn what is left, save a snapshot, stop."""
         with self._condition:
             self._is_closing = True
             self._condition.notify_all()
         self._thread.join()
 
-    # -- folding ------------------------------------------------------------------------------
+    # -- learning -----------------------------------------------------------------------------
 
     def _start(self) -> float:
         started = time.perf_counter()
-        warm_up(self._settings)
+        _compile(self._settings)
         last = self._known
         self.items.catch_up(last)
-        self._fold = self.state_at(last)
+        self._state = self._state_at(last)
         self._last_snapshot = max([p for p in self.snapshots.positions() if p <= last], default=0)
         self._set_pin()
         self._publish()
         return time.perf_counter() - started
 
-    def state_at(self, position: int) -> Fold:
-        """The state after a position: the newest snapshot that leads there, and the rest of the log."""
-        for start in reversed(self.snapshots.positions()):
-            if start <= position and can_start_from(self._controls, start, position):
-                kept = self.snapshots.load(start)
-                if kept is not None:
-                    fold = self._new_fold(kept.learner, kept.tally, kept.position)
-                    return fold.read_on(self._controls, position)
-        return self._new_fold().read_on(self._controls, position)
-
-    def _new_fold(self, *start: Any) -> Fold:
-        return Fold(self._settings.learning, self.items, self._log, *start)
+    def _state_at(self, position: int) -> State:
+        """The state after a position, from the newest usable snapshot or from the beginning."""
+        state = self.snapshots.resume(self.items, self._log, position)
+        return state or State(self._settings.learning, self.items, self._log).read_on(position)
 
     def _run(self) -> None:
         try:
-            self._maybe_save_snapshot()  # starting again must not take as long as it did
+            self._save_snapshot_if_due()  # so that the next restart does not take as long
             while self._wait_for_work():
-                if self._known > self._fold.position:
+                if self._known > self._state.position:
                     self._step()
-                if self.version.position < self._fold.position and not self._rest():
+                if self.version.position < self._state.position and not self._rest():
                     self._publish()
-                self._maybe_save_snapshot()
+                self._save_snapshot_if_due()
             self._save_snapshot()
-        except BaseException as error:  # readers go on with what is published; writers are told
+        except (
+            BaseException
+        ) as error:  # readers continue with the last version; writers are refused
             logger.exception("the engine stopped")
-            self._failure = error
+            self.failure = error
             self._tell_waiting()
 
     def _wait_for_work(self) -> bool:
-        """Wait until there is something to fold or to publish; False when there will be no more."""
+        """Wait until there is something to learn or to publish; False when closing and all is done."""
         with self._condition:
-            while self._known <= self._fold.position:
-                is_published = self.version.position == self._fold.position
+            while self._known <= self._state.position:
+                is_published = self.version.position == self._state.position
                 rest = None if is_published else self._rest()
                 if rest == 0:
                     break
@@ -194,28 +242,26 @@ class Engine:
             return True
 
     def _next_stop(self) -> int:
-        """How far to read: when a snapshot is due, to the end of a block, where nothing is half done."""
+        """How far to read: if a snapshot is due, to the end of a block, where the state is whole."""
         block = self._settings.learning.block
         stop = self._known // block * block
         is_due = self._is_snapshot_due(self._known)
-        return stop if is_due and stop > self._fold.position else self._known
+        return stop if is_due and stop > self._state.position else self._known
 
     def _step(self) -> None:
-        """Fold the next events of the log."""
-        events = list(self._log.read(self._fold.position, self._next_stop(), limit=_BATCH))
+        """Learn the next events of the log."""
+        events = list(self._log.read(self._state.position, self._next_stop(), limit=_BATCH))
         last = events[-1].position
         self.items.apply(event for event in events if event.kind in ITEM_KINDS)
-        controls = [event for event in events if event.kind in CONTROL_KINDS]
-        if controls:
-            self._controls += controls
-            if can_start_from(self._controls, self._fold.position, last):
-                self._fold.read_on(self._controls, last)
+        if any(event.kind in CONTROL_KINDS for event in events):
+            if can_start_from(self._log.controls(last), self._state.position, last):
+                self._state.read_on(last)
             else:
-                self._fold = self.state_at(last)
+                self._state = self._state_at(last)
             self._set_pin()
             self._publish()
         else:
-            self._fold.advance([e for e in events if e.kind in LEARNER_KINDS], last)
+            self._state.advance([e for e in events if e.kind in LEARNER_KINDS], last)
 
     # -- publishing ---------------------------------------------------------------------------
 
@@ -224,79 +270,99 @@ class Engine:
         if self._is_closing:
             return 0.0
         with self._condition:
-            here = self._fold.position
+            here = self._state.position
             is_awaited = any(position <= here for position in self._awaited.values())
         return self._publishing_pace.rest(_REST_WHILE_AWAITED if is_awaited else _REST)
 
     def _publish(self) -> None:
-        fold = self._fold
-        newest = self._model()
-        has_diverged = newest is None
+        state = self._state
+        newest = self._read_model()
         if newest is not None:
-            self._served = newest._replace(position=fold.position)
+            self._served = newest._replace(position=state.position)
         self.version = Version(
-            fold.position,
+            state.position,
             self._pinned or self._served,
             self._pinned is not None,
-            has_diverged,
+            newest is None,
             self.items.view,
-            fold.tally.copy(),
-            statistics_of(fold.learner),
+            state.tally.copy(),
+            _statistics_of(state.learner),
         )
         self._tell_waiting()
 
-    def _model(self) -> Model | None:
-        """What was learnt up to now, read again only if there is more; None if it is of no use."""
-        learner = self._fold.learner
+    def _read_model(self) -> Model | None:
+        """What was learnt so far, read again only if it changed; None if it overflowed."""
+        learner = self._state.learner
         rounds = 0 if learner is None else learner.n_rounds_
-        if self._read_of[0] is not learner or self._read_of[1] != rounds:
+        if self._newest_of[0] is not learner or self._newest_of[1] != rounds:
             with self._publishing_pace.measured():
-                model = model_of(self._fold.position, learner, self._settings.learning.has_tasks)
-                self._read = model if model.is_finite() else None
-            self._read_of = (learner, rounds)
-        return self._read
+                model = model_of(self._state.position, learner, self._settings.learning.has_tasks)
+                self._newest = model if model.is_finite() else None
+            self._newest_of = (learner, rounds)
+        return self._newest
 
     def _set_pin(self) -> None:
         """Find the model that the last pin names."""
-        ranges = excluded_ranges(self._controls, self._fold.position)
-        pins = [
-            event
-            for event in self._controls
-            if event.kind == PIN and not is_excluded(ranges, event.position)
-        ]
+        controls = self._log.read_counting(0, self._state.position, CONTROL_KINDS)
+        pins = [event for event in controls if event.kind == EventKind.PIN]
         position = pins[-1].body["position"] if pins else None
         if position is None:
             self._pinned = None
         elif self._pinned is None or self._pinned.position != position:
-            fold = self.state_at(position)
-            if fold.learner is not None and fold.is_whole:
-                self.snapshots.save(position, fold.learner, fold.tally)
-            self._pinned = model_of(position, fold.learner, self._settings.learning.has_tasks)
+            state = self._state_at(position)
+            if state.learner is not None and state.is_whole:
+                self.snapshots.save(position, state.learner, state.tally)
+            self._pinned = model_of(position, state.learner, self._settings.learning.has_tasks)
 
     # -- snapshots ----------------------------------------------------------------------------
 
     def _is_snapshot_due(self, position: int) -> bool:
-        """Whether there is much to fold after the last one; never spends most of the time on them."""
+        """Whether much happened since the last one; saving them never takes most of the time."""
         is_long = (
             position - self._last_snapshot >= self._settings.snapshot_every
-            or self._fold.seconds >= _LONGEST_REPLAY
+            or self._state.seconds >= _LONGEST_REPLAY
         )
         return is_long and not self._snapshot_pace.rest(_REST)
 
-    def _maybe_save_snapshot(self) -> None:
-        if self._is_snapshot_due(self._fold.position):
+    def _save_snapshot_if_due(self) -> None:
+        if self._is_snapshot_due(self._state.position):
             self._save_snapshot()
 
     def _save_snapshot(self) -> None:
-        fold = self._fold
-        if fold.learner is None or not fold.is_whole or fold.position == self._last_snapshot:
+        state = self._state
+        if state.learner is None or not state.is_whole or state.position == self._last_snapshot:
             return
         with self._snapshot_pace.measured():
             try:
-                self.snapshots.save(fold.position, fold.learner, fold.tally)
-                pinned = set() if self._pinned is None else {self._pinned.position}
-                self.snapshots.thin_out(pinned)
+                self.snapshots.save(state.position, state.learner, state.tally)
+                self.snapshots.thin_out(set() if self._pinned is None else {self._pinned.position})
             except (OSError, ModelFileError, ValueError) as error:
-                # The log has everything: a restart will only take longer.
-                logger.warning("no snapshot at position %d: %s", fold.position, error)
-        self._last_snapshot, fold.seconds = fold.position, 0.0
+                # The log has everything: a restart only takes longer.
+                logger.warning("no snapshot at position %d: %s", state.position, error)
+        self._last_snapshot, state.seconds = state.position, 0.0
+
+
+def _statistics_of(learner: Any) -> dict[str, Any]:
+    if learner is None:
+        return {}
+    return {
+        "triplets": learner.n_rounds_,
+        "updates": learner.n_updates_,
+        "average_loss": learner.average_loss_,
+        "mistake_rate": learner.mistake_rate_,
+    }
+
+
+def _compile(settings: Settings) -> None:
+    """Learn and search once with tiny data, so that the first request does not wait for compilation."""
+    rows: Any = np.eye(3, 4, dtype=np.float32)
+    if settings.n_features is not None:
+        rows = sp.csr_matrix(rows)
+    learner = settings.learning.new_learner().set_params(preprocessor=rows)
+    with contextlib.suppress(DivergedError):
+        for _ in range(2):
+            learner.partial_fit(np.array([[0, 1, 2]]))
+    index = ExactIndex()
+    index.add([1, 2, 3], rows)
+    model = model_of(0, learner, settings.learning.has_tasks)
+    index.search(model.transform(rows[:1]), 2)

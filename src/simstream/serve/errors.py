@@ -1,10 +1,10 @@
-"""What the service says no with. Each error knows its HTTP status."""
+"""Errors of the service. Each kind of refusal knows its HTTP status."""
 
 from __future__ import annotations
 
 
 class ServiceError(Exception):
-    """A request is refused, and nothing was changed."""
+    """A request is refused; nothing was changed."""
 
     status = 400
 
@@ -16,58 +16,58 @@ class NotFoundError(ServiceError):
 
 
 class ConflictError(ServiceError):
-    """It contradicts what is there already."""
+    """The request contradicts what is already there."""
 
     status = 409
 
 
 class BadRequestError(ServiceError):
-    """It cannot be understood, or does not fit the items."""
+    """The request is malformed, or does not fit the items."""
 
     status = 422
 
 
 class UnauthorizedError(ServiceError):
-    """No key, or an unknown one."""
+    """The key is missing or unknown."""
 
     status = 401
 
 
 class ForbiddenError(ServiceError):
-    """The key may not do this."""
+    """The key does not allow this."""
 
     status = 403
 
 
 class TooLargeError(ServiceError):
-    """More bytes than allowed."""
+    """The body has more bytes than allowed."""
 
     status = 413
 
 
 class RetryError(ServiceError):
-    """Not now; try again after `retry_after` seconds."""
+    """Not possible now; try again after `retry_after` seconds."""
 
     status = 503
     retry_after = 1
 
 
 class BusyError(RetryError):
-    """Too many events wait already."""
+    """Too many events are waiting already."""
 
 
 class RateError(RetryError):
-    """Too many requests of one caller."""
+    """One caller sends too many requests."""
 
     status = 429
 
 
 class StorageError(RetryError):
-    """The log could not be written: nothing of the request was kept."""
+    """The log could not be written; nothing of the request was kept."""
 
     status = 507
     retry_after = 10
 
 
 class LogError(ValueError):
-    """The files of the service do not fit together, or are of a newer version."""
+    """The files of a service are damaged, do not fit together, or come from a newer version."""

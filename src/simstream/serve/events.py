@@ -1,12 +1,19 @@
-"""What can happen: the events of the log, and how their vectors are written down.
+"""Events of the log, the encoding of their vectors, and which events still count after undo and rollback.
 
-An event is one row of the log. Its position never changes, so an item is named in other events by the
-position of the event that brought it: whatever happens to an item later, a comparison keeps the vectors it
-was made with.
+An event is one row of the log and its position never changes. Other events name an item by the position of
+the event that added it, so a comparison keeps the vectors it was made with, whatever happens to the item
+later.
+
+The state after position q is computed from all events up to q that no retraction or rollback up to q
+excludes. A rollback to p excludes everything between p and itself, including retractions and rollbacks in
+between: the state after it is the state after p.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,22 +21,30 @@ import numpy as np
 #: Version of the layout of events; logs with a higher number are refused.
 FORMAT_VERSION = 1
 
-#: An item is added or replaced (`subject` is its id), or taken away.
-ITEM, DELETE = "item", "delete"
-#: Comparisons: ``triplets`` of positions of items (an anchor of 0 is the event's own vector).
-FEEDBACK = "feedback"
-#: A question was shown; a question was answered (``winner`` 0 or 1) or skipped (None).
-QUESTION, ANSWER = "question", "answer"
-#: An event is taken back; learning goes back to a position; a position is served whatever is learnt.
-RETRACT, ROLLBACK, PIN = "retract", "rollback", "pin"
 
-#: Events that the learner looks at.
-LEARNER_KINDS = (FEEDBACK, QUESTION, ANSWER)
+class EventKind(StrEnum):
+    """What can happen."""
+
+    #: An item is added or replaced (`subject` is its id), or deleted.
+    ITEM = "item"
+    DELETE = "delete"
+    #: Comparisons: ``triplets`` of item positions (an anchor of 0 stands for the event's own vector).
+    FEEDBACK = "feedback"
+    #: A question was shown; a question was answered (``winner`` 0 or 1) or skipped (None).
+    QUESTION = "question"
+    ANSWER = "answer"
+    #: An event is undone; learning returns to a position; the model of a position is served from now on.
+    RETRACT = "retract"
+    ROLLBACK = "rollback"
+    PIN = "pin"
+
+
+#: Events that the learner reads.
+LEARNER_KINDS = (EventKind.FEEDBACK, EventKind.QUESTION, EventKind.ANSWER)
 #: Events that change the items.
-ITEM_KINDS = (ITEM, DELETE)
-#: Events that change which other events count.
-CONTROL_KINDS = (RETRACT, ROLLBACK, PIN)
-KINDS = (*ITEM_KINDS, *LEARNER_KINDS, *CONTROL_KINDS)
+ITEM_KINDS = (EventKind.ITEM, EventKind.DELETE)
+#: Events that change which other events count, or what is served.
+CONTROL_KINDS = (EventKind.RETRACT, EventKind.ROLLBACK, EventKind.PIN)
 
 
 class Event(NamedTuple):
@@ -42,19 +57,22 @@ class Event(NamedTuple):
     """
 
     position: int
-    #: Seconds since 1970, for people: nothing that is learnt depends on it.
+    #: Seconds since 1970, for people to read: nothing learnt depends on it.
     at: float
     kind: str
-    #: Id of the item that it is about.
+    #: Id of the item concerned.
     subject: str | None
-    #: Encoded vector: of the item, or of a query that is no item.
+    #: Encoded vector of the item, or of a query that is not an item.
     vector: bytes | None
     #: JSON values.
     body: dict[str, Any]
 
 
+# -- vectors ----------------------------------------------------------------------------------
+
+
 class SparseVector(NamedTuple):
-    """Numbers of the features that are not zero, ascending, and their values."""
+    """Indices of the nonzero features, ascending, and their values."""
 
     indices: np.ndarray
     values: np.ndarray
@@ -64,7 +82,7 @@ Vector = np.ndarray | SparseVector
 
 
 def encode_vector(vector: Vector) -> bytes:
-    """Bytes of a vector in float32, little-endian, dense or sparse.
+    """Encode a dense or sparse vector as little-endian float32.
 
     Examples
     --------
@@ -79,7 +97,7 @@ def encode_vector(vector: Vector) -> bytes:
 
 
 def decode_vector(data: bytes) -> Vector:
-    """The vector behind bytes written by `encode_vector`."""
+    """Decode what `encode_vector` wrote."""
     if data[:1] == b"D":
         return np.frombuffer(data, "<f4", offset=1)
     count = (len(data) - 1) // 8
@@ -87,3 +105,75 @@ def decode_vector(data: bytes) -> Vector:
         np.frombuffer(data, "<i4", count, offset=1),
         np.frombuffer(data, "<f4", count, offset=1 + 4 * count),
     )
+
+
+# -- which events count -----------------------------------------------------------------------
+
+#: First and last position of a run of events that do not count.
+Range = tuple[int, int]
+
+
+def excluded_ranges(controls: Iterable[Event], until: int) -> tuple[Range, ...]:
+    """Runs of events that no longer count after a position, in order and disjoint.
+
+    Parameters
+    ----------
+    controls : retractions and rollbacks in order (other kinds are ignored)
+    until : position
+
+    Examples
+    --------
+    >>> undo = Event(5, 0.0, "retract", None, None, {"position": 2})
+    >>> back = Event(9, 0.0, "rollback", None, None, {"position": 3})
+    >>> excluded_ranges([undo, back], 6), excluded_ranges([undo, back], 9)
+    (((2, 2),), ((4, 8),))
+    """
+    ranges: list[Range] = []
+    known = [event for event in controls if event.position <= until]
+    reach = until + 1  # controls from here on were rolled back themselves
+    for event in reversed(known):
+        if event.position >= reach:
+            continue
+        position = event.body["position"]
+        if event.kind == EventKind.ROLLBACK:
+            ranges.append((position + 1, event.position - 1))
+            reach = position + 1
+        elif event.kind == EventKind.RETRACT:
+            ranges.append((position, position))
+    merged: list[Range] = []
+    for first, last in sorted(ranges):
+        if last < first:
+            continue
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+def is_excluded(ranges: tuple[Range, ...], position: int) -> bool:
+    """Whether an event does not count.
+
+    Examples
+    --------
+    >>> [is_excluded(((2, 2), (4, 8)), position) for position in (1, 2, 3, 8, 9)]
+    [False, True, False, True, False]
+    """
+    place = bisect_right(ranges, (position, float("inf"))) - 1
+    return place >= 0 and position <= ranges[place][1]
+
+
+def can_start_from(controls: list[Event], position: int, until: int) -> bool:
+    """Whether the state after `until` can be computed by continuing from the state after `position`.
+
+    Examples
+    --------
+    >>> undo = Event(5, 0.0, "retract", None, None, {"position": 2})
+    >>> [can_start_from([undo], position, 6) for position in (1, 2, 5)]
+    [True, False, True]
+    """
+    then, now = (
+        [(first, min(last, position)) for first, last in ranges if first <= position]
+        for ranges in (excluded_ranges(controls, position), excluded_ranges(controls, until))
+    )
+    return position <= until and then == now

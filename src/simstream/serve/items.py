@@ -1,4 +1,4 @@
-"""The items behind the events, by the position of the event that brought them."""
+"""The items of a service, by the position of the event that added them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..search import ExactIndex, ExactView
-from .events import ITEM, Event, SparseVector, Vector, decode_vector
+from .events import Event, EventKind, SparseVector, Vector, decode_vector
 from .log import ItemChange, Log
 
-#: Events of items read at a time: few enough to stay in the cache until their vectors are rows.
+#: Item events read at a time: few enough for their vectors to stay in the CPU cache.
 _BATCH = 256
 
 
 def stack(vectors: Sequence[Vector], n_features: int) -> Any:
-    """Vectors as rows: an array, or a CSR matrix where they are sparse.
+    """Stack vectors as rows: an array, or a CSR matrix if they are sparse.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def stack(vectors: Sequence[Vector], n_features: int) -> Any:
 
 
 def stack_encoded(vectors: Sequence[bytes], n_features: int) -> Any:
-    """The same from encoded vectors, all at once.
+    """Stack encoded vectors as rows, all at once.
 
     Examples
     --------
@@ -51,27 +51,26 @@ def stack_encoded(vectors: Sequence[bytes], n_features: int) -> Any:
 
 
 class ItemStore:
-    """Items as they are now, in an index, and vectors of all items there ever were.
+    """The current items in an index, and the vectors of all items there ever were.
 
     One thread applies events; any number of threads read `view` and the dictionaries.
 
     Parameters
     ----------
-    log : where vectors of items that are gone are looked up
+    log : where vectors of deleted and replaced items are looked up
     n_features : length of sparse vectors; None if vectors are dense
     """
 
     def __init__(self, log: Log, n_features: int | None = None) -> None:
         self._log = log
-        self._is_sparse = n_features is not None
         self.n_features = n_features
         self._index = ExactIndex()
         self._has_rows = False
-        #: Id -> position of the event that brought the item, for items that are there.
+        #: Id -> position of the event that added the item, for current items.
         self.positions: dict[str, int] = {}
-        #: The other way round, for all items there ever were.
+        #: Position -> id, for all items there ever were.
         self.names: dict[int, str] = {}
-        #: Position of an item that replaced another one -> the other one's.
+        #: Position of a replacement -> position of the item it replaced.
         self._replaced: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -79,23 +78,23 @@ class ItemStore:
 
     @property
     def view(self) -> ExactView | None:
-        """What can be searched now; None before the first item."""
+        """The searchable items now; None before the first item."""
         return self._index.view() if self._has_rows else None
 
     def position_in(self, view: ExactView | None, name: str) -> int | None:
-        """Position of an item in a view, which may be older than `positions`; None if it is not there."""
+        """Position of an item in a view, which may be older than `positions`; None if not in the view."""
         position = self.positions.get(name)
         while position is not None and (view is None or position not in view):
             position = self._replaced.get(position)
         return position
 
     def catch_up(self, until: int) -> None:
-        """Take all items of the log up to a position; nothing was applied before."""
+        """Read all items of the log up to a position; nothing must have been applied before."""
         n_items = self._log.count_items(until)
         for number, changes in enumerate(self._log.read_items(until, _BATCH)):
             self._change(changes)
             if number == 0:
-                with contextlib.suppress(MemoryError):  # too many: most were replaced since
+                with contextlib.suppress(MemoryError):  # most may have been replaced since
                     self._index.reserve(n_items)
 
     def apply(self, events: Iterable[Event]) -> None:
@@ -111,7 +110,7 @@ class ItemStore:
             before = self.positions.pop(name, None)
             if before is not None and new.pop(before, None) is None:
                 gone.append(before)
-            if kind == ITEM and vector is not None:
+            if kind == EventKind.ITEM and vector is not None:
                 new[position] = vector
                 self.names[position] = name
                 if before is not None:
@@ -127,14 +126,14 @@ class ItemStore:
             self._index.remove(gone)
 
     def vectors(self, positions: Sequence[int]) -> Any:
-        """Rows of items by position, also of items that are gone, in the given order."""
+        """Rows of items by position, in the given order; also of deleted and replaced items."""
         view = self.view
         if view is not None:
-            with contextlib.suppress(KeyError):  # one of them is gone
+            with contextlib.suppress(KeyError):  # one of them was deleted or replaced
                 return view.vectors(positions)
         found = self._log.vectors(set(positions))
         return stack_encoded([found[position] for position in positions], self.n_features or 0)
 
     def rows_of(self, vectors: Sequence[Vector]) -> Any:
-        """Vectors as rows of the items' kind."""
+        """Vectors as rows of the same kind as the items."""
         return stack(vectors, self.n_features or 0)

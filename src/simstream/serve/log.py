@@ -1,4 +1,4 @@
-"""The log: one SQLite file, only ever appended to. What it holds is what happened."""
+"""The log of a service, one SQLite file that is only ever appended to; and the lock of its folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from .errors import LogError
-from .events import FORMAT_VERSION, KINDS, Event
+from .events import CONTROL_KINDS, FORMAT_VERSION, Event, EventKind, excluded_ranges, is_excluded
 
 #: Marks the file as ours (the text "simS").
 _APPLICATION_ID = 0x73696D53
 
-#: Finds the items without looking at every event. Logs of earlier versions get it when they are opened.
+#: Finds the items without reading every event. Logs of earlier versions get it when they are opened.
 _ITEM_INDEX = (
     "CREATE INDEX IF NOT EXISTS item_events ON events (position) WHERE kind IN ('item', 'delete')"
 )
@@ -47,23 +47,48 @@ _COLUMNS = "position, at, kind, subject, vector, body"
 _ITEM_EVENTS = "FROM events WHERE position > ? AND position <= ? AND kind IN ('item', 'delete')"
 
 
-#: Position, kind, id and encoded vector of an event of an item: not the body, which may be large.
+#: Position, kind, id and encoded vector of an item's event, without the body, which may be large.
 ItemChange = tuple[int, str, str, bytes | None]
 
 
+def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
+    """Lock the folder of a service now; leaving the returned context unlocks it.
+
+    The operating system releases the lock when the process ends, however it ends.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with lock_folder(folder):
+    ...     lock_folder(folder)
+    Traceback (most recent call last):
+    ...
+    simstream.serve.errors.LogError: ...: another service uses this folder; stop it first
+    """
+    from filelock import FileLock, Timeout
+
+    # Any thread may unlock: a server closes its service in a thread of a pool.
+    lock = FileLock(folder / "lock", mode=0o600, thread_local=False)
+    try:
+        return lock.acquire(timeout=0)
+    except Timeout:
+        raise LogError(f"{folder}: another service uses this folder; stop it first") from None
+
+
 class Log:
-    """The events of a service in a SQLite file. Any thread may read; one may append (see `writer`).
+    """The events of a service in a SQLite file. Any thread may read; only the writer appends.
 
     Parameters
     ----------
-    path : file name; made if there is none
+    path : file name; created if it does not exist
 
     Examples
     --------
     >>> import tempfile
     >>> log = Log(Path(tempfile.mkdtemp()) / "log.sqlite")
-    >>> with log.transaction() as connection:
-    ...     log.append(connection, [Event(1, 0.0, "delete", "shoe", None, {})])
+    >>> with log.transaction():
+    ...     log.append([Event(1, 0.0, "delete", "shoe", None, {})])
     >>> [event.subject for event in log.read(0)], log.last
     (['shoe'], 1)
     >>> log.close()
@@ -80,7 +105,7 @@ class Log:
             self.close()
             if _is_damage(error):
                 raise _damaged(self.path, error) from error
-            raise LogError(f"{path}: expected a log of simstream, got {error}") from None
+            raise LogError(f"{path}: expected a simstream log, got {error}") from None
         except LogError:
             self.close()
             raise
@@ -94,19 +119,19 @@ class Log:
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
             connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
         elif mark != _APPLICATION_ID:
-            raise LogError(f"{self.path}: expected a log of simstream, got another SQLite file")
+            raise LogError(f"{self.path}: expected a simstream log, got another SQLite file")
         elif version > FORMAT_VERSION:
             raise LogError(
-                f"{self.path}: expected a log of version {FORMAT_VERSION} or older, got {version}; "
+                f"{self.path}: expected log version {FORMAT_VERSION} or older, got {version}; "
                 "upgrade simstream"
             )
         else:
-            with contextlib.suppress(sqlite3.OperationalError):  # a full disk: it is only for speed
+            with contextlib.suppress(sqlite3.OperationalError):  # a full disk: it only saves time
                 connection.execute(_ITEM_INDEX)
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The calling thread's own connection."""
+        """The connection of the calling thread."""
         return self._mine().connection
 
     def _mine(self) -> _Connected:
@@ -130,7 +155,7 @@ class Log:
 
     @property
     def last(self) -> int:
-        """Position of the last event, 0 if there is none."""
+        """Position of the last event; 0 if there is none."""
         return int(self.connection.execute("SELECT max(position) FROM events").fetchone()[0] or 0)
 
     def read(
@@ -148,30 +173,41 @@ class Log:
         after, until : int
             Positions from ``after + 1`` to ``until``.
         kinds : only events of these kinds
-        limit : at most so many
+        limit : at most this many events
         """
         query = f"SELECT {_COLUMNS} FROM events WHERE position > ?"
         values: list[Any] = [after]
         if until is not None:
             query, values = f"{query} AND position <= ?", [*values, until]
         if kinds is not None:
-            # Written out, not bound: SQLite then sees that the index of a few kinds is enough.
-            names = ", ".join(f"'{KINDS[KINDS.index(kind)]}'" for kind in kinds)
+            # Literals, not bound values: only then can SQLite use the partial index of these kinds.
+            names = ", ".join(f"'{EventKind(kind)}'" for kind in kinds)
             query = f"{query} AND kind IN ({names})"
-        mine = self._mine()  # held until all is read, even if another thread reads on
+        mine = self._mine()  # kept open until everything is read, even by another thread
         rows = mine.connection.execute(
             f"{query} ORDER BY position LIMIT ?", [*values, -1 if limit is None else limit]
         )
         for position, at, kind, subject, vector, body in rows:
             yield Event(position, at, kind, subject, vector, json.loads(body))
 
+    def controls(self, until: int) -> list[Event]:
+        """Retractions, rollbacks and pins up to a position."""
+        return list(self.read(0, until, kinds=CONTROL_KINDS))
+
+    def read_counting(self, after: int, until: int, kinds: Iterable[str]) -> Iterator[Event]:
+        """Events after one position that still count after the other, in order."""
+        ranges = excluded_ranges(self.controls(until), until)
+        for event in self.read(after, until, kinds=kinds):
+            if not is_excluded(ranges, event.position):
+                yield event
+
     def count_items(self, until: int) -> int:
-        """Additions and replacements of items up to a position, and deletions: no fewer than items."""
+        """Number of item events (added, replaced, deleted) up to a position: at least the number of items."""
         found = self.connection.execute(f"SELECT count(*) {_ITEM_EVENTS}", (0, until)).fetchone()
         return int(found[0])
 
     def read_items(self, until: int, size: int) -> Iterator[list[ItemChange]]:
-        """Additions and deletions of items up to a position, so many at a time."""
+        """Item events up to a position, in batches of `size`."""
         rows = self.connection.execute(
             f"SELECT position, kind, subject, vector {_ITEM_EVENTS} ORDER BY position", (0, until)
         )
@@ -194,7 +230,7 @@ class Log:
         return found
 
     def request(self, key: str) -> tuple[str, int, int] | None:
-        """Digest, first position and number of events of an earlier request with that key."""
+        """Digest, first position and number of events of the earlier request with this key, if any."""
         row = self.connection.execute(
             "SELECT digest, first, count FROM requests WHERE key = ?", (key,)
         ).fetchone()
@@ -202,38 +238,45 @@ class Log:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def transaction(self) -> _Transaction:
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
         """A block whose changes become durable together, or not at all."""
-        return _Transaction(self.connection)
+        connection = self.connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
-    @staticmethod
-    def append(connection: sqlite3.Connection, events: Iterable[Event]) -> None:
-        """Add events inside a transaction."""
-        connection.executemany(
+    def append(self, events: Iterable[Event]) -> None:
+        """Add events, inside a transaction."""
+        self.connection.executemany(
             f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
             [(*event[:5], json.dumps(event.body, separators=(",", ":"))) for event in events],
         )
 
-    @staticmethod
-    def remember(
-        connection: sqlite3.Connection, key: str, digest: str, first: int, count: int
-    ) -> None:
-        """Note inside a transaction what a request with an idempotency key led to."""
-        connection.execute("INSERT INTO requests VALUES (?, ?, ?, ?)", (key, digest, first, count))
+    def remember(self, key: str, digest: str, first: int, count: int) -> None:
+        """Record which events an idempotency key led to, inside a transaction."""
+        self.connection.execute(
+            "INSERT INTO requests VALUES (?, ?, ?, ?)", (key, digest, first, count)
+        )
 
     # -- settings -----------------------------------------------------------------------------
 
     def setting(self, name: str) -> Any:
-        """A JSON value kept beside the events, None if there is none."""
+        """A JSON value stored beside the events; None if there is none."""
         row = self.connection.execute(
             "SELECT value FROM settings WHERE name = ?", (name,)
         ).fetchone()
         return None if row is None else json.loads(row[0])
 
     def set_setting(self, name: str, value: Any) -> None:
-        """Keep a JSON value beside the events."""
-        with self.transaction() as connection:
-            connection.execute(
+        """Store a JSON value beside the events."""
+        with self.transaction():
+            self.connection.execute(
                 "INSERT INTO settings VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, json.dumps(value)),
             )
@@ -241,7 +284,7 @@ class Log:
 
 @contextlib.contextmanager
 def damage_told(path: Path) -> Iterator[None]:
-    """Say which log is damaged where SQLite notices only while it is read."""
+    """Name the damaged log where SQLite notices the damage only while reading."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -251,53 +294,30 @@ def damage_told(path: Path) -> Iterator[None]:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    # The lowest byte is the kind of error, the others tell it more exactly.
+    # The lowest byte is the primary error code.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
 
 
 def _damaged(path: Path, error: sqlite3.DatabaseError) -> LogError:
     return LogError(
-        f"{path}: the log is damaged ({error}); put a copy of it from a backup in its place, with the "
-        "service stopped, and remove log.sqlite-wal, log.sqlite-shm and snapshots of the damaged one"
+        f"{path}: the log is damaged ({error}); stop the service, replace the log with a backup, and "
+        "remove log.sqlite-wal, log.sqlite-shm and snapshots/"
     )
 
 
 class _Connected:
-    """A connection that is closed when its thread has ended and nobody reads from it any more."""
+    """A connection that is closed once its thread has ended and nobody reads from it any more."""
 
     def __init__(self, path: Path) -> None:
-        # Statements run one by one and transactions are begun by hand: isolation_level=None.
+        # isolation_level=None: statements run one by one, `transaction` begins and ends explicitly.
         self.connection = sqlite3.connect(
             path, timeout=30, isolation_level=None, check_same_thread=False
         )
 
     def prepare(self) -> None:
-        """Set how it is written: a commit returns only after the disk is said to have it (FULL)."""
+        """Make commits durable: with FULL, a commit returns only after the data was synced to disk."""
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -4096"):
             self.connection.execute(f"PRAGMA {pragma}")
 
     def __del__(self) -> None:
         self.connection.close()
-
-
-class _Transaction:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._connection.execute("BEGIN IMMEDIATE")
-        return self._connection
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            try:
-                self._connection.execute("COMMIT")
-                return
-            except BaseException:
-                self._roll_back()
-                raise
-        self._roll_back()
-
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")

@@ -1,23 +1,24 @@
-"""What requests and answers look like: every field has bounds, and nothing else is let in."""
+"""The shapes of requests and answers: every field has bounds, and unknown fields are refused."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from .admissions import Judgement, NewItem
 from .events import SparseVector, Vector
-from .feedback import from_clicks, from_thumbs
+from .writer import Judgement, NewItem
 
-#: Numbers beyond this would leave float32 when they are multiplied.
+#: Products of larger numbers could overflow float32.
 LARGEST_NUMBER = 1e6
 
-#: Positions and indices: whatever SQLite and int32 hold.
+#: Positions are exact in JSON, indices fit into int32.
 LARGEST_POSITION = 2**53
 _LARGEST_INDEX = 2**31 - 1
 
@@ -37,7 +38,7 @@ Number = Annotated[
     float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)
 ]
 Position = Annotated[int, Field(ge=0, le=LARGEST_POSITION, strict=True)]
-Task = Annotated[Name | None, Field(description="User or task; needs a learner of many tasks.")]
+Task = Annotated[Name | None, Field(description="User or task; needs a multi-task learner.")]
 
 
 class _Strict(BaseModel):
@@ -45,7 +46,7 @@ class _Strict(BaseModel):
 
 
 class Sparse(_Strict):
-    """A vector by the features that are not zero."""
+    """A vector by its nonzero features."""
 
     indices: Annotated[
         list[Annotated[int, Field(ge=0, le=_LARGEST_INDEX, strict=True)]],
@@ -60,7 +61,7 @@ class Sparse(_Strict):
                 f"expected as many values as indices ({len(self.indices)}), got {len(self.values)}"
             )
         if any(b <= a for a, b in zip(self.indices, self.indices[1:], strict=False)):
-            raise ValueError("indices: expected ascending numbers, each once")
+            raise ValueError("indices: expected ascending numbers without repeats")
         return self
 
 
@@ -69,14 +70,14 @@ VectorField = Dense | Sparse
 
 
 def as_vector(given: list[float] | Sparse) -> Vector:
-    """A vector as the library takes it."""
+    """A vector in the form that the library uses."""
     if isinstance(given, Sparse):
         return SparseVector(np.array(given.indices, np.int32), np.array(given.values, np.float32))
     return np.array(given, np.float32)
 
 
 class Content(_Strict):
-    """A vector, and what people see."""
+    """A vector, and what people see of the item."""
 
     vector: VectorField
     text: Annotated[str | None, Field(max_length=10_000)] = None
@@ -85,7 +86,7 @@ class Content(_Strict):
         Field(
             max_length=1_500_000,
             pattern=r"^data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$",
-            description="A picture as a data: address.",
+            description="A picture as a data: URL.",
         ),
     ] = None
 
@@ -97,7 +98,7 @@ class Content(_Strict):
         return value
 
     def as_item(self, name: str) -> NewItem:
-        """The item to be kept."""
+        """The item to be added under a name."""
         payload = {"text": self.text, "image": self.image}
         return NewItem(
             name, as_vector(self.vector), {k: v for k, v in payload.items() if v is not None}
@@ -105,7 +106,7 @@ class Content(_Strict):
 
 
 def decode_picture(address: str) -> tuple[str, bytes]:
-    """Media type and bytes of a ``data:`` address.
+    """Media type and bytes of a picture in a ``data:`` URL.
 
     Examples
     --------
@@ -118,7 +119,7 @@ def decode_picture(address: str) -> tuple[str, bytes]:
     try:
         return f"image/{match[1]}", base64.b64decode(match[2], validate=True)
     except binascii.Error as error:
-        raise ValueError(f"image: expected base64, got something else ({error})") from None
+        raise ValueError(f"image: not base64 ({error})") from None
 
 
 class Item(Content):
@@ -128,7 +129,7 @@ class Item(Content):
 
 
 class Items(_Strict):
-    """Items to be added: all of them, or none."""
+    """Items to be added: all or none."""
 
     items: Annotated[list[Item], Field(min_length=1, max_length=10_000)]
 
@@ -140,7 +141,7 @@ class _ByItemOrVector(_Strict):
     @model_validator(mode="after")
     def _one_of_both(self) -> Any:
         if (self.item is None) == (self.vector is None):
-            raise ValueError("expected an item or a vector, one of both")
+            raise ValueError("expected an item or a vector, but not both")
         return self
 
     def anchor(self) -> str | Vector:
@@ -152,20 +153,23 @@ class _ByItemOrVector(_Strict):
 
 
 class Search(_ByItemOrVector):
-    """What to look for: an item's neighbours, or those of a vector."""
+    """Find the nearest neighbours of an item or a vector."""
 
     k: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 10
     task: Task = None
-    baseline: Annotated[bool, Field(description="Also what the plain inner product finds.")] = False
-    payload: Annotated[bool, Field(description="With text and picture of what is found.")] = False
+    baseline: Annotated[
+        bool, Field(description="Also return the results of the plain inner product.")
+    ] = False
+    payload: Annotated[bool, Field(description="Include text and picture of the results.")] = False
 
 
 class Feedback(_Strict):
-    """A comparison, or what somebody did with a list.
+    """A comparison, or clicks or thumbs on a list of results.
 
-    - ``anchor``, ``positive``, ``negative``: the anchor is more like the positive
-    - ``query`` (an id or a vector), ``shown`` and ``clicked``: a click counts over skipped items above it
-    - ``query``, ``shown``, ``up`` and ``down``: a thumb up counts over every thumb down
+    - ``anchor``, ``positive``, ``negative``: the anchor is more similar to the positive
+    - ``query`` (an id or a vector), ``shown`` and ``clicked``: a clicked item beats the skipped items above
+    it
+    - ``query``, ``shown``, ``up`` and ``down``: every thumb up beats every thumb down
     """
 
     anchor: Name | None = None
@@ -200,16 +204,16 @@ class Feedback(_Strict):
             )
         shown = self.shown or []
         if len(set(shown)) < len(shown):
-            raise ValueError("shown: expected every item once")
+            raise ValueError("shown: expected every item at most once")
         marked = [*(self.clicked or []), *(self.up or []), *(self.down or [])]
         if not set(marked) <= set(shown) and shown:
-            raise ValueError("expected only items that were shown")
+            raise ValueError("expected only items from shown")
         if len(set(marked)) < len(marked):
-            raise ValueError("expected every item to be clicked, or to get a thumb, at most once")
+            raise ValueError("expected at most one click or thumb per item")
         return self
 
     def as_judgement(self) -> Judgement:
-        """The comparisons that it says."""
+        """The comparisons it stands for."""
         if self.anchor is not None and self.positive is not None and self.negative is not None:
             return Judgement(self.anchor, [(self.positive, self.negative)], self.task)
         assert self.query is not None
@@ -217,51 +221,72 @@ class Feedback(_Strict):
         if self.clicked is not None:
             pairs = from_clicks(self.shown or [], self.clicked)
             return Judgement(anchor, pairs, self.task, "clicks")
-        return Judgement(anchor, from_thumbs(self.up or [], self.down or []), self.task, "thumbs")
+        pairs = list(product(self.up or [], self.down or []))
+        return Judgement(anchor, pairs, self.task, "thumbs")
 
 
 FeedbackBody = Feedback | Annotated[list[Feedback], Field(min_length=1, max_length=10_000)]
 
 
+def from_clicks(shown: Sequence[str], clicked: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs (better, worse): every clicked item beats the items above it that were not clicked.
+
+    Items below the last click say nothing: nobody may have looked at them.
+
+    Examples
+    --------
+    >>> from_clicks(["a", "b", "c", "d"], ["c"])
+    [('c', 'a'), ('c', 'b')]
+    """
+    chosen = set(clicked)
+    return [
+        (item, above)
+        for place, item in enumerate(shown)
+        if item in chosen
+        for above in shown[:place]
+        if above not in chosen
+    ]
+
+
 class Answer(_Strict):
-    """The answer to a question: the candidate that is more like the anchor, or None to skip it."""
+    """The answer to a question: the candidate more similar to the anchor, or null to skip."""
 
     question: Position
-    winner: Annotated[Literal[0, 1] | None, Field(description="None skips the question.")]
+    winner: Annotated[Literal[0, 1] | None, Field(description="null skips the question.")]
 
 
 class At(_Strict):
-    """A position of the log."""
+    """A position in the log."""
 
     position: Position
 
 
 class MaybeAt(_Strict):
-    """A position of the log, or None."""
+    """A position in the log, or null."""
 
     position: Position | None
 
 
 class _Visible(BaseModel):
-    repeated: Annotated[bool, Field(description="Whether it was done by an earlier request.")]
+    repeated: Annotated[bool, Field(description="Whether an earlier request did it.")]
     visible: Annotated[
         bool,
         Field(
-            description="Whether readers can see it now. It may be false without waiting, and is where "
-            "ten seconds were not enough; it is durable all the same."
+            description="Whether readers can see it now. False is possible without `wait`, or after "
+            "waiting ten seconds in vain; the events are durable either way."
         ),
     ]
 
 
 class Written(_Visible):
-    """What a request led to: its first position in the log, and how many events."""
+    """The first position of the new events in the log, and their number."""
 
     position: int
     events: int
 
 
 class FeedbackWritten(_Visible):
-    """The positions of judgements in the log."""
+    """Positions of the judgements in the log."""
 
     positions: list[int]
 
@@ -273,6 +298,47 @@ class AnswerWritten(Written):
 
 
 class RetractWritten(Written):
-    """With the question that is asked again, if it was an answer that is taken back."""
+    """With the question that is asked again, if an answer was undone."""
 
     question: dict[str, Any] | None = None
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+#: Names that Pydantic gives to the members of a union; none of our fields looks like this.
+_MEMBER = re.compile(r"[\[(-]|^[A-Z]")
+
+#: Errors of a union member that was not meant: a value of another JSON type was sent.
+_OTHER_TYPE = {"string_type", "list_type", "dict_type", "model_type", "model_attributes_type"}
+
+
+def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
+    """The first of Pydantic's errors that concerns the form that was meant, as ``where: what``.
+
+    Examples
+    --------
+    >>> place = ("body", "vector")
+    >>> refusal([
+    ...     {"loc": (*place, "list[constrained-float]"), "type": "list_type", "msg": "not a list"},
+    ...     {"loc": (*place, "Sparse", "indices", 0), "type": "int_type", "msg": "not an integer"},
+    ... ])
+    'vector.indices.0: not an integer'
+    """
+    meant = [error for error in errors if not _is_other_member(error)]
+    error = (meant or errors)[0]
+    if error["type"] == "json_invalid":
+        return f"body: expected JSON, got an error at character {error['loc'][-1]}"
+    *before, last = error["loc"]
+    is_member = error["type"] != "extra_forbidden" and _is_member(error["loc"], last)
+    parts = [part for part in before if not _is_member(error["loc"], part)]
+    parts += [] if is_member else [last]
+    place = ".".join(str(part) for part in parts if part != "body")
+    return f"{place or 'body'}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _is_member(place: Sequence[Any], part: Any) -> bool:
+    return place[0] == "body" and isinstance(part, str) and _MEMBER.search(part) is not None
+
+
+def _is_other_member(error: Mapping[str, Any]) -> bool:
+    return error["type"] in _OTHER_TYPE and _is_member(error["loc"], error["loc"][-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -12,22 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from . import admissions
-from .admissions import Judgement
+from ..metrics import sparsity
 from .engine import Engine
 from .errors import BusyError, NotFoundError, StorageError
-from .events import ITEM, Vector, decode_vector
-from .folder_lock import FolderLock
-from .ledger import Ledger, Shape
-from .log import Log
-from .questions import choose_question
+from .events import Vector, decode_vector
+from .log import Log, lock_folder
 from .settings import Settings
 from .version import Version
-from .writer import Admission, Part, Receipt, Writer
+from .writer import Ledger, Question, Receipt, Write, Writer
 
 
 def digest_of(value: Any) -> str:
-    """A short name for JSON values, to notice a key that is used for two things.
+    """A short digest of JSON values, to detect a key that is used for two different requests.
 
     Examples
     --------
@@ -41,7 +38,7 @@ def digest_of(value: Any) -> str:
 class Service:
     """A search that learns.
 
-    Writing returns a future that is done when the events are durable; reading takes the current version.
+    Writing returns a future that is done once the events are durable; reading uses the current version.
 
     Parameters
     ----------
@@ -51,18 +48,17 @@ class Service:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from simstream.serve.admissions import NewItem
     >>> from simstream.serve.settings import Learning
+    >>> from simstream.serve.writer import Judgement, NewItem
     >>> learning = Learning("oasis", {"C": 10.0})
     >>> service = Service(Settings(Path(tempfile.mkdtemp()), learning))
     >>> rows = {"a": [1.0, 0.0], "b": [0.9, 0.1], "c": [0.8, 0.6]}
     >>> items = [NewItem(name, np.array(row), {}) for name, row in rows.items()]
-    >>> receipt, = service.submit([Part(admissions.add_items(items))]).result()
-    >>> service.wait_for(receipt)
-    True
     >>> judgement = Judgement("a", [("c", "b")])
-    >>> receipt, = service.submit([service.judgement(judgement)]).result()
-    >>> service.wait_for(receipt)
+    >>> add = Write(Ledger.add_items, (items,))
+    >>> judge = Write(Ledger.judge, (judgement,))
+    >>> added, judged = service.submit([add, judge]).result()
+    >>> service.wait_for(judged)
     True
     >>> [name for name, _ in service.search("a", k=2)]
     ['c', 'b']
@@ -72,82 +68,65 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder_lock = FolderLock(settings.folder)
-        try:
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(lock_folder(settings.folder))
             self.log = Log(settings.log_path)
-            try:
-                self.engine = Engine(settings, self.log)
-            except BaseException:
-                self.log.close()
-                raise
-        except BaseException:
-            self._folder_lock.release()
-            raise
-        ledger = Ledger()
-        ledger.items = dict(self.engine.items.positions)
-        ledger.shape = Shape(self.engine.items.n_features, settings.n_features is not None)
+            opened.callback(self.log.close)
+            self.engine = Engine(settings, self.log)
+            self._opened = opened.pop_all()  # nothing failed: `close` closes them
+        items = self.engine.items
+        ledger = Ledger(
+            self.log,
+            items.positions,
+            items.n_features,
+            is_sparse=settings.n_features is not None,
+            has_tasks=self.has_tasks,
+        )
         self.writer = Writer(self.log, ledger, self.engine.notify, settings.limits.waiting)
         self._rng = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
 
     def close(self) -> None:
-        """Write and fold what waits, save a snapshot, close the files. May be called twice."""
+        """Write and learn what is left, save a snapshot, close the files. May be called twice."""
         if self.writer.is_closed:
             return
         self.writer.close()
         self.engine.close()
-        self.log.close()
-        self._folder_lock.release()
+        self._opened.close()
 
     # -- writing ------------------------------------------------------------------------------
 
-    def submit(self, parts: Sequence[Part]) -> Future[list[Receipt]]:
-        """Hand a request to the writer; see `Writer.submit`."""
+    def submit(self, writes: Sequence[Write]) -> Future[list[Receipt]]:
+        """Hand a request to the writer: all of its writes are kept, or none."""
         if self.engine.failure is not None:
             raise StorageError(f"learning has stopped: {self.engine.failure}")
         if self.engine.lag > self.settings.limits.lag:
-            raise BusyError("too many events wait to be learnt from")
-        return self.writer.submit(parts)
+            raise BusyError("too many events are waiting to be learnt")
+        return self.writer.submit(writes)
 
     def wait_for(self, receipt: Receipt, timeout: float = 10.0) -> bool:
-        """Wait until what a receipt is about can be seen by readers; False if it takes too long."""
+        """Wait until readers can see the events of a receipt; False if it takes too long."""
         return self.engine.wait_for(receipt.last, timeout)
-
-    def judgement(self, judgement: Judgement, key: str | None = None, digest: str = "") -> Part:
-        """A part of a request that keeps comparisons."""
-        admit = admissions.judge(judgement, has_tasks=self.has_tasks)
-        return Part(admit, key, digest)
-
-    def question(self, task: str | None) -> Admission:
-        """Choose a question and keep that it is shown."""
-        with self._lock:
-            question = choose_question(
-                self.version, self.engine.items, self.settings.asking, task, self._rng
-            )
-        return admissions.ask(question, has_tasks=self.has_tasks)
 
     # -- reading ------------------------------------------------------------------------------
 
-    def throughput(self) -> float:
-        """Events kept per second, over the time since the last call that was at least a second ago."""
-        with self._lock:
-            now, last = time.monotonic(), self.writer.last
-            then, before, rate = self._throughput
-            if now - then >= 1:
-                rate = (last - before) / (now - then)
-                self._throughput = (now, last, rate)
-            return rate
-
     @property
     def has_tasks(self) -> bool:
-        """Whether there is one similarity for each task."""
+        """Whether every task has a similarity of its own."""
         return self.settings.learning.has_tasks
 
     @property
     def version(self) -> Version:
         """What is published now; it never changes."""
         return self.engine.version
+
+    def choose_question(self, task: str | None) -> Question:
+        """Choose a question to ask."""
+        with self._lock:
+            return self.version.choose_question(
+                self.engine.items, self.settings.asking, task, self._rng
+            )
 
     def search(
         self,
@@ -158,7 +137,7 @@ class Service:
         learnt: bool = True,
         version: Version | None = None,
     ) -> list[tuple[str, float]]:
-        """Ids and scores of the most similar items, best first; an item is not similar to itself."""
+        """Ids and scores of the most similar items, best first; never the query item itself."""
         version = version or self.version
         items = self.engine.items
         leave_out = 0
@@ -168,19 +147,61 @@ class Service:
         else:
             rows = items.rows_of([query])
         hits = version.search(rows, k, task, learnt=learnt, leave_out=leave_out)
-        return [(items.names[hit.position], hit.score) for hit in hits]
+        return [(items.names[position], score) for position, score in hits]
 
     def position_of(self, name: str, version: Version) -> int:
-        """Position of the event that brought an item of a version."""
+        """Position of the event that added an item of a version."""
         position = self.engine.items.position_in(version.view, name)
         if position is None:
-            raise NotFoundError(f"item: there is none with id {name!r}")
+            raise NotFoundError(f"item: no item has the id {name!r}")
         return position
 
     def item(self, name: str) -> tuple[int, Vector, dict[str, Any]]:
         """Position, vector and payload of an item."""
         position = self.engine.items.positions.get(name)
         event = None if position is None else self.log.get(position)
-        if position is None or event is None or event.kind != ITEM or event.vector is None:
-            raise NotFoundError(f"item: there is none with id {name!r}")
+        if position is None or event is None or event.vector is None:
+            raise NotFoundError(f"item: no item has the id {name!r}")
         return position, decode_vector(event.vector), event.body
+
+    def status(self) -> dict[str, Any]:
+        """Items, events, losses and accuracy as JSON values."""
+        version, tally = self.version, self.version.tally
+        matrix, measure = version.model.common, self.settings.measure
+        return {
+            "algorithm": self.settings.learning.as_json(),
+            "items": len(self.engine.items),
+            "n_features": self.engine.items.n_features,
+            "has_tasks": self.has_tasks,
+            "tasks": [task for task in version.model.task_names if task is not None],
+            "position": version.position,
+            "served": version.model.position,
+            "pinned": version.model.position if version.is_pinned else None,
+            "lag": self.engine.lag,
+            "triplets": tally.triplets,
+            "diverged": tally.diverged,
+            "feedback": tally.feedback,
+            "questions": tally.questions,
+            "answers": tally.answers,
+            "skips": tally.skips,
+            "query_ratio": tally.query_ratio(),
+            "accuracy": tally.accuracy(),
+            "losses": [
+                {"triplets": (place + 1) * tally.stride, "loss": loss}
+                for place, loss in enumerate(tally.losses)
+            ],
+            "learner": version.statistics,
+            "sparsity": None if matrix is None else sparsity(matrix),
+            "throughput": self._events_per_second(),
+            "demo": None if measure is None else measure(version.model),
+        }
+
+    def _events_per_second(self) -> float:
+        """Events kept per second since the last call that was at least a second ago."""
+        with self._lock:
+            now, last = time.monotonic(), self.writer.last
+            then, before, rate = self._throughput
+            if now - then >= 1:
+                rate = (last - before) / (now - then)
+                self._throughput = (now, last, rate)
+            return rate

@@ -1,8 +1,8 @@
-"""What a service is told when it is started, and the part of it that a log is bound to."""
+"""Settings of a service, and the part of them that its log is bound to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,15 @@ from ..asking import Asking
 
 @dataclass(frozen=True)
 class Learning:
-    """How events become a model. It is kept in the log: with anything else the model would be another.
+    """How events become a model. Stored in the log, because other settings would give another model.
 
     Parameters
     ----------
-    algorithm : name of a learner of a bilinear similarity from triplets, in any case of letters
+    algorithm : name of an online learner of a bilinear similarity; case does not matter
     params : its parameters
     block : int
-        Triplets are learnt together at positions of the log that are multiples of it. 1 learns every event
-        as soon as it is read.
+        Triplets are learnt together whenever the log position reaches a multiple of `block`. 1 learns every
+        event as soon as it is read.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class Learning:
 
     @property
     def has_tasks(self) -> bool:
-        """Whether there is one similarity for each task."""
+        """Whether every task has a similarity of its own."""
         return hasattr(catalogue.find(self.algorithm).cls(), "for_task")
 
     def as_json(self) -> dict[str, Any]:
@@ -66,14 +66,15 @@ class Learning:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for.
+    """How much a request, a caller and the queues may hold.
 
     Parameters
     ----------
     body_bytes, vectors, k, batch : int
-        Largest body, most vectors in it, most items found, most judgements in one request.
+        Per request: largest body, most vectors in it, most items found, most judgements.
     rate, burst : float
-        Requests per second of one key or address, and how many may come at once; a rate of 0 is no limit.
+        Requests per second of one key or address, and how many it may send at once; a rate of 0 means no
+        limit.
     waiting : int
         Requests that may wait to be written.
     lag : int
@@ -92,19 +93,19 @@ class Limits:
 
 @dataclass(frozen=True)
 class Settings:
-    """All of it.
+    """Where a service keeps its files, how it learns, what it asks, and what it allows.
 
     Parameters
     ----------
-    folder : where the log, the snapshots and the keys are
-    learning, limits : see there
-    asking : see `simstream.asking`
+    folder : holds the log, the snapshots and the keys
+    learning, limits : see `Learning` and `Limits`
+    asking : how questions are chosen, see `simstream.asking`
     n_features : int, optional
-        Length of sparse vectors; None for dense ones, whose length the first item decides.
+        Length of sparse vectors. None means dense vectors, whose length the first item determines.
     snapshot_every : int
-        Events between two snapshots; fewer where folding them again would take long.
+        Events between two snapshots; fewer if learning them again would take long.
     measure : function, optional
-        What a demo tells of a `Model` beside its status, as JSON values.
+        Extra status of a demo: takes the served `Model`, returns JSON values.
     """
 
     folder: Path
@@ -122,13 +123,10 @@ class Settings:
 
     @property
     def snapshot_folder(self) -> Path:
-        """Where snapshots are."""
+        """The folder of the snapshots."""
         return self.folder / "snapshots"
 
     @property
     def keys_path(self) -> Path:
-        """Keys of callers, hashed."""
+        """The hashed keys of callers."""
         return self.folder / "keys.json"
-
-
-Task = Hashable

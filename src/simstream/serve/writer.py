@@ -1,63 +1,356 @@
-"""The one writer: requests wait in a bounded queue and are made durable together."""
+"""The one way into the log: requests are checked in order, and become durable in order.
+
+A request is a list of `Write`s, and each of them calls one method of the `Ledger`. Requests wait in a bounded
+queue. The thread of the `Writer` takes what is waiting, lets the ledger check each request against everything
+before it, and commits the accepted ones together. So what was checked still holds when it is written, and an
+answer is given only once the events are on the disk.
+"""
 
 from __future__ import annotations
 
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .errors import BusyError, ConflictError, StorageError
-from .ledger import Draft, Ledger
+from .errors import BadRequestError, BusyError, ConflictError, NotFoundError, StorageError
+from .events import (
+    Event,
+    EventKind,
+    SparseVector,
+    Vector,
+    encode_vector,
+    excluded_ranges,
+    is_excluded,
+)
 from .log import Log
 
-#: Checks a request against what there is and adds its events to the draft.
-Admission = Callable[[Draft], None]
-
-
-class Part(NamedTuple):
-    """What is kept or refused under one idempotency key."""
-
-    admit: Admission
-    key: str | None = None
-    #: Of what was asked for: the same key with something else is an error.
-    digest: str = ""
-
-
-class Receipt(NamedTuple):
-    """What a part of a request led to."""
-
-    first: int
-    #: How many, one after the other.
-    events: int
-    #: Whether it was done by an earlier request with the same key.
-    is_repeated: bool
-
-    @property
-    def last(self) -> int:
-        """Position of the last of them."""
-        return self.first + self.events - 1
-
-
-class _Submission(NamedTuple):
-    parts: Sequence[Part]
-    done: Future[list[Receipt]]
-
+#: Comparisons that one list of shown items may become.
+MOST_TRIPLETS = 2500
 
 #: Requests committed together at most: bounds how long the first of them waits.
 _LARGEST_GROUP = 256
 
 
-class Writer:
-    """Appends to the log in a thread of its own. A future is done when its events are on the disk.
+class NewItem(NamedTuple):
+    """An item to be added."""
+
+    name: str
+    vector: Vector
+    #: Text or picture, as JSON values.
+    payload: dict[str, Any]
+
+
+class Judgement(NamedTuple):
+    """The anchor (an item or a vector) is more similar to the first than to the second of each pair."""
+
+    anchor: str | Vector
+    pairs: Sequence[tuple[str, str]]
+    task: str | None = None
+    #: How it was given: "triplet", "clicks" or "thumbs".
+    source: str = "triplet"
+
+
+class Question(NamedTuple):
+    """Three items: which of the two candidates is more similar to the anchor?"""
+
+    anchor: str
+    candidates: tuple[str, str]
+    task: str | None
+    #: Whether it was drawn at random, to measure the model.
+    is_random: bool
+    #: Number of triplets considered before this one was chosen.
+    considered: int
+
+
+class Ledger:
+    """What can be written: every method checks a change against what is there, then adds its events.
+
+    It knows the items and the last position, including events that are not committed yet; `restore` undoes
+    these. It is ahead of what readers see: an item can be compared as soon as its addition was acknowledged.
 
     Parameters
     ----------
-    log, ledger : where to write, and what is there
+    log : the log so far
+    items : id -> position of the event that added the item, for all items there are
+    n_features : length of vectors; None before the first item
+    is_sparse, has_tasks : whether vectors are sparse; whether judgements may name a task
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        items: Mapping[str, int] | None = None,
+        n_features: int | None = None,
+        *,
+        is_sparse: bool = False,
+        has_tasks: bool = False,
+    ) -> None:
+        self._log, self._items = log, dict(items or {})
+        self._n_features, self._is_sparse, self._has_tasks = n_features, is_sparse, has_tasks
+        self.last = log.last
+        #: Events of the current request.
+        self.events: list[Event] = []
+        #: What to restore if the commit fails: id and position before each change.
+        self._changes: list[tuple[str, int | None]] = []
+
+    # -- items --------------------------------------------------------------------------------
+
+    def add_items(self, items: Sequence[NewItem]) -> None:
+        """Add items with new ids."""
+        for item in items:
+            if item.name in self._items:
+                raise ConflictError(f"item: the id {item.name!r} already exists; PUT replaces it")
+            self.put_item(item)
+
+    def add_missing(self, items: Sequence[NewItem]) -> None:
+        """Add the items with new ids; leave known ids as they are."""
+        for item in items:
+            if item.name not in self._items:
+                self.put_item(item)
+
+    def put_item(self, item: NewItem) -> None:
+        """Add or replace an item."""
+        self._check_vector(item.vector, is_item=True)
+        self._add(EventKind.ITEM, subject=item.name, vector=item.vector, body=item.payload)
+
+    def delete_item(self, name: str) -> None:
+        """Delete an item. What was learnt with it stays."""
+        self._find(name)
+        self._add(EventKind.DELETE, subject=name)
+
+    # -- feedback -----------------------------------------------------------------------------
+
+    def judge(self, *judgements: Judgement) -> None:
+        """Keep comparisons: one event for each judgement."""
+        for judgement in judgements:
+            self._judge(judgement)
+
+    def _judge(self, judgement: Judgement) -> None:
+        anchor, pairs = judgement.anchor, judgement.pairs
+        self._check_task(judgement.task)
+        body: dict[str, Any] = {}
+        if isinstance(anchor, str):
+            start, vector = self._find(anchor), None
+            body["anchor"] = anchor
+        else:
+            self._check_vector(anchor)
+            start, vector = 0, anchor
+        if len(pairs) > MOST_TRIPLETS:
+            raise BadRequestError(
+                f"feedback: expected at most {MOST_TRIPLETS} comparisons from one list, got {len(pairs)}"
+            )
+        triplets = [(start, self._find(better), self._find(worse)) for better, worse in pairs]
+        for triplet, (better, worse) in zip(triplets, pairs, strict=True):
+            if better == worse:
+                raise BadRequestError(
+                    f"feedback: expected two different items, got {better!r} twice"
+                )
+            if triplet[0] in triplet[1:]:
+                raise BadRequestError(f"feedback: {anchor!r} is compared with itself")
+        body |= {
+            "pairs": [list(pair) for pair in pairs],
+            "triplets": triplets,
+            "task": judgement.task,
+            "source": judgement.source,
+        }
+        self._add(EventKind.FEEDBACK, vector=vector, body=body)
+
+    def ask(self, question: Question) -> None:
+        """Keep that a question is shown."""
+        self._check_task(question.task)
+        names = (question.anchor, *question.candidates)
+        body = {
+            "names": names,
+            "items": [self._find(name) for name in names],
+            "task": question.task,
+            "random": question.is_random,
+            "considered": question.considered,
+        }
+        self._add(EventKind.QUESTION, body=body)
+
+    def answer(self, question: int, winner: int | None) -> None:
+        """Keep the answer to a question: candidate 0 or 1, or None if it was skipped."""
+        asked = self._event(question, (EventKind.QUESTION,), "question")
+        self._add(EventKind.ANSWER, body=asked.body | {"question": question, "winner": winner})
+
+    # -- going back ---------------------------------------------------------------------------
+
+    def retract(self, position: int) -> None:
+        """Undo feedback or an answer; the question of an undone answer is asked again."""
+        event = self._event(position, (EventKind.FEEDBACK, EventKind.ANSWER), "feedback or answer")
+        self._add(EventKind.RETRACT, body={"position": position})
+        if event.kind == EventKind.ANSWER and all(
+            name in self._items for name in event.body["names"]
+        ):
+            asked = {k: v for k, v in event.body.items() if k not in ("question", "winner")}
+            self._add(EventKind.QUESTION, body=asked | {"considered": 0})
+
+    def roll_back(self, position: int) -> None:
+        """Return to what was learnt up to a position. Items stay as they are."""
+        self._check_position(position)
+        self._add(EventKind.ROLLBACK, body={"position": position})
+
+    def pin(self, position: int | None) -> None:
+        """Serve the model of a position, whatever is learnt later; None serves the newest again."""
+        if position is not None:
+            self._check_position(position)
+        self._add(EventKind.PIN, body={"position": position})
+
+    # -- undoing what was not committed -------------------------------------------------------
+
+    def savepoint(self) -> tuple[int, int, int | None]:
+        """Begin a request; return what `restore` needs to undo it."""
+        self.events = []
+        return self.last, len(self._changes), self._n_features
+
+    def restore(self, savepoint: tuple[int, int, int | None]) -> None:
+        """Undo everything since a savepoint."""
+        self.last, n_changes, self._n_features = savepoint
+        while len(self._changes) > n_changes:
+            name, position = self._changes.pop()
+            if position is None:
+                del self._items[name]
+            else:
+                self._items[name] = position
+        self.events = []
+
+    def commit(self) -> None:
+        """The events are durable: nothing before can be undone any more."""
+        self._changes = []
+
+    # -- checks -------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        kind: str,
+        *,
+        subject: str | None = None,
+        vector: Vector | None = None,
+        body: dict[str, Any] | None = None,
+    ) -> None:
+        self.last += 1
+        data = None if vector is None else encode_vector(vector)
+        self.events.append(Event(self.last, time.time(), kind, subject, data, body or {}))
+        if subject is not None:
+            self._changes.append((subject, self._items.get(subject)))
+            if kind == EventKind.ITEM:
+                self._items[subject] = self.last
+            else:
+                del self._items[subject]
+
+    def _find(self, name: str) -> int:
+        """Position of the event that added an item."""
+        if name not in self._items:
+            raise NotFoundError(f"item: no item has the id {name!r}")
+        return self._items[name]
+
+    def _check_vector(self, vector: Vector, *, is_item: bool = False) -> None:
+        """Raise if a vector does not fit the items; the first item determines the length of all."""
+        is_sparse = isinstance(vector, SparseVector)
+        if self._n_features is None:
+            if not is_item:
+                raise BadRequestError("vector: there are no items yet to compare it with")
+            if is_sparse:
+                raise BadRequestError(
+                    "vector: the service must be started with the number of features to take sparse items"
+                )
+            self._n_features = len(vector)
+        check_shape(vector, self._n_features, self._is_sparse)
+
+    def _check_task(self, task: str | None) -> None:
+        if task is not None and not self._has_tasks:
+            raise BadRequestError(
+                "task: this service learns one similarity for all; start it with --algorithm omtrsl"
+            )
+
+    def _check_position(self, position: int) -> None:
+        if not 0 <= position <= self.last:
+            raise NotFoundError(f"position: expected 0 to {self.last}, got {position}")
+
+    def _event(self, position: int, kinds: tuple[str, ...], what: str) -> Event:
+        """An event of these kinds that still counts."""
+        event = self._log.get(position)
+        if event is None or event.kind not in kinds:
+            raise NotFoundError(f"position: there is no {what} at {position}")
+        ranges = excluded_ranges(self._log.controls(self.last), self.last)
+        if is_excluded(ranges, position):
+            raise ConflictError(f"position: the {what} at {position} was already undone")
+        return event
+
+
+def check_shape(vector: Vector, n_features: int, expects_sparse: bool) -> None:
+    """Raise if a vector is not of the kind and length of the items.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_shape(np.zeros(2), 3, expects_sparse=False)
+    Traceback (most recent call last):
+    ...
+    simstream.serve.errors.BadRequestError: vector: expected 3 numbers, got 2
+    """
+    is_sparse = isinstance(vector, SparseVector)
+    if is_sparse != expects_sparse:
+        kinds = ("dense (a list)", "sparse (indices and values)")
+        raise BadRequestError(
+            f"vector: expected {kinds[expects_sparse]} like the items, got {kinds[is_sparse]}"
+        )
+    if isinstance(vector, SparseVector):
+        if len(vector.indices) and vector.indices[-1] >= n_features:
+            raise BadRequestError(
+                f"vector: expected indices below {n_features}, got {vector.indices[-1]}"
+            )
+    elif len(vector) != n_features:
+        raise BadRequestError(f"vector: expected {n_features} numbers, got {len(vector)}")
+
+
+class Write(NamedTuple):
+    """One change, done at most once under its idempotency key.
+
+    Examples
+    --------
+    >>> write = Write(Ledger.delete_item, ("shoe-12",), key="a")
+    """
+
+    #: A method of the ledger, and its arguments.
+    change: Callable[..., None]
+    args: Sequence[Any] = ()
+    key: str | None = None
+    #: Digest of the request: the same key with another digest is an error.
+    digest: str = ""
+
+
+class Receipt(NamedTuple):
+    """The events of a write: consecutive positions of the log."""
+
+    first: int
+    events: int
+    #: Whether an earlier request with the same key wrote them.
+    is_repeated: bool
+
+    @property
+    def last(self) -> int:
+        """Position of the last event."""
+        return self.first + self.events - 1
+
+
+class _Request(NamedTuple):
+    writes: Sequence[Write]
+    done: Future[list[Receipt]]
+
+
+class Writer:
+    """Appends to the log in a thread of its own. A future is done once its events are on the disk.
+
+    Parameters
+    ----------
+    log, ledger : where to write, and what may be written
     on_commit : called with the last position after every commit
-    capacity : requests that may wait; one more is refused
+    capacity : requests that may wait; any more are refused
     """
 
     def __init__(
@@ -67,49 +360,45 @@ class Writer:
         on_commit: Callable[[int], None],
         capacity: int = 1024,
     ) -> None:
-        self._log, self.ledger, self._on_commit = log, ledger, on_commit
-        self._queue: queue.Queue[_Submission | None] = queue.Queue(capacity)
+        self._log, self._ledger, self._on_commit = log, ledger, on_commit
+        self._queue: queue.Queue[_Request | None] = queue.Queue(capacity)
         self._closing = threading.Lock()
-        self._is_closed = False
+        self.is_closed = False
+        #: Position of the last durable event.
         self.last = log.last
         self.n_commits = 0
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
     @property
-    def is_closed(self) -> bool:
-        """Whether it takes no more requests."""
-        return self._is_closed
-
-    @property
     def n_waiting(self) -> int:
         """Requests in the queue."""
         return self._queue.qsize()
 
-    def submit(self, parts: Sequence[Part]) -> Future[list[Receipt]]:
-        """Hand over a request: all of its parts are kept, or none.
+    def submit(self, writes: Sequence[Write]) -> Future[list[Receipt]]:
+        """Queue a request: all of its writes are kept, or none.
 
         Raises
         ------
         BusyError
-            If too many wait already, or the service is going down. Nothing was kept.
+            If too many requests are waiting, or the service is shutting down. Nothing was kept.
         """
-        submission = _Submission(parts, Future())
-        with self._closing:  # nothing is put behind the end mark
-            if self._is_closed:
-                raise BusyError("the service is going down")
+        request = _Request(writes, Future())
+        with self._closing:  # nothing may follow the end mark
+            if self.is_closed:
+                raise BusyError("the service is shutting down")
             try:
-                self._queue.put_nowait(submission)
+                self._queue.put_nowait(request)
             except queue.Full:
-                raise BusyError("too many requests wait to be written") from None
-        return submission.done
+                raise BusyError("too many requests are waiting to be written") from None
+        return request.done
 
     def close(self) -> None:
-        """Write what waits, then stop."""
+        """Write what is waiting, then stop."""
         with self._closing:
-            if self._is_closed:
+            if self.is_closed:
                 return
-            self._is_closed = True
+            self.is_closed = True
         self._queue.put(None)
         self._thread.join()
 
@@ -121,79 +410,70 @@ class Writer:
                     group.append(self._queue.get_nowait())
                 except queue.Empty:
                     break
-            self._write([submission for submission in group if submission is not None])
+            self._write([request for request in group if request is not None])
             if group[-1] is None:
                 return
 
-    def _write(self, group: list[_Submission]) -> None:
-        # From here on a caller that goes away changes nothing.
+    def _write(self, group: list[_Request]) -> None:
+        # From here on it makes no difference whether a caller goes away.
         group = [one for one in group if one.done.set_running_or_notify_cancel()]
         if not group:
             return
-        undo: list[Callable[[], None]] = []
-        accepted: list[tuple[_Submission, list[Receipt]]] = []
-        last = self.last
+        ledger, before = self._ledger, self._ledger.savepoint()
+        accepted: list[tuple[_Request, list[Receipt]]] = []
         try:
-            with self._log.transaction() as connection:
-                for submission in group:
-                    draft = Draft(self.ledger, self._log, last + 1)
+            with self._log.transaction():
+                for request in group:
+                    savepoint = ledger.savepoint()
                     try:
-                        receipts = self._admit(draft, submission.parts)
-                    except Exception as error:  # the others in the group are not to blame
-                        submission.done.set_exception(error)
+                        receipts = self._check(request.writes)
+                    except Exception as error:  # the other requests of the group are not affected
+                        ledger.restore(savepoint)
+                        request.done.set_exception(error)
                         continue
-                    self._insert(connection, draft, submission.parts, receipts)
-                    undo.append(draft.accept())
-                    accepted.append((submission, receipts))
-                    last += len(draft.events)
-        except Exception as error:  # whatever it is, nobody may be left waiting
-            for revert in reversed(undo):
-                revert()
+                    for write, receipt in zip(request.writes, receipts, strict=True):
+                        if write.key is not None and not receipt.is_repeated:
+                            self._log.remember(
+                                write.key, write.digest, receipt.first, receipt.events
+                            )
+                    self._log.append(ledger.events)
+                    accepted.append((request, receipts))
+        except Exception as error:  # whatever it is, no caller may be left waiting
+            ledger.restore(before)
             failure: Exception = error
             if isinstance(error, sqlite3.Error):
                 failure = StorageError(f"the log cannot be written: {error}")
-            for submission in group:
-                if not submission.done.done():
-                    submission.done.set_exception(failure)
+            for request in group:
+                if not request.done.done():
+                    request.done.set_exception(failure)
             return
-        self.last = last
+        ledger.commit()
+        self.last = ledger.last
         self.n_commits += 1
-        for submission, receipts in accepted:
-            submission.done.set_result(receipts)
-        self._on_commit(last)
+        for request, receipts in accepted:
+            request.done.set_result(receipts)
+        self._on_commit(self.last)
 
-    def _admit(self, draft: Draft, parts: Sequence[Part]) -> list[Receipt]:
-        """Check one request; nothing is written yet."""
+    def _check(self, writes: Sequence[Write]) -> list[Receipt]:
+        """Check one request and collect its events in the ledger; nothing is written yet."""
         receipts: list[Receipt] = []
-        here: dict[str, tuple[str, int, int]] = {}
-        for part in parts:
+        seen: dict[str, tuple[str, int, int]] = {}
+        for write in writes:
             known = None
-            if part.key is not None:
-                known = here.get(part.key) or self._log.request(part.key)
+            if write.key is not None:
+                known = seen.get(write.key) or self._log.request(write.key)
             if known is not None:
                 digest, first, count = known
-                if digest != part.digest:
+                if digest != write.digest:
                     raise ConflictError(
-                        f"idempotency key {part.key!r}: used before for a different request"
+                        f"idempotency key {write.key!r}: already used for a different request"
                     )
                 receipts.append(Receipt(first, count, True))
                 continue
-            first = draft.next_position
-            part.admit(draft)
-            receipts.append(Receipt(first, draft.next_position - first, False))
-            if part.key is not None:
-                here[part.key] = (part.digest, *receipts[-1][:2])
+            first = self._ledger.last + 1
+            write.change(self._ledger, *write.args)
+            count = self._ledger.last + 1 - first
+            receipts.append(Receipt(first, count, False))
+            if write.key is not None:
+                seen[write.key] = (write.digest, first, count)
         return receipts
-
-    def _insert(
-        self,
-        connection: sqlite3.Connection,
-        draft: Draft,
-        parts: Sequence[Part],
-        receipts: Sequence[Receipt],
-    ) -> None:
-        """Write one request into the open transaction."""
-        for part, receipt in zip(parts, receipts, strict=True):
-            if part.key is not None and not receipt.is_repeated:
-                self._log.remember(connection, part.key, part.digest, receipt.first, receipt.events)
-        self._log.append(connection, draft.events)

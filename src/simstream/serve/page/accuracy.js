@@ -1,16 +1,16 @@
-// How often each similarity knew the answer to a random question, with its interval.
+// How often each similarity predicted the answer to a random question, with its interval.
 
 import { element, percent, svg } from "./dom.js";
 
-/** Show an accuracy in a place; `recent` shows that of the newest answers. */
+/** Show an accuracy in an element; `recent` shows that of the most recent answers. */
 export function showAccuracy(place, accuracy, { recent = false } = {}) {
   const [count, learnt, baseline] = recent
     ? [accuracy.recent_answers, accuracy.recent_learnt, accuracy.recent_baseline]
     : [accuracy.random_answers, accuracy.learnt, accuracy.baseline];
   const what = count === 1 ? "random question" : "random questions";
   const about = count
-    ? `Right on ${count} ${what}, each judged before it was learnt from; the bars are 95\u202f% intervals.`
-    : "No random question was answered yet: a share of the questions is drawn at random, to measure.";
+    ? `Measured on ${count} ${what}, each predicted before learning from its answer. Bars: 95\u202f% intervals.`
+    : "No random question has been answered yet. Some questions are drawn at random to measure the accuracy.";
   place.replaceChildren(
     element(
       "div",
@@ -23,8 +23,8 @@ export function showAccuracy(place, accuracy, { recent = false } = {}) {
 }
 
 /**
- * Name, bar, number and interval of a share. Without `low` and `high` it is a plain count, nothing that
- * guessing would get half of.
+ * Name, bar, value and interval of a share. Without `low` and `high` there is no interval and no mark for guessing
+ * at 50 %.
  */
 export function shareRow(kind, name, share) {
   const known = share.accuracy !== null;

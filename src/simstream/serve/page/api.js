@@ -1,10 +1,10 @@
-// Requests to the service, and what to do when it says "not now" or "who are you".
+// Requests to the service, and what to do if it is busy or asks for a key.
 
 import { askForKey, countDown, troubleIsOver } from "./notice.js";
 
 const KEY = "simstream-key";
 
-/** A request that was refused; status 0 where the service could not be reached. */
+/** A refused request; status 0 if the service could not be reached. */
 export class ApiError extends Error {
   constructor(message, status, retryAfter) {
     super(message);
@@ -19,7 +19,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Ask the service once; the JSON values of its answer. */
+/** Send a request once; return the JSON values of the answer. */
 export async function request(method, path, body) {
   const headers = {};
   const key = sessionStorage.getItem(KEY);
@@ -45,12 +45,12 @@ export async function request(method, path, body) {
   return content;
 }
 
-// One wait at a time: whoever meets trouble meanwhile waits along.
+// One wait at a time: other requests that fail in the meantime share it.
 let trouble = null;
 
 /**
- * Ask until there is an answer: wait where the service is busy, ask for a key where it wants one.
- * Only requests that may be repeated go through here; other errors are thrown.
+ * Repeat a request until there is an answer: wait if the service is busy, ask for a key if it needs one.
+ * Only for requests that may be repeated; other errors are thrown.
  */
 export async function insist(method, path, body) {
   for (;;) {
@@ -76,15 +76,15 @@ async function newKey(error) {
     error.status === 403
       ? `Refused: ${error.message}.`
       : hadKey
-        ? "The service does not know this key."
+        ? "The service does not recognise this key."
         : "This service needs a key.";
   sessionStorage.setItem(KEY, await askForKey(reason));
 }
 
 function explain(error) {
   if (error.status === 0) return error.message;
-  if (error.status === 429) return "Too many requests from here.";
+  if (error.status === 429) return "Too many requests.";
   if (error.status === 503) return `The service is busy (${error.message}).`;
-  if (error.status === 507) return "The service cannot write to its disk; nothing was kept.";
-  return `The service has a problem (${error.message}).`;
+  if (error.status === 507) return "The service cannot write to its disk; nothing was saved.";
+  return `Server error (${error.message}).`;
 }

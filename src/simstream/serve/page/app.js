@@ -1,4 +1,4 @@
-// The page: which view is seen is in the address, so that "back" works and views can be linked to.
+// The page: the address holds the current view, so that "back" works and views can be linked to.
 
 import { insist } from "./api.js";
 import { introduceDemo } from "./demo.js";
@@ -13,7 +13,7 @@ const VIEWS = { label: showLabel, explore: showExplore, status: showStatus };
 let shown = null;
 
 function route() {
-  if (location.hash === "#main") return; // the link past the navigation
+  if (location.hash === "#main") return; // the link "Skip to content"
   const [, name, id] = location.hash.split("/");
   const view = Object.hasOwn(VIEWS, name) ? name : "label";
   if (shown && shown !== view) VIEWS[shown](false);
@@ -27,7 +27,7 @@ function route() {
   VIEWS[view](true, id === undefined ? undefined : readId(id));
 }
 
-/** The id in an address that somebody may have typed. */
+/** The id in an address, which may have been typed by hand. */
 function readId(text) {
   try {
     return decodeURIComponent(text);
@@ -36,7 +36,7 @@ function readId(text) {
   }
 }
 
-// Tasks first: the first question is already somebody's.
+// Tasks first: the first question already depends on the task.
 const status = await insist("GET", "/v1/status");
 showTasks(status);
 introduceDemo(status.demo);

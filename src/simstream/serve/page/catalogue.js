@@ -1,20 +1,20 @@
-// Items to choose from. The service lists them in order; ids and texts are searched here.
+// Items to choose from: the service lists them in order, ids and texts are searched here.
 
 import { insist } from "./api.js";
 
-/** Bytes of texts and pictures kept here, bytes of one request, and most ids. */
+/** Limits: bytes of texts and pictures kept here, bytes of one request, number of ids, ids of one request. */
 const MOST_BYTES = 8_000_000;
 const BYTES_AT_ONCE = 500_000;
 const MOST_ITEMS = 20_000;
 const MOST_AT_ONCE = 1000;
 
-/** Items, with text and picture as long as there is room for them. */
+/** Items, with text and picture as long as there is room. */
 export const items = [];
 export let total = 0;
 
 let loading = null;
 
-/** Load items, and call back after each part; a second call waits for the first. */
+/** Load items and call back after each part; a second call joins the first. */
 export function load(onProgress) {
   loading ??= loadAll(onProgress).finally(() => (loading = null));
   return loading;
@@ -24,7 +24,7 @@ async function loadAll(onProgress) {
   const loaded = [];
   let bytes = 0;
   do {
-    // Pictures may be large: the first few tell how many can be asked for together.
+    // Pictures may be large: the first few show how many fit into one request.
     const size = bytes / loaded.length;
     const payload = bytes < MOST_BYTES;
     const fitting = loaded.length ? Math.floor(BYTES_AT_ONCE / Math.max(size, 1)) : 24;
@@ -49,7 +49,7 @@ function replaceItems(loaded) {
   for (const item of loaded) items.push(item);
 }
 
-/** Items whose id or text has some words, whatever the case of letters. */
+/** Items whose id or text contains all of the words, ignoring case. */
 export function find(words) {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   return items.filter((item) => {
@@ -58,7 +58,7 @@ export function find(words) {
   });
 }
 
-/** Any item, drawn from all of them. */
+/** A random item of all there are. */
 export async function drawItem() {
   const { total: count } = await insist("GET", "/v1/items?limit=1");
   if (!count) return null;

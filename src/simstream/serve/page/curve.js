@@ -1,14 +1,14 @@
-// The curve of losses, drawn in as many pixels as there are.
+// The loss curve, drawn at the width of the page.
 
 import { element, number, svg } from "./dom.js";
 
 const HEIGHT = 200;
 const MARGIN = { left: 44, right: 12, top: 8, bottom: 36 };
 
-/** Draw points {triplets, loss} in a place, with a running mean. */
+/** Draw points {triplets, loss} in an element, with a running mean. */
 export function drawCurve(place, points) {
   if (points.length < 2) {
-    const text = "The curve begins after some comparisons.";
+    const text = "The curve appears after a few comparisons.";
     place.replaceChildren(element("p", { className: "hint" }, text));
     return;
   }
@@ -50,7 +50,7 @@ export function drawCurve(place, points) {
   );
 }
 
-/** Round numbers from 0 up to at most a number, about `count` steps. */
+/** Round numbers from 0 to at most `most`, in about `count` steps. */
 function niceTicks(most, count = 4) {
   const rough = most / count;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -58,7 +58,7 @@ function niceTicks(most, count = 4) {
   return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, i) => i * step);
 }
 
-/** Means of each number with up to `reach` neighbours on either side. */
+/** The mean of each value and up to `reach` neighbours on either side. */
 function runningMean(values, reach) {
   return values.map((_, i) => {
     const part = values.slice(Math.max(0, i - reach), i + reach + 1);

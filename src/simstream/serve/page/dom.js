@@ -1,4 +1,4 @@
-// Making elements. Contents only ever become text: nothing that a service sends is read as HTML.
+// Creating elements. Contents only ever become text: nothing sent by a service is parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -30,18 +30,18 @@ export function contentOf(item) {
   if (item.image?.startsWith("data:image/")) {
     const picture = element("img", { src: item.image, alt: "" });
     picture.addEventListener("load", () => {
-      // A few large pixels are meant to be seen as such; a photograph is not.
+      // A tiny picture keeps its sharp pixels; a photograph is smoothed.
       picture.classList.toggle("coarse", picture.naturalWidth <= 64);
     });
     shown.push(picture);
   }
-  // The words beside a picture name it, too: that is why its `alt` is empty.
+  // The words beside a picture name it too, so its `alt` is empty.
   const [kind, words] = item.text ? ["text", item.text] : ["id", item.id];
   shown.push(element("span", { className: kind }, words));
   return shown;
 }
 
-/** Show an item in an element that stays. */
+/** Show an item in an existing element. */
 export function showItem(place, item) {
   place.dataset.id = item.id;
   place.replaceChildren(...contentOf(item));
@@ -50,7 +50,7 @@ export function showItem(place, item) {
 /** 0.834 as "83 %". */
 export const percent = (share) => `${Math.round(100 * share)}\u202f%`;
 
-/** A number that people can read. */
+/** A number in readable form. */
 export function number(value, digits = 3) {
   return value.toLocaleString("en", { maximumSignificantDigits: Math.max(digits, wholeDigits(value)) });
 }

@@ -1,23 +1,22 @@
-// Explore: the neighbours of an item before and after learning, and what moved.
+// Explore: the neighbours of an item before and after learning, and which of them moved.
 
 import { ApiError, insist } from "./api.js";
 import { drawItem, find, items, load, total } from "./catalogue.js";
 import { byId, contentOf, element, number, showItem } from "./dom.js";
-import { moves } from "./moves.js";
 import { clearMessage, tell } from "./notice.js";
 import { poller } from "./polling.js";
 import { currentTask, onTaskChange } from "./task.js";
 
-/** Neighbours shown, and neighbours looked at to know where one came from. */
+/** Neighbours shown, and neighbours searched to find earlier ranks. */
 const SHOWN = 12;
 const KNOWN = 100;
-/** Items listed at first, and with each "more". */
+/** Items listed at first, and added by each "More". */
 const LISTED = 24;
 
 let chosen = null;
 let listed = LISTED;
 let isShown = false;
-/** Searches so far: an answer to any but the last is old. */
+/** Number of searches so far: only the answer to the last one is current. */
 let searches = 0;
 
 const follow = poller(async () => {
@@ -42,7 +41,7 @@ export function startExplore() {
   onTaskChange(() => isShown && chosen && search(chosen));
 }
 
-/** Called when the view appears, with the id in the address if there is one, or goes. */
+/** Called when the view appears, with the id in the address if there is one, or disappears. */
 export function showExplore(isVisible, id) {
   isShown = isVisible;
   keepUp();
@@ -68,7 +67,7 @@ async function chooseRandom() {
   else byId("found-live").textContent = "There are no items yet.";
 }
 
-/** Enter takes an exact id, known here or not, or else the first item found. */
+/** Enter chooses the item with exactly this id, else the first match, else asks the service for the id. */
 function chooseTyped() {
   const typed = byId("find").value.trim();
   if (!typed) return;
@@ -116,13 +115,32 @@ function drawNeighbours(ranks, contentById) {
   const fresh = cameFrom.filter((move) => move.kind === "new").length;
   const moved = cameFrom.filter((move) => move.kind !== "same").length;
   const summary = moved
-    ? `${moved} of the ${cameFrom.length} nearest moved, ${fresh} of them are new.`
-    : "Nothing moved among the nearest.";
+    ? `${moved} of the ${cameFrom.length} nearest neighbours moved, ${fresh} of them are new.`
+    : "The nearest neighbours are unchanged.";
   const live = byId("explore-live");
   if (live.textContent !== summary) live.textContent = summary;
 }
 
-/** Other entries; whoever is on an item stays on it, if it is still there. */
+/**
+ * Each of the first `shown` ids of a ranking with its rank in another ranking.
+ *
+ * `from` is null if the known part of the other ranking does not contain the id; `kind` is "same", "up",
+ * "down", or "new" for an id that is not among the first `shown` of the other ranking.
+ */
+function moves(ranking, other, shown) {
+  const rankIn = new Map(other.map((id, place) => [id, place + 1]));
+  return ranking.slice(0, shown).map((id, place) => {
+    const rank = place + 1;
+    const from = rankIn.get(id) ?? null;
+    let kind = "same";
+    if (from === null || from > shown) kind = "new";
+    else if (from > rank) kind = "up";
+    else if (from < rank) kind = "down";
+    return { id, rank, from, kind };
+  });
+}
+
+/** Replace the entries; the focus stays on its item if that is still there. */
 function replaceEntries(list, entries) {
   const focused = list.contains(document.activeElement) ? document.activeElement.closest("li").dataset.id : null;
   list.replaceChildren(...entries);
@@ -136,7 +154,7 @@ function learntNote({ kind, from, rank }) {
   if (kind === "new") return ["new", "new", `was ${place(from)}`];
   if (kind === "up") return ["up", `▲\u202f${from - rank}`, `up from ${from}`];
   if (kind === "down") return ["down", `▼\u202f${rank - from}`, `down from ${from}`];
-  return ["same", "=", "same place"];
+  return ["same", "=", "same rank"];
 }
 
 function baselineNote({ kind, from }) {
@@ -159,7 +177,7 @@ function neighbour(item, move, [kind, mark, meaning]) {
 
 function drawFound(found) {
   const shown = [...byId("found").children].map((entry) => entry.dataset.id);
-  // What is there already stays: somebody may be on it.
+  // Unchanged entries stay: one may have the focus.
   if (found.length === shown.length && found.every((item, i) => item.id === shown[i])) return;
   byId("found").replaceChildren(
     ...found.map((item) => {
@@ -177,7 +195,7 @@ function drawList() {
   byId("more").hidden = found.length <= listed;
   const searched =
     items.length < total
-      ? ` of the first ${number(items.length)} of ${number(total)} items; any exact id can be entered`
+      ? ` of the first ${number(items.length)} of ${number(total)} items; any exact id can be entered too`
       : ` of ${number(total)} items`;
   byId("found-live").textContent = words
     ? `${number(found.length)}${searched}`

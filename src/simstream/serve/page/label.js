@@ -18,12 +18,12 @@ const KEYS = {
 };
 
 let question = null;
-/** Questions that made room for one that was taken back: they are asked already, and come next. */
+/** Open questions that were replaced by an undone one; they come next. */
 const setAside = [];
-/** Positions of the answers given here, to take them back. */
+/** Positions of the answers given here, for undo. */
 const given = [];
 let counts = { answers: 0, skips: 0, accuracy: null };
-/** Grows with every answer given or taken back here: counts asked for before are old then. */
+/** Grows with every answer given or undone here: counts requested before are out of date. */
 let changes = 0;
 let isBusy = false;
 let isShown = false;
@@ -42,10 +42,10 @@ export function startLabel() {
   });
 }
 
-// Other people may answer, too.
+// Other people may be answering too.
 const keepCounting = poller(refreshCounts, 3);
 
-/** Called when the view appears or goes. */
+/** Called when the view appears or disappears. */
 export function showLabel(isVisible) {
   isShown = isVisible;
   keepCounting(isVisible);
@@ -57,11 +57,11 @@ function onKey(event) {
   const isTyping = event.target.closest?.("input, textarea, select");
   if (!action || !isShown || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  // A key that is held down is one answer.
+  // Holding a key down gives one answer only.
   if (!event.repeat) action();
 }
 
-/** Do one thing at a time: whatever is pressed meanwhile does nothing. */
+/** Do one thing at a time: anything pressed in the meantime is ignored. */
 async function alone(work) {
   if (isBusy) return;
   setBusy(true);
@@ -79,14 +79,14 @@ async function alone(work) {
 function setBusy(busy) {
   isBusy = busy;
   byId("question").setAttribute("aria-busy", busy);
-  // Not `disabled`: that would take the focus away.
+  // Not `disabled`, which would lose the focus.
   for (const id of ["left", "right", "skip"]) {
     byId(id).setAttribute("aria-disabled", busy || !question);
   }
   byId("undo").setAttribute("aria-disabled", busy || !given.length);
 }
 
-// Asking is an event of its own, and the best question depends on the last answer: nothing is fetched ahead.
+// Nothing is fetched ahead: asking is an event of its own, and the best question depends on the last answer.
 async function next() {
   question = null;
   try {
@@ -103,7 +103,7 @@ async function ask() {
     const task = currentTask();
     const query = task === null ? "" : `?task=${encodeURIComponent(task)}`;
     const asked = await insist("GET", `/v1/query${query}`);
-    if (task === currentTask()) return asked; // else somebody else sat down meanwhile
+    if (task === currentTask()) return asked; // else the user changed in the meantime
   }
 }
 
@@ -133,7 +133,7 @@ function answer(winner) {
       drawCounts();
       announce(winner === null ? "Skipped." : "Answered.");
     } catch (error) {
-      // Answered elsewhere, or taken back: there is nothing to answer any more.
+      // Answered elsewhere, or undone: there is nothing to answer any more.
       if (!(error instanceof ApiError) || ![404, 409].includes(error.status)) throw error;
       tell(`${error.message}. Here is another question.`);
     }
@@ -160,7 +160,7 @@ function undo() {
       draw();
     }
     await refreshCounts();
-    announce("Taken back. Here is the question again.");
+    announce("Undone. Here is the question again.");
   });
 }
 

@@ -1,9 +1,9 @@
-// The bar on top of the page: what is wrong, when it is tried again, and the form for a key.
+// The bar at the top of the page: problems, the countdown to the next attempt, and the form for a key.
 
 import { byId } from "./dom.js";
 
 function show(text, { isMessage = false, countdown = "", button = "", form = false } = {}) {
-  // Only what changed is written, so that screen readers do not repeat themselves.
+  // Only changes are written, so that screen readers do not repeat themselves.
   if (byId("notice-text").textContent !== text) byId("notice-text").textContent = text;
   byId("notice-countdown").textContent = countdown;
   byId("notice-button").hidden = !button;
@@ -19,20 +19,20 @@ function hide(kind) {
   byId("notice-text").textContent = "";
 }
 
-/** Say something; it stays until it is clicked away or something else is done. */
+/** Show a message until it is dismissed or something else is done. */
 export function tell(text) {
   if (!byId("notice").hidden && byId("notice").dataset.kind === "trouble") return;
   show(text, { isMessage: true, button: "OK" });
   byId("notice-button").addEventListener("click", clearMessage, { once: true });
 }
 
-/** Take away what was said. */
+/** Remove the message. */
 export const clearMessage = () => hide("message");
 
 /** The service answers again. */
 export const troubleIsOver = () => hide("trouble");
 
-/** Say what is wrong and wait some seconds, or until somebody wants to try now. */
+/** Show a problem and wait some seconds, or until "Try now" is pressed. */
 export function countDown(text, seconds) {
   return new Promise((resolve) => {
     let left = Math.ceil(seconds);
@@ -54,7 +54,7 @@ export function countDown(text, seconds) {
   });
 }
 
-/** Say why a key is needed, and wait for one. */
+/** Explain why a key is needed, and wait for one. */
 export function askForKey(reason) {
   show(reason, { form: true });
   const form = byId("key-form");
@@ -65,7 +65,7 @@ export function askForKey(reason) {
       event.preventDefault();
       const key = field.value.trim();
       if (!/^[\x21-\x7e]+$/.test(key)) {
-        show("A key has only letters, digits, - and _.", { form: true });
+        show("A key consists of letters, digits, - and _ only.", { form: true });
         return;
       }
       form.removeEventListener("submit", take);

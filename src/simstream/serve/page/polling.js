@@ -1,9 +1,8 @@
-// Doing something again and again while somebody looks.
+// Repeating something while the page is visible.
 
 /**
  * Returns a function that starts (true) or stops (false) calling `work` every `seconds`.
- * Nothing is called while the page is hidden, and at once when it is seen again. The next
- * call waits for the one before.
+ * It is not called while the page is hidden, and at once when the page is visible again. Calls never overlap.
  */
 export function poller(work, seconds) {
   let wanted = false;

@@ -1,4 +1,4 @@
-// Status: figures and the curve of losses, refreshed while somebody looks.
+// Status: figures and the loss curve, refreshed while the page is visible.
 
 import { showAccuracy } from "./accuracy.js";
 import { insist } from "./api.js";
@@ -20,7 +20,7 @@ export function startStatus() {
   window.addEventListener("resize", () => status && !byId("status").hidden && draw());
 }
 
-/** Called when the view appears or goes. */
+/** Called when the view appears or disappears. */
 export function showStatus(isVisible) {
   refresh(isVisible);
 }
@@ -29,14 +29,14 @@ function draw() {
   const { algorithm, params } = status.algorithm;
   const settings = Object.entries(params).map(([name, value]) => `${name} = ${value}`);
   const figures = [
-    ["Throughput", `${number(status.throughput)} /s`, "events kept"],
-    ["Learnt from", number(status.triplets), "comparisons"],
+    ["Throughput", `${number(status.throughput)} /s`, "new events"],
+    ["Comparisons", number(status.triplets), "learnt from"],
     ["Questions", number(status.questions), `${number(status.answers)} answered, ${number(status.skips)} skipped`],
-    ["Query ratio", share(status.query_ratio), "asked of those looked at"],
+    ["Query ratio", share(status.query_ratio), "share of candidate questions asked"],
     ["Sparsity", share(status.sparsity), "zeros in the matrix"],
     ["Items", number(status.items), status.n_features ? `${number(status.n_features)} features` : ""],
     ["Version", number(status.served), version(status)],
-    ["Lag", number(status.lag), "events not learnt yet"],
+    ["Lag", number(status.lag), "events not yet learnt"],
     ["Learner", algorithm, settings.join(", ")],
   ];
   byId("figures").replaceChildren(
@@ -57,11 +57,11 @@ function draw() {
   drawCurve(byId("curve"), status.losses);
   showAccuracy(byId("status-accuracy"), status.accuracy);
   showPrecision(byId("status-precision"), status.demo);
-  byId("refreshed").textContent = `As of ${new Date().toLocaleTimeString()}; refreshed every 2 s while this page is seen.`;
+  byId("refreshed").textContent = `As of ${new Date().toLocaleTimeString()}; refreshes every 2 s while this page is visible.`;
 }
 
 const share = (value) => (value === null ? "–" : `${number(100 * value)}\u202f%`);
 
 function version({ pinned, position }) {
-  return pinned === null ? `log position, of ${number(position)}` : `pinned; the log is at ${number(position)}`;
+  return pinned === null ? `log position served, of ${number(position)}` : `pinned log position, of ${number(position)}`;
 }

@@ -1,0 +1,449 @@
+"""The routes: each checks a request, hands it to the service, and says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fastapi import FastAPI, Header, Query, Response
+from fastapi import Path as PathField
+from fastapi.responses import JSONResponse, StreamingResponse
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from starlette.concurrency import run_in_threadpool
+
+from .. import Bilinear, __version__
+from . import import_export, schemas
+from .errors import BadRequestError, NotFoundError
+from .events import SparseVector
+from .service import Service, digest_of
+from .writer import Ledger, Receipt, Write, check_shape
+
+Key = Annotated[
+    schemas.Name | None,
+    Header(
+        alias="Idempotency-Key",
+        description="However often a request is sent with the same key, it is done once.",
+    ),
+]
+ItemId = Annotated[schemas.Name, PathField()]
+Wait = Annotated[
+    bool,
+    Query(
+        description="Answer once readers can see it, not as soon as it is durable; but after ten seconds "
+        "at the latest, with `visible` false."
+    ),
+]
+
+#: Longest time in seconds that a caller waits to see what it wrote.
+_LONGEST_WAIT = 10.0
+
+#: Upper bounds of the histogram of request times, in seconds.
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def add_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
+    """Add all routes of the API."""
+    _add_item_routes(app, service)
+    _add_search_route(app, service)
+    _add_feedback_routes(app, service)
+    _add_model_routes(app, service)
+    _add_operation_routes(app, service, metrics)
+
+
+class _Done(NamedTuple):
+    """The receipts of a request, and whether readers can see its events."""
+
+    receipts: list[Receipt]
+    is_visible: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer to a request with a single write."""
+        (receipt,) = self.receipts
+        return {
+            "position": receipt.first,
+            "events": receipt.events,
+            "repeated": receipt.is_repeated,
+            "visible": self.is_visible,
+        }
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether nothing of it is new."""
+        return all(receipt.is_repeated for receipt in self.receipts)
+
+
+async def _write(service: Service, writes: Sequence[Write], wait: bool) -> _Done:
+    """Submit a request; return once it is durable, or visible with `wait`."""
+    receipts = await asyncio.wrap_future(service.submit(writes))
+    last = max(receipt.last for receipt in receipts)
+    if wait:
+        # In the event loop: those who wait must not occupy the threads that searches run in.
+        seen = asyncio.wrap_future(service.engine.published(last))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(seen, _LONGEST_WAIT)
+    return _Done(receipts, service.version.position >= last)
+
+
+def _full_key(key: str | None, kind: str) -> str | None:
+    """Keys of different kinds of requests are independent."""
+    return None if key is None else f"{kind}:{key}"
+
+
+def _with_payload(service: Service, found: dict[str, Any], wanted: bool = True) -> dict[str, Any]:
+    """A result, with text and picture if wanted."""
+    if wanted:
+        with contextlib.suppress(NotFoundError):  # deleted in the meantime
+            found |= service.item(found["id"])[2]
+    return found
+
+
+# -- items and search -------------------------------------------------------------------------
+
+
+def _add_item_routes(app: FastAPI, service: Service) -> None:
+    limits = service.settings.limits
+
+    @app.post("/v1/items", status_code=201, response_model=schemas.Written, tags=["items"])
+    async def add_items(body: schemas.Items, key: Key = None, wait: Wait = True) -> Any:
+        """Add items: all of them, or none."""
+        if len(body.items) > limits.vectors:
+            raise BadRequestError(
+                f"items: expected at most {limits.vectors}, got {len(body.items)}"
+            )
+        names = [item.id for item in body.items]
+        if len(set(names)) < len(names):
+            raise BadRequestError("items: expected every id at most once")
+        digest = digest_of(body.model_dump(mode="json")) if key else ""
+        items = [item.as_item(item.id) for item in body.items]
+        write = Write(Ledger.add_items, (items,), _full_key(key, "items"), digest)
+        done = await _write(service, [write], wait)
+        return JSONResponse(done.as_json(), 200 if done.is_repeated else 201)
+
+    @app.get("/v1/items", tags=["items"])
+    def list_items(
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        payload: bool = False,
+    ) -> Any:
+        """List the ids of items, page by page, in the order in which they were added."""
+        view = service.version.view
+        positions = [] if view is None else view.ids
+        names = [service.engine.items.names[int(p)] for p in positions[offset : offset + limit]]
+        return {
+            "total": len(positions),
+            "items": [_with_payload(service, {"id": name}, payload) for name in names],
+        }
+
+    @app.get("/v1/items/{id:path}/image", tags=["items"])
+    def get_image(id: ItemId) -> Response:
+        """The picture of an item."""
+        image = service.item(id)[2].get("image")
+        if image is None:
+            raise NotFoundError("image: the item has none")
+        media_type, content = schemas.decode_picture(image)
+        headers = {"content-security-policy": "default-src 'none'; sandbox"}
+        return Response(content, media_type=media_type, headers=headers)
+
+    @app.get("/v1/items/{id:path}", tags=["items"])
+    def get_item(id: ItemId) -> Any:
+        """An item with its vector, text and picture."""
+        position, vector, content = service.item(id)
+        if isinstance(vector, SparseVector):
+            values: Any = {"indices": vector.indices.tolist(), "values": vector.values.tolist()}
+        else:
+            values = vector.tolist()
+        return {"id": id, "position": position, "vector": values, **content}
+
+    @app.put("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
+    async def put_item(
+        id: ItemId, body: schemas.Content, key: Key = None, wait: Wait = True
+    ) -> Any:
+        """Add or replace an item. What was learnt with the old one stays."""
+        digest = digest_of([id, body.model_dump(mode="json")]) if key else ""
+        item = body.as_item(id)
+        write = Write(Ledger.put_item, (item,), _full_key(key, "put"), digest)
+        return (await _write(service, [write], wait)).as_json()
+
+    @app.delete("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
+    async def delete_item(id: ItemId, key: Key = None, wait: Wait = True) -> Any:
+        """Delete an item. What was learnt with it stays."""
+        digest = digest_of(id) if key else ""
+        write = Write(Ledger.delete_item, (id,), _full_key(key, "delete"), digest)
+        return (await _write(service, [write], wait)).as_json()
+
+
+def _add_search_route(app: FastAPI, service: Service) -> None:
+    limits = service.settings.limits
+
+    @app.post("/v1/search", tags=["search"])
+    def search(body: schemas.Search) -> Any:
+        """The items most similar to an item or a vector, best first."""
+        if body.k > limits.k:
+            raise BadRequestError(f"k: expected at most {limits.k}, got {body.k}")
+        if body.task is not None and not service.has_tasks:
+            raise BadRequestError("task: this service learns one similarity for all")
+        version, query = service.version, body.anchor()
+        n_features = service.engine.items.n_features
+        if not isinstance(query, str) and n_features is not None:
+            check_shape(query, n_features, service.settings.n_features is not None)
+        look = functools.partial(service.search, query, body.k, body.task, version=version)
+
+        def shown(hits: list[tuple[str, float]]) -> list[dict[str, Any]]:
+            return [
+                _with_payload(service, {"id": name, "score": score}, body.payload)
+                for name, score in hits
+            ]
+
+        try:
+            answer = {"position": version.model.position, "results": shown(look())}
+            if body.baseline:
+                answer["baseline"] = shown(look(learnt=False))
+        except ValueError as error:  # products that overflow float32
+            raise BadRequestError(str(error)) from None
+        return JSONResponse(answer)
+
+
+# -- feedback, questions and answers ----------------------------------------------------------
+
+
+def _add_feedback_routes(app: FastAPI, service: Service) -> None:
+    limits = service.settings.limits
+
+    @app.post(
+        "/v1/feedback", status_code=201, response_model=schemas.FeedbackWritten, tags=["feedback"]
+    )
+    async def give_feedback(body: schemas.FeedbackBody, key: Key = None, wait: Wait = False) -> Any:
+        """Give one judgement, or a list of them: all are kept, or none."""
+        given = body if isinstance(body, list) else [body]
+        if len(given) > limits.batch:
+            raise BadRequestError(f"feedback: expected at most {limits.batch}, got {len(given)}")
+        if key is not None and any(one.key is not None for one in given):
+            raise BadRequestError("key: expected it in the header or with each judgement, not both")
+        judgements = [one.as_judgement() for one in given]
+        if key is not None:
+            digest = digest_of([one.model_dump(mode="json") for one in given])
+            writes = [Write(Ledger.judge, judgements, _full_key(key, "feedback"), digest)]
+        else:
+            writes = [
+                Write(
+                    Ledger.judge,
+                    (judgement,),
+                    _full_key(one.key, "feedback"),
+                    digest_of(one.model_dump(mode="json")) if one.key else "",
+                )
+                for one, judgement in zip(given, judgements, strict=True)
+            ]
+        done = await _write(service, writes, wait)
+        answer = {
+            "positions": [p for r in done.receipts for p in range(r.first, r.last + 1)],
+            "repeated": done.is_repeated,
+            "visible": done.is_visible,
+        }
+        return JSONResponse(answer, 200 if done.is_repeated else 201)
+
+    @app.get("/v1/query", tags=["questions"])
+    async def get_question(task: Annotated[schemas.Name | None, Query()] = None) -> Any:
+        """The next question for a person to answer. The log keeps that it was asked."""
+        question = await run_in_threadpool(service.choose_question, task)
+        done = await _write(service, [Write(Ledger.ask, (question,))], False)
+        return await run_in_threadpool(_question, service, done.receipts[0].first)
+
+    @app.post(
+        "/v1/answer", status_code=201, response_model=schemas.AnswerWritten, tags=["questions"]
+    )
+    async def give_answer(body: schemas.Answer, wait: Wait = True) -> Any:
+        """Answer or skip a question. Repeating the same answer changes nothing; another one is refused."""
+        write = Write(
+            Ledger.answer,
+            (body.question, body.winner),
+            f"answer:{body.question}",
+            digest_of(body.winner),
+        )
+        done = await _write(service, [write], wait)
+        answer = done.as_json() | {"accuracy": service.version.tally.accuracy()}
+        return JSONResponse(answer, 200 if done.is_repeated else 201)
+
+    @app.post(
+        "/v1/retract",
+        status_code=201,
+        response_model=schemas.RetractWritten,
+        response_model_exclude_unset=True,
+        tags=["questions"],
+    )
+    async def take_back(body: schemas.At, wait: Wait = True) -> Any:
+        """Undo feedback or an answer: the model becomes what it would be without it."""
+        done = await _write(service, [Write(Ledger.retract, (body.position,))], wait)
+        answer = done.as_json()
+        if answer["events"] == 2:  # the question of the answer is open again
+            last = done.receipts[0].last
+            answer["question"] = await run_in_threadpool(_question, service, last)
+        return answer
+
+    @app.get("/v1/responses", tags=["questions"])
+    def get_responses(format: Literal["jsonl", "csv"] = "jsonl") -> Response:
+        """All comparisons of items that count, as JSON lines or CSV.
+
+        The header X-Left-Out counts the comparisons left out because their query was a vector, not an item.
+        """
+        until = service.version.position
+        headers = {"X-Left-Out": str(import_export.count_left_out(service.log, until))}
+        records = import_export.responses(service.log, service.engine.items, until)
+        if format == "csv":
+            lines = import_export.as_csv(records, has_tasks=service.has_tasks)
+        else:
+            lines = import_export.as_jsonl(records)
+        media_type = "text/csv" if format == "csv" else "application/jsonl"
+        return StreamingResponse(lines, headers=headers, media_type=media_type)
+
+
+def _question(service: Service, position: int) -> dict[str, Any]:
+    event = service.log.get(position)
+    assert event is not None
+    anchor, first, second = (_with_payload(service, {"id": name}) for name in event.body["names"])
+    return {
+        "question": position,
+        "anchor": anchor,
+        "candidates": [first, second],
+        "task": event.body["task"],
+    }
+
+
+# -- the model --------------------------------------------------------------------------------
+
+
+def _add_model_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/model", tags=["model"])
+    def get_model(task: Annotated[schemas.Name | None, Query()] = None) -> Response:
+        """The similarity that searches use, as a file for ``simstream.load``."""
+        model = service.version.model
+        matrix = model.matrix(task)
+        if matrix is None:
+            raise NotFoundError("model: nothing has been learnt yet")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.safetensors"
+            Bilinear(matrix).save(path, extra={"position": model.position})
+            content = path.read_bytes()
+        name = f'attachment; filename="model-{model.position}.safetensors"'
+        return Response(
+            content, media_type="application/octet-stream", headers={"content-disposition": name}
+        )
+
+    @app.get("/v1/versions", tags=["model"])
+    def get_versions() -> Any:
+        """What is served, and which positions have a snapshot, so that returning to them is fast."""
+        version = service.version
+        return {
+            "position": version.position,
+            "served": version.model.position,
+            "pinned": version.model.position if version.is_pinned else None,
+            "snapshots": service.engine.snapshots.positions(),
+        }
+
+    @app.post("/v1/pin", response_model=schemas.Written, tags=["model"])
+    async def pin(body: schemas.MaybeAt, wait: Wait = True) -> Any:
+        """Serve the model of a position, whatever is learnt later; null serves the newest again."""
+        write = Write(Ledger.pin, (body.position,))
+        return (await _write(service, [write], wait)).as_json()
+
+    @app.post("/v1/rollback", response_model=schemas.Written, tags=["model"])
+    async def roll_back(body: schemas.At, wait: Wait = True) -> Any:
+        """Forget what was learnt after a position. The log keeps it."""
+        write = Write(Ledger.roll_back, (body.position,))
+        return (await _write(service, [write], wait)).as_json()
+
+
+# -- operation --------------------------------------------------------------------------------
+
+
+def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
+    @app.get("/v1/status", tags=["operation"])
+    def get_status() -> Any:
+        """Items, events, losses and accuracy."""
+        return service.status()
+
+    @app.get("/healthz", tags=["operation"])
+    async def is_alive() -> Any:
+        """Whether the process answers."""
+        return {"status": "alive", "version": __version__}
+
+    @app.get("/readyz", tags=["operation"])
+    async def is_ready() -> Any:
+        """Whether the service works: 503 once learning has stopped."""
+        failure = service.engine.failure
+        if failure is not None:
+            return JSONResponse({"status": "learning has stopped"}, 503, {"retry-after": "10"})
+        if service.version.has_diverged:
+            text = (
+                "learning has diverged and an older model is served: roll back, or replay with a "
+                "smaller step"
+            )
+            return JSONResponse({"status": text}, 503, {"retry-after": "60"})
+        return {"status": "ready", "position": service.version.position, "lag": service.engine.lag}
+
+    @app.get("/metrics", tags=["operation"])
+    def get_metrics() -> Response:
+        """Metrics in the text format of Prometheus."""
+        return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4")
+
+
+class Metrics:
+    """The metrics of a service for Prometheus: requests are counted, the others are read when asked for."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._started = service, time.time()
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        self._counts = Counter(
+            "simstream_requests", "Requests.", ("route", "status"), registry=self.registry
+        )
+        self._times = Histogram(
+            "simstream_request_seconds",
+            "Time to answer a request.",
+            ("route",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+
+    def count(self, route: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self._counts.labels(route, status).inc()
+        self._times.labels(route).observe(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics now. Counters never fall; what undo and rollback make smaller is a gauge."""
+        service = self._service
+        version, tally = service.version, service.version.tally
+        counters = {
+            "commits": ("Commits to the log.", service.writer.n_commits),
+            "snapshots_refused": ("Snapshots refused.", service.engine.snapshots.n_refused),
+        }
+        gauges: dict[str, tuple[str, float]] = {
+            "items": ("Items.", len(service.engine.items)),
+            "log_position": ("Last position of the log.", service.writer.last),
+            "published_position": ("Position that readers see.", version.position),
+            "lag_events": ("Events not yet published.", service.engine.lag),
+            "waiting_requests": ("Requests waiting to be written.", service.writer.n_waiting),
+            "triplets": ("Triplets learnt.", tally.triplets),
+            "diverged": ("Triplets left out, because learning would diverge.", tally.diverged),
+            "questions": ("Questions asked.", tally.questions),
+            "answers": ("Questions answered.", tally.answers),
+            "random_answers": ("Answers to random questions.", tally.random),
+            "random_answers_right": ("Of these, predicted by the model.", tally.learnt_right),
+            "random_answers_right_baseline": (
+                "Of these, predicted by the inner product.",
+                tally.baseline_right,
+            ),
+            "restart_seconds": ("Duration of the last start.", service.engine.restart_seconds),
+            "uptime_seconds": ("Time since the start.", time.time() - self._started),
+        }
+        for name, (about, count) in counters.items():
+            yield CounterMetricFamily(f"simstream_{name}", about, count)
+        for name, (about, value) in gauges.items():
+            yield GaugeMetricFamily(f"simstream_{name}", about, value)
