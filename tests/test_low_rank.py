@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from simstream.online.base.low_rank import OMLLR, OSLLRGS, Loreta
+from simstream.online.low_rank import OMLLR, OSLLRGS, Loreta
 from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 
