@@ -442,7 +442,7 @@ def test_loreta_is_its_reference(convert, init):
     given = pair_of_factors(5) if init == "pair" else init
     model = Loreta(5, 0.1, init=given, random_state=0, preprocessor=convert(X))
     model.prepare()
-    start = [f.copy() for f in model._engine.factors[:2]]
+    start = [f.copy() for f in model._engine.pair[:2]]
     if init == "truncated-identity":
         np.testing.assert_array_equal(start, np.eye(D, 5)[None].repeat(2, axis=0))
     A, B = loreta(*start, S, 0.1)
@@ -458,7 +458,7 @@ def test_the_rank_is_kept_and_the_inverses_do_not_drift():
         model.partial_fit(T)
         assert model.rank_ == 4
     assert model.n_updates_ > 1500  # past the first fresh start, short of the second
-    a, b, inverse_a, inverse_b = model._engine.factors
+    a, b, inverse_a, inverse_b = model._engine.pair
     for factor, inverse in ((a, inverse_a), (b, inverse_b)):
         np.testing.assert_allclose(inverse @ (factor.T @ factor), np.eye(4), atol=1e-9)
 
@@ -569,14 +569,18 @@ def test_saved_and_loaded_goes_on_as_if_never_saved(name, convert, tmp_path):
 @every_model
 def test_damaged_state_is_refused(name):
     model = make(name).fit(T[:50])
-    engine, good = model._engine, model._engine.state()
+    engine, (scalars, good) = model._engine, model._engine.state()
+    for key, value in scalars.items():
+        with pytest.raises((TypeError, ValueError), match="expected|bool|len"):
+            type(engine).from_state({**scalars, key: object()}, good)
+        assert value is not None
     for key, array in good.items():
         wrong = [array.astype(str)]
         if array.size and key not in ("clock", "a", "b"):  # those may have any length
             wrong.append(array[:-1])
         for bad in wrong:
             with pytest.raises(ValueError, match="expected"):
-                type(engine).from_state(None, None, {**good, key: bad})
+                type(engine).from_state(scalars, {**good, key: bad})
 
 
 @every_model

@@ -591,7 +591,7 @@ def test_targets_are_percentiles_of_the_items_distances():
 def test_bad_pairs_change_nothing(case):
     P, y = pairs(n=50)
     model = make(case).fit(P, y)
-    before = {name: array.copy() for name, array in model._engine.state().items()}
+    before = {name: array.copy() for name, array in model._engine.state()[1].items()}
     bad = [
         (lambda: model.partial_fit(P, np.where(y > 0, 1, 0)), "expected \\+1 .* got 0"),
         (lambda: model.partial_fit(P, None), "got None"),
@@ -608,7 +608,7 @@ def test_bad_pairs_change_nothing(case):
     for call, message in bad:
         with pytest.raises(ValueError, match=message):
             call()
-    after = model._engine.state()
+    after = model._engine.state()[1]
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array)
 
@@ -829,8 +829,8 @@ def test_a_full_matrix_takes_over_at_high_rank_and_follows_the_reference(variant
     assert model.threshold_ == pytest.approx(b, abs=1e-9)
     assert np.linalg.eigvalsh(model.get_mahalanobis_matrix())[0] >= -1e-10
     whole = PAMetric(C, variant=variant, projection="every-step", preprocessor=X).fit(P, y)
-    for name, array in whole._engine.state().items():
-        np.testing.assert_array_equal(array, model._engine.state()[name], err_msg=name)
+    for name, array in whole._engine.state()[1].items():
+        np.testing.assert_array_equal(array, model._engine.state()[1][name], err_msg=name)
 
 
 def test_projection_of_a_full_matrix_against_eigh():

@@ -126,7 +126,7 @@ def test_a_large_dimension_takes_memory_only_for_what_it_touches():
 
 
 def test_large_models_are_read_piece_by_piece_in_their_own_numbering(monkeypatch):
-    from simstream._engines import sparse as engine
+    from simstream._engines import entrywise as engine
 
     rng = np.random.default_rng(0)
     items = sp.random(40, 30, density=0.2, random_state=1, format="csr")
