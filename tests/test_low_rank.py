@@ -9,14 +9,13 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from simstream.online.low_rank import OMLLR, OSLLRGS, Loreta
 from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 
 import reference as ref
 import simstream
 from cases import items, stream, triplets
-from simstream import OGD, DivergedError, FromLabels
+from simstream import OGD, OMLLR, OSLLRGS, DivergedError, FromLabels, Loreta
 from test_contract import same_model
 
 D = 16
@@ -112,6 +111,12 @@ def frobenius(A):
 # -- OSLLR-GS --------------------------------------------------------------------------------------
 
 
+class PrintedGradient(OSLLRGS):
+    """With the one of the gradient's two terms that the paper prints."""
+
+    _exact_gradient = False
+
+
 @convert_items
 @pytest.mark.parametrize("output", ["last", "avg_x", "avg_w"])
 @pytest.mark.parametrize("gradient", ["exact", "printed"])
@@ -121,7 +126,8 @@ def frobenius(A):
 )
 def test_lazy_rows_are_the_eager_ones(convert, output, gradient, beta, gamma, eta):
     path = osllr_gs(min(1, beta) * np.eye(D), S, beta, gamma, eta, gradient)
-    model = OSLLRGS(beta, gamma, eta, output=output, gradient=gradient, preprocessor=convert(X))
+    learner = OSLLRGS if gradient == "exact" else PrintedGradient
+    model = learner(beta, gamma, eta, output=output, preprocessor=convert(X))
     W = model.fit(T).get_bilinear_matrix()
     np.testing.assert_allclose(W, read(path, output, eta), rtol=0, atol=1e-9)
     lengths = np.sqrt(np.diag(read(path, output, eta)))
@@ -571,9 +577,8 @@ def test_damaged_state_is_refused(name):
     model = make(name).fit(T[:50])
     engine, (scalars, good) = model._engine, model._engine.state()
     for key, value in scalars.items():
-        with pytest.raises((TypeError, ValueError), match="expected|bool|len"):
-            type(engine).from_state({**scalars, key: object()}, good)
-        assert value is not None
+        with pytest.raises((TypeError, ValueError)):
+            type(engine).from_state({**scalars, key: [value, value, value]}, good)
     for key, array in good.items():
         wrong = [array.astype(str)]
         if array.size and key not in ("clock", "a", "b"):  # those may have any length
@@ -674,7 +679,7 @@ def test_divergence_is_noticed_before_the_matrix_is_lost(name):
     model = make(name).fit(T[:50])
     before = model.get_bilinear_matrix()
     huge = 1e80 * X
-    with pytest.raises(DivergedError, match="margin of round 51 is not finite"):
+    with pytest.raises(DivergedError, match="margin of round 51 overflowed"):
         model.set_params(preprocessor=huge).partial_fit(T[50:])
     np.testing.assert_array_equal(model.get_bilinear_matrix(), before)
     assert model.n_rounds_ == 50
@@ -688,7 +693,6 @@ def test_divergence_is_noticed_before_the_matrix_is_lost(name):
         (OSLLRGS, {"eta": np.inf}, "eta: expected a number > 0"),
         (OSLLRGS, {"n_components": 0}, "n_components: expected an integer >= 1"),
         (OSLLRGS, {"output": "average"}, "output: expected one of"),
-        (OSLLRGS, {"gradient": "both"}, "gradient: expected one of"),
         (OSLLRGS, {"init": "identity"}, "init: expected one of 'auto'"),
         (OSLLRGS, {"init": np.eye(5)}, r"init: expected an array of shape \(16, n_components\)"),
         (OSLLRGS, {"init": np.eye(D), "n_components": 3}, r"of shape \(16, 3\)"),

@@ -220,13 +220,14 @@ def test_frozen_models_share_the_matrices_of_tasks_that_did_not_change():
     X, T = items(d=16), triplets(n=400)
     model = OMTRSL(0.3, preprocessor=X).fit(T, tasks=np.arange(400) % 2)
     before = model.freeze()
-    assert set(before.parts.full) == {0, 1}
+    own = before.own._parts.full
+    assert set(own) == {0, 1}
     moved = model.n_updates_
     while model.n_updates_ == moved:
         model.partial_fit(T[:5], y=-np.ones(5), tasks=np.zeros(5, int))
-    after = model.freeze()
-    assert after.parts.full[1] is before.parts.full[1]
-    assert not np.array_equal(after.parts.full[0], before.parts.full[0])
+    after = model.freeze().own._parts.full
+    assert after[1] is own[1]
+    assert not np.array_equal(after[0], own[0])
 
 
 # -- asking --------------------------------------------------------------------------------------------
@@ -545,13 +546,13 @@ def test_ctrl_c_leaves_the_tasks_it_came_to(layout, monkeypatch):
     engine = model._engine
     drive = type(engine)._drive
 
-    def interrupted(learn, n, chunk, make_space, rebase):
+    def interrupted(learn, n, chunk):
         def learn_then_stop(begin, end):
             if engine.clock[0] >= 30:
                 raise KeyboardInterrupt
             return learn(begin, end)
 
-        drive(engine, learn_then_stop, n, 5, make_space, rebase)
+        drive(engine, learn_then_stop, n, 5)
 
     monkeypatch.setattr(engine, "_drive", interrupted)
     with pytest.raises(KeyboardInterrupt):

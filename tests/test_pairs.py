@@ -736,14 +736,22 @@ def test_nothing_is_left_behind_by_a_refused_call():
     assert model.threshold_ == before
 
 
+def damaged(header, arrays, name, change):
+    """A state with another value for one of its arrays or scalars."""
+    if name in arrays:
+        return header, {**arrays, name: change(arrays[name])}
+    scalars = header["scalars"]
+    return {**header, "scalars": {**scalars, name: change(scalars[name])}}, arrays
+
+
 @pytest.mark.parametrize(
     ("learner", "changes"),
     [
         (LEGO(), {"a": lambda a: -a}),
         (LEGO(), {"a": lambda a: np.concatenate([a, a])}),
         (LEGO(), {"a": lambda a: a * np.nan}),
-        (LEGO(), {"numbers": lambda n: n[[1, 0, 2]]}),
-        (LEGO(), {"numbers": lambda n: n * [1, 1, 0]}),
+        (LEGO(), {"lower": lambda lower: 1e9}),
+        (LEGO(), {"scale": lambda scale: 0.0}),
         (OnlineITML(), {"a": lambda a: a[:1]}),
         (POLA(), {"vectors": lambda v: 3 * v}),
         (POLA(), {"values": lambda v: -v}),
@@ -757,7 +765,7 @@ def test_restored_numbers_are_looked_at(learner, changes):
     type(learner)()._set_state(header, arrays)  # as they are they are fine
     for name, change in changes.items():
         with pytest.raises(ValueError, match=name):
-            type(learner)()._set_state(header, {**arrays, name: change(arrays[name])})
+            type(learner)()._set_state(*damaged(header, arrays, name, change))
     with pytest.raises(ValueError, match="engine"):
         (LEGO if isinstance(learner, POLA) else POLA)()._set_state(header, arrays)
     with pytest.raises(ValueError, match="calibrated"):
@@ -878,8 +886,7 @@ def test_a_damaged_full_matrix_is_refused():
         ("m", lambda a: -a),
         ("m", lambda a: a[:-1]),
         ("p", lambda a: a * np.nan),
-        ("numbers", lambda a: a * 0),
+        ("cone", lambda numbers: [0.0] * len(numbers)),
     ):
-        damaged = {**arrays, name: change(arrays[name])}
         with pytest.raises(ValueError, match=name):
-            PAMetric(projection="every-step")._set_state(header, damaged)
+            PAMetric(projection="every-step")._set_state(*damaged(header, arrays, name, change))

@@ -1,7 +1,7 @@
 """Models saved in file format version 1 load, score and go on learning as they did when they were written.
 
-`tests/models` has a file of every kind of model, the data they were learnt from (data.npz), and what they scored
-(expected.json): right after loading, and after learning from the rest of the stream.
+`tests/models` has a file of every kind of model, the data they were learnt from (data.npz), and what they
+scored (expected.json): right after loading, and after learning from the rest of the stream.
 """
 
 import json
@@ -55,8 +55,12 @@ def content(path):
     with safe_open(path, framework="np") as file:
         header = json.loads(file.metadata()["simstream"])
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if "state.numbers" in arrays and "state.indptr" in arrays:  # hash tables keep the entries of a row in no order
-        rows = np.repeat(np.arange(len(arrays["state.indptr"]) - 1), np.diff(arrays["state.indptr"]))
+    if (
+        "state.numbers" in arrays and "state.indptr" in arrays
+    ):  # hash tables keep the entries of a row in no order
+        rows = np.repeat(
+            np.arange(len(arrays["state.indptr"]) - 1), np.diff(arrays["state.indptr"])
+        )
         order = np.lexsort((arrays["state.indices"], rows))
         arrays |= {name: arrays[name][order] for name in ("state.indices", "state.numbers")}
     return header["model"], arrays

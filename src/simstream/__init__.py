@@ -14,26 +14,27 @@ from .catalogue import ALGORITHMS
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time names come from the table below
-    from . import datasets as datasets, metrics as metrics
-    from ._engines import DivergedError as DivergedError
+    from . import datasets as datasets
+    from . import metrics as metrics
+    from ._engines import *
     from .batch import *
-    from .batch.sdca import SDCA as SDCA
-    from .data.samplers import PairSampler as PairSampler, TaskTripletSampler as TaskTripletSampler, TripletSampler as TripletSampler
+    from .batch.sdca import *
+    from .data.samplers import *
     from .online.baselines import *
-    from .online.from_labels import FromLabels as FromLabels
+    from .online.from_labels import *
     from .online.logdet import *
     from .online.low_rank import *
     from .online.multitask import *
     from .online.pairs import *
     from .online.triplets import *
-    from .persistence import ModelFileError as ModelFileError, load as load, read_header as read_header
-    from .selection import CSFSResult as CSFSResult, csfc as csfc, csfs as csfs, csfs_weights as csfs_weights, mrmr as mrmr
-    from .sequences import smooth_labels as smooth_labels
-    from .similarity.bilinear import Bilinear as Bilinear
-    from .similarity.low_rank import LowRank as LowRank
-    from .similarity.mahalanobis import Mahalanobis as Mahalanobis
-    from .similarity.scoring import SearchResult as SearchResult
-    from .similarity.tasks import Tasks as Tasks
+    from .persistence import *
+    from .selection import *
+    from .sequences import *
+    from .similarity.bilinear import *
+    from .similarity.low_rank import *
+    from .similarity.mahalanobis import *
+    from .similarity.scoring import *
+    from .similarity.tasks import *
 
 #: Public name -> module that defines it (the module itself for submodules).
 _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {

@@ -162,3 +162,10 @@ def saved_number(scalars: dict[str, Any], name: str, *, minimum: float = 0.0) ->
     if not isinstance(value, (int, float)) or not value >= minimum:
         raise ValueError(f"{name}: expected a number >= {minimum:g}, got {value!r}")
     return value
+
+
+def saved_flag(scalars: dict[str, Any], name: str) -> bool:
+    """True or false, as a file says."""
+    if not isinstance(scalars[name], bool):
+        raise ValueError(f"{name}: expected true or false, got {scalars[name]!r}")
+    return scalars[name]

@@ -11,7 +11,16 @@ from threadpoolctl import ThreadpoolController
 from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.low_rank_nuclear import Triples, learn_nuclear
 from ..data.comparisons import Comparisons
-from .base import Engine, LowRankEngine, State, check_array, saved_dtype, saved_number, saved_shape
+from .base import (
+    Engine,
+    LowRankEngine,
+    State,
+    check_array,
+    saved_dtype,
+    saved_flag,
+    saved_number,
+    saved_shape,
+)
 
 #: Work (products in small problems) between two checks for Ctrl-C, and most triplets.
 _PRODUCTS_PER_CALL = 2e9
@@ -176,7 +185,7 @@ class NuclearEngine(LowRankEngine):
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> NuclearEngine:
-        symmetric, (d, others) = bool(scalars["symmetric"]), saved_shape(scalars)
+        symmetric, (d, others) = saved_flag(scalars, "symmetric"), saved_shape(scalars)
         value, left, right = arrays["value"], arrays["left"], arrays["right"]
         check_array("left", left, np.float64, (None, d))
         r = len(left)

@@ -12,7 +12,7 @@ from .._kernels.spectral import PROJECT, SHORTEN, Workspace, learn_in_the_cone
 from .._kernels.spectral import Spectrum as Eigenpairs
 from .._kernels.steps import THRESHOLD
 from ..data.comparisons import Comparisons
-from .base import Engine, State, check_array, saved_dtype
+from .base import Engine, State, check_array, saved_dtype, saved_flag
 
 #: Pairs between two moments at which Ctrl-C is noticed.
 _PAIRS_PER_CALL = 64
@@ -138,7 +138,7 @@ class SpectralEngine(Engine):
             raise ValueError("values: expected at most one positive eigenvalue per feature")
         if not np.allclose(vectors @ vectors.T, np.eye(len(vectors)), rtol=0, atol=1e-8):
             raise ValueError("vectors: expected orthonormal rows")
-        shortens = bool(scalars["shortens"])
+        shortens = saved_flag(scalars, "shortens")
         self = cls(values, vectors, saved_dtype(scalars), shortens=shortens, threshold=0.0)
         Engine.__init__(self, arrays["clock"])
         if "cone" in scalars:

@@ -24,6 +24,7 @@ from .base import (
     State,
     check_array,
     check_floats,
+    saved_flag,
     saved_number,
     saved_shape,
 )
@@ -119,7 +120,10 @@ class TasksEngine(Engine):
         n_tasks, n_seen = scalars["n_tasks"], check_integer("n_seen", scalars["n_seen"], minimum=0)
         if n_tasks is not None:
             check_integer("n_tasks", n_tasks)
-        coupling, has_identity = saved_number(scalars, "coupling"), bool(scalars["has_identity"])
+        coupling, has_identity = (
+            saved_number(scalars, "coupling"),
+            saved_flag(scalars, "has_identity"),
+        )
         self = cls(saved_shape(scalars), dtype, coupling, n_tasks, has_identity, **more)
         Engine.__init__(self, clock)
         self.n_seen = n_seen

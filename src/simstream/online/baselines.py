@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._engines.base import Engine, State, saved_dtype, saved_shape
+from .._engines.base import Engine, State, saved_dtype, saved_flag, saved_shape
 from .._kernels.steps import LOSS, MISTAKES, ROUNDS, VIOLATIONS
 from ..data.comparisons import Comparisons
 from ..similarity.base import Similarity
@@ -72,7 +72,7 @@ class _IdentityEngine(Engine):
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> _IdentityEngine:
-        is_sparse = bool(scalars["is_sparse"])
+        is_sparse = saved_flag(scalars, "is_sparse")
         return cls(saved_shape(scalars), saved_dtype(scalars), is_sparse, arrays["clock"])
 
 
