@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from safetensors import safe_open
+from safetensors.numpy import save_file
 
 import simstream
-from simstream import catalogue
+from simstream import catalogue, persistence
 
 FOLDER = Path(__file__).parent / "models"
 DATA = np.load(FOLDER / "data.npz", allow_pickle=False)
@@ -108,3 +109,40 @@ def test_saving_again_loses_nothing(name, tmp_path):
     if name in ONLINE:
         model, again = go_on(name, model), go_on(name, again)
     np.testing.assert_array_equal(scores(name, model), scores(name, again))
+
+
+def version_1(name, path, **params):
+    """A copy of a file with other parameters."""
+    source = FOLDER / f"{name}.safetensors"
+    with safe_open(source, framework="np") as file:
+        header = json.loads(file.metadata()["simstream"])
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    assert header["format_version"] == 1
+    header["model"]["params"] |= params
+    text = json.dumps(header)
+    metadata = {"simstream": text, "simstream_crc32": persistence._checksum(text, arrays)}
+    save_file(arrays, path, metadata)
+    return path
+
+
+def test_a_block_size_that_had_no_effect_is_forgotten(tmp_path):
+    model = simstream.load(version_1("sors-dense", tmp_path / "m", block_size=64))
+    assert model.block_size is None
+    model = simstream.load(version_1("oasis-dense", tmp_path / "m", block_size=64))
+    assert model.block_size == 64
+
+
+def test_a_model_goes_on_with_the_gradient_it_was_made_with(tmp_path):
+    """The gradient was a parameter in version 1; "printed" is what the paper has."""
+    exact = load("osllrgs-avg-x")
+    assert not hasattr(exact, "gradient")
+    printed = simstream.load(
+        version_1("osllrgs-avg-x", tmp_path / "m", gradient="printed"), preprocessor=DATA["X"]
+    )
+    np.testing.assert_array_equal(scores("osllrgs-avg-x", printed), scores("osllrgs-avg-x", exact))
+    printed.save(tmp_path / "again")
+    again = simstream.load(tmp_path / "again", preprocessor=DATA["X"])
+    wrong = DATA["triplets"][:, [0, 2, 1]]  # the other way round: all of them are violated
+    futures = [scores("", model.partial_fit(wrong)) for model in (printed, again, exact)]
+    np.testing.assert_array_equal(futures[0], futures[1])
+    assert not np.allclose(futures[0], futures[2])

@@ -153,8 +153,14 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         return self._metric
 
     def _similarity(self) -> Mahalanobis:
-        metric = Mahalanobis._of(self._fitted(), self._calibrated)
+        spectrum = self._fitted()
+        threshold = self._own_threshold() if self._calibrated is None else self._calibrated
+        metric = Mahalanobis._of(spectrum, threshold)
         return metric._with_items(self.preprocessor, self._item_cache())
+
+    def _own_threshold(self) -> float | None:
+        """The threshold that belongs to the method, if it has one."""
+        return None
 
     calibrate_threshold = PairLearner.calibrate_threshold
     predict_pairs = delegated(Mahalanobis.predict_pairs)
