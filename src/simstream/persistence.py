@@ -10,6 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+import simstream
 
 from .data import atomic_write
 
@@ -101,8 +105,6 @@ def read_file(
 
     ``what`` is the key of the header that such a file must have, and what errors call it.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such {what} file")
@@ -140,11 +142,7 @@ def read_file(
 
 def write_file(path: str | Path, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Write JSON values and arrays to one safetensors file with a checksum, atomically."""
-    from safetensors.numpy import save_file
-
-    from . import __version__
-
-    versions = {"format_version": FORMAT_VERSION, "simstream_version": __version__}
+    versions = {"format_version": FORMAT_VERSION, "simstream_version": simstream.__version__}
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(versions | content)
     metadata = {_HEADER_KEY: text, _CHECKSUM_KEY: _checksum(text, contiguous)}
@@ -243,8 +241,6 @@ def from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
 
 def _class_named(name: str) -> Any:
     """The public class of that name; a file cannot name anything else."""
-    import simstream  # its names are loaded when they are first used
-
     found = getattr(simstream, name, None) if name in simstream.__all__ else None
     if not (isinstance(found, type) and hasattr(found, "_set_state")):
         raise ModelFileError(

@@ -290,7 +290,7 @@ class OMTRSL(OnlineLearner):
             if self.query == "random":
                 asked = coin < self.ask_rate
             elif np.isfinite(self.ask_delta):
-                margin = abs(float(self._live()._task_margins(read.one(0), [task])[0]))
+                margin = abs(float(self._tasks()._task_margins(read.one(0), [task])[0]))
                 asked = coin * (self.ask_delta + margin) < self.ask_delta
         clock = self._engine.clock
         clock[steps.CONSIDERED] += 1
@@ -386,7 +386,7 @@ class OMTRSL(OnlineLearner):
     def _similarity_of(self, engine: Any) -> Tasks:
         return _EngineTasks(engine, self._known(), self._pools)
 
-    def _live(self) -> Any:
+    def _tasks(self) -> Any:
         return self._similarity()
 
     def for_task(self, task: Hashable = None) -> Bilinear:
@@ -394,7 +394,7 @@ class OMTRSL(OnlineLearner):
 
         A task never seen has what all have in common; None is the task of triplets given without one.
         """
-        return self._live().for_task(task)._frozen()
+        return self._tasks().for_task(task)._frozen()
 
     def freeze(self) -> Tasks:
         """The similarities of all tasks as they are now, whatever is learnt later: `similarity_`.
@@ -413,18 +413,19 @@ class OMTRSL(OnlineLearner):
         array([[1.5, 0. ],
                [0. , 1. ]])
         """
-        return self._live()._frozen()
+        return self._tasks()._frozen()
 
+    # Any: type checkers would take the signatures of the base class, which have no task.
+    pair_score: Any = delegated(Tasks.pair_score)
+    score_items: Any = delegated(Tasks.score_items)
+    search: Any = delegated(Tasks.search)
+    get_metric: Any = delegated(Tasks.get_metric)
+    triplet_margin: Any = delegated(Tasks.triplet_margin)
+    decision_function: Any = delegated(Tasks.decision_function)
+    predict: Any = delegated(Tasks.predict)
+    score: Any = delegated(Tasks.score)
     get_bilinear_matrix = delegated(Tasks.get_bilinear_matrix)
     transform_query = delegated(Tasks.transform_query)
-    pair_score = delegated(Tasks.pair_score)
-    score_items = delegated(Tasks.score_items)
-    search = delegated(Tasks.search)
-    get_metric = delegated(Tasks.get_metric)
-    triplet_margin = delegated(Tasks.triplet_margin)
-    decision_function = delegated(Tasks.decision_function)
-    predict = delegated(Tasks.predict)
-    score = delegated(Tasks.score)
     sparsity_ = delegated_property(Tasks, "sparsity_")
 
     # -- saving -------------------------------------------------------------------------------
