@@ -46,9 +46,9 @@ class Algorithm(NamedTuple):
     learns: str
     #: What one step does, or what is minimised.
     update: str
-    #: Where it was published; empty for baselines.
+    #: Reference of the publication; empty for baselines.
     paper: str
-    #: What the number is that a batch learner reports after every iteration.
+    #: What a batch learner reports after every iteration.
     reports: str = "objective"
     #: Whether it learns from a fixed set of tuples, all at once.
     takes_a_set: bool = False
@@ -301,7 +301,7 @@ ALGORITHMS = (
 
 
 def find(name: str) -> Algorithm:
-    """The algorithm of that name, in any case of letters; KeyError if there is none."""
+    """The algorithm of that name, ignoring case; KeyError if there is none."""
     by_name = {algorithm.name.lower(): algorithm for algorithm in ALGORITHMS}
     return by_name[name.lower()]
 

@@ -74,7 +74,7 @@ class Engine(ABC):
         raise AssertionError(f"{self.kind}: kernels of this engine never need space")
 
     def _rebase(self) -> None:
-        """Rewrite the numbers that a long stream has made imprecise, when a kernel asks for it."""
+        """Recompute what a long stream has made imprecise, when a kernel asks for it."""
         raise AssertionError(f"{self.kind}: kernels of this engine never need this")
 
     def _drive(self, learn: Callable[[int, int], tuple[int, int]], n: int, chunk: int) -> None:
@@ -142,14 +142,14 @@ def check_floats(name: str, array: np.ndarray) -> np.dtype[Any]:
 
 
 def saved_dtype(scalars: dict[str, Any]) -> np.dtype[Any]:
-    """The precision that a file names."""
+    """The precision in the header of a file."""
     if scalars["dtype"] not in ("float32", "float64"):
         raise ValueError(f"dtype: expected 'float32' or 'float64', got {scalars['dtype']!r}")
     return np.dtype(scalars["dtype"])
 
 
 def saved_shape(scalars: dict[str, Any]) -> tuple[int, int]:
-    """The shape that a file names."""
+    """The shape in the header of a file."""
     shape = scalars["shape"]
     if len(shape) != 2 or not all(type(n) is int and n > 0 for n in shape):
         raise ValueError(f"shape: expected two positive integers, got {shape!r}")
@@ -157,7 +157,7 @@ def saved_shape(scalars: dict[str, Any]) -> tuple[int, int]:
 
 
 def saved_number(scalars: dict[str, Any], name: str, *, minimum: float = 0.0) -> float:
-    """A number that a file names, at least the minimum; it may be infinite."""
+    """A number in the header of a file, at least the minimum; it may be infinite."""
     value = scalars[name]
     if not isinstance(value, (int, float)) or not value >= minimum:
         raise ValueError(f"{name}: expected a number >= {minimum:g}, got {value!r}")
@@ -165,7 +165,7 @@ def saved_number(scalars: dict[str, Any], name: str, *, minimum: float = 0.0) ->
 
 
 def saved_flag(scalars: dict[str, Any], name: str) -> bool:
-    """True or false, as a file says."""
+    """A truth value in the header of a file."""
     if not isinstance(scalars[name], bool):
         raise ValueError(f"{name}: expected true or false, got {scalars[name]!r}")
     return scalars[name]

@@ -37,7 +37,7 @@ _AT_A_TIME = 1 << 20
 
 
 class EntrywiseEngine(Engine):
-    """What these engines share: the rule, and the average of the matrices from some round on.
+    """What these engines share: the entry rule, and the average of the iterates from some round on.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class DenseEngine(EntrywiseEngine):
                     return DIVERGED, first + learnt
             return DONE, end
 
-        # Several blocks between two moments at which Ctrl-C is noticed: looking for it costs too.
+        # Several blocks between two checks for Ctrl-C: checking costs too.
         blocks = max(1, int(ENTRIES_PER_CALL / self.arrays.u.size) // block_size)
         self._drive(learn, len(tuples), blocks * block_size)
 
@@ -419,7 +419,7 @@ class FactoredEngine(EntrywiseEngine):
 
 
 def first_matrix(init: Any, shape: tuple[int, int], dtype: Any, as_sparse: bool) -> Any:
-    """The matrix that ``init`` ("identity", "zeros" or a matrix) means, as CSR or as an array."""
+    """The start matrix given by ``init`` ("identity", "zeros" or a matrix), as CSR or as an array."""
     if isinstance(init, str):
         matrix = sp.csr_matrix(shape, dtype=dtype)
         if init == "identity":
@@ -440,7 +440,7 @@ def entrywise_engine(
     tuples: Comparisons,
     head_bytes: int | None,
 ) -> DenseEngine | SparseEngine:
-    """An engine that changes M entry by entry, from a first matrix that is an array or CSR."""
+    """An engine for a start matrix: dense for an array, sparse for CSR."""
     if not sp.issparse(start):
         return DenseEngine(rule, average_from, start)
     left, right = tuples.left, tuples.right
@@ -453,7 +453,7 @@ def entrywise_engine(
 
 
 def default_block_size(n_features: int) -> int:
-    """Block size near the best measured one: products must be large, Gram matrices small beside them."""
+    """Block size near the best measured one: large enough for fast products, small Gram matrices."""
     if n_features < 96:
         return 1
     return int(np.clip(2 ** round(np.log2(n_features / 3.0)), 64, 512))
@@ -481,7 +481,7 @@ def csr_readers(
 def checked_ranks(
     arrays: dict[str, np.ndarray], shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Restored numbers of the features, if they were renumbered; compiled code trusts them."""
+    """Restored numbering of the features, if there is one; compiled code trusts it."""
     if "row_rank" not in arrays:
         return None
     for name, n in zip(("row_rank", "column_rank"), shape, strict=True):
@@ -506,7 +506,7 @@ def checked_entries(shape: tuple[int, int], arrays: dict[str, np.ndarray], width
 
 
 def rank_by_count(counts: np.ndarray) -> np.ndarray:
-    """Number of each feature when counted from the most to the least frequent."""
+    """Rank of each feature by frequency, 0 for the most frequent one."""
     return np.argsort(np.argsort(-counts, kind="stable"))
 
 
@@ -518,7 +518,7 @@ def renumber(matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarra
 
 
 def _rename(indices: np.ndarray, names: np.ndarray) -> None:
-    """Replace every index by its name, in place."""
+    """Translate every index, in place."""
     for start in range(0, len(indices), _AT_A_TIME):
         some = slice(start, start + _AT_A_TIME)
         indices[some] = names[indices[some]]
@@ -527,14 +527,14 @@ def _rename(indices: np.ndarray, names: np.ndarray) -> None:
 def renumbered_back(
     matrix: sp.csr_matrix, ranks: tuple[np.ndarray, np.ndarray] | None
 ) -> sp.csr_matrix:
-    """A matrix whose features have these numbers (None: their own) with their own ones, in order."""
+    """Undo `renumber` (None: nothing was renumbered); columns sorted, no stored zeros."""
     if ranks is not None:
         matrix = renumber(matrix, *(np.argsort(rank) for rank in ranks))
     return in_order(matrix)
 
 
 def in_order(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    """The matrix itself, without stored zeros, the columns of every row sorted."""
+    """The same matrix, in place: no stored zeros, columns sorted."""
     matrix.eliminate_zeros()
     matrix.sort_indices()
     return matrix

@@ -16,7 +16,7 @@ from .base import ENTRIES_PER_CALL, Engine, State, check_array, saved_dtype
 
 
 class LogDetStep(NamedTuple):
-    """Step size, and whether to move where a distance is on the right side of its target already."""
+    """Step size, and whether to update pairs whose distance already meets its target."""
 
     eta: float
     always: bool
@@ -69,7 +69,7 @@ class LogDetEngine(Engine):
         self._drive(learn, len(tuples), chunk)
 
     def _kernel(self, block_size: int) -> tuple[Callable[..., int], int]:
-        """What learns from a few rows, and how many at a time."""
+        """The kernel, and how many rows it takes at a time."""
         few = min(4096, max(1, int(ENTRIES_PER_CALL / self.matrices[0].size)))
         if not self.learns_blocks:
             return logdet.online_itml_singly, few

@@ -32,7 +32,7 @@ _ROUNDING = 1e-12
 
 @cache
 def _threads() -> Any:
-    """Controller of the threads of BLAS: more than one only wait for each other in problems this small."""
+    """Controller of BLAS threads: in problems this small, more than one only wait for each other."""
     return ThreadpoolController()
 
 

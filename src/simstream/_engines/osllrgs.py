@@ -1,4 +1,4 @@
-"""OSLLR-GS: W = X X' in rows of X that rest until they are touched, or in W itself with its average."""
+"""OSLLR-GS: W = X X' kept as lazily updated rows of X, or as W itself with its average."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .entrywise import csr_readers
 
 
 class _GroupEngine(LowRankEngine):
-    """What both forms share: the triplets as the kernels read them, the ball, the precision of items."""
+    """What both forms share: reading triplets, the bound on row norms, the precision of items."""
 
     learns_blocks = False
     sums: np.ndarray
 
     def __init__(self, beta: float, dtype: Any, clock: np.ndarray | None = None) -> None:
         super().__init__(clock)
-        #: Largest norm of a row: rows that rest were cut to it when they were last touched.
+        #: Largest norm of a row: each was cut to it when it was last touched.
         self.beta = beta
         self._dtype = np.dtype(dtype)
 

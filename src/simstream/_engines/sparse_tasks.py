@@ -1,4 +1,4 @@
-"""The matrices of `tasks` for sparse items: only the entries that were touched."""
+"""The matrices of multi-task learners for sparse items: only the entries that were touched."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class SparseParts(NamedTuple):
     """What tasks learnt alone: the rows that each has touched, in one CSR matrix for all of them."""
 
     rows: sp.csr_matrix
-    #: task * features + feature of every row, and the order in which they ascend.
+    #: task * features + feature of every row, and the order that sorts them.
     keys: np.ndarray
     order: np.ndarray
     shape: tuple[int, int]
-    #: Numbers that features have in here, where these are not their own.
+    #: Numbering of the features in here, if it is not their own.
     ranks: tuple[np.ndarray, np.ndarray] | None
 
     def matrix(self, task: int) -> sp.csr_matrix:
@@ -53,10 +53,10 @@ class SparseParts(NamedTuple):
 
 
 class SparseTasksEngine(TasksEngine):
-    """Only touched entries: the rows of S, an empty one, then the rows that tasks have touched, in one store.
+    """Only touched entries, in one store: the rows of S, an empty row, then rows that tasks have touched.
 
     A task's row gets its number when a triplet of the task is learnt from whose anchor has that feature (see
-    `kernels.task_rows`), and its entries a hash table of their own. So memory grows with the rows and entries
+    `_kernels.task_rows`), and its entries a hash table of their own. So memory grows with the rows and entries
     that tasks have touched, whatever the number of tasks times that of features.
     """
 
@@ -94,14 +94,14 @@ class SparseTasksEngine(TasksEngine):
     # -- numbers of rows ----------------------------------------------------------------------
 
     def _number_table(self, most: int, keys: np.ndarray, numbers: np.ndarray) -> None:
-        """Make a table for so many numbers, with these in it, and give the store a row for each."""
+        """Make a hash table with room for `most` row numbers, holding these, and as many rows in the store."""
         self._store.have_rows(self.shape[0] + 1 + most)
         key, number = np.full(2 * most, -1), np.empty(2 * most, np.int32)
         add_numbers(key, number, keys, numbers)
         self._most, self._key, self._number = most, key, number
 
     def _number_rows(self, rows: Any, tuples: Comparisons) -> None:
-        """Give every row that learning from these triplets may change a number."""
+        """Number every row that learning from these triplets may change."""
         assert tuples.tasks is not None
         d, anchors, begin = self.shape[0], np.ascontiguousarray(tuples.index[:, 0]), 0
         while True:

@@ -14,7 +14,7 @@ from .._kernels.steps import THRESHOLD
 from ..data.comparisons import Comparisons
 from .base import Engine, State, check_array, saved_dtype, saved_flag
 
-#: Pairs between two moments at which Ctrl-C is noticed.
+#: Pairs between two checks for Ctrl-C.
 _PAIRS_PER_CALL = 64
 
 #: Above this share of d, and from this d on, a full matrix is cheaper than its eigenvectors.
@@ -179,7 +179,7 @@ class _Full:
         return (self.m + self.m.T) / 2
 
     def _renew(self) -> None:
-        """Make P anew, with sigma about the size of the eigenvalues that were projected away lately."""
+        """Recompute P, with sigma about the size of the recently projected eigenvalues."""
         if self.numbers[cone.N_ROOTS]:
             self.numbers[cone.SIGMA] = 2 * np.exp(
                 self.numbers[cone.ROOTS] / self.numbers[cone.N_ROOTS]
@@ -224,7 +224,7 @@ class _Full:
 
 
 class _Room:
-    """Eigenpairs with room for those that a few steps may add."""
+    """Eigenpairs, with spare capacity for the next few steps."""
 
     def __init__(self, values: np.ndarray, vectors: np.ndarray) -> None:
         self.rank, self._d = vectors.shape

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._kernels import head_tail
 
-#: Largest dense head in bytes, for each number an entry carries, unless a learner is told otherwise.
+#: Default size limit of the dense head in bytes, for each number an entry carries.
 DEFAULT_HEAD_BYTES = 2 * 2**30
 
 _SMALLEST_ARENA = 1 << 16
@@ -100,7 +100,7 @@ class SparseStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays (those the operating system has not had to provide yet included)."""
+        """Bytes of all arrays, including memory that was not written to yet."""
         return sum(a.nbytes for a in self.arrays if isinstance(a, np.ndarray))
 
     def have_rows(self, n_rows: int) -> None:
@@ -136,7 +136,7 @@ class SparseStore:
         head_tail.rebase(rule, self.arrays, shift)
 
     def entries(self, rule: Any, shift: float, order: np.ndarray | None = None) -> Entries:
-        """Copy of the live raw entries, row after row in this order; columns of a row are in none."""
+        """Copy of the live raw entries, rows in this order; columns of a row are unsorted."""
         width = self.arrays.head.shape[2]
         counts = np.zeros(self.shape[0], np.int64)
         indices, numbers = np.empty(0, np.int32), np.empty((0, width), self.dtype)

@@ -29,18 +29,18 @@ from .base import (
     saved_shape,
 )
 
-#: Triplets whose rows are made dense together when they are scored.
+#: Triplets that are scored together, with dense rows.
 _ROWS_PER_SCORE = 1024
 
-#: From so many rows of one task on, adding its matrix to what is shared costs less than a product of its own.
+#: From this many rows of one task on, adding its matrix to S is cheaper than a product of its own.
 _MANY_ROWS = 16
 
-#: So many tasks may have matrices before terms as large as one: a bounded price for speed.
+#: This many tasks get a full matrix before their terms are as large as one: speed for bounded memory.
 _FEW_TASKS = 8
 
 
 class TasksEngine(Engine):
-    """What both forms share: how many tasks there are, and what they weigh.
+    """What both forms share: the number of tasks and their weights.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class TasksEngine(Engine):
         return self._dtype
 
     def weights(self, n_seen: Any = None) -> tuple[Any, float]:
-        """What S and D_k count for in the matrix of task k, when so many tasks were seen: now, if None."""
+        """Weights of S and D_k in the matrix of task k after `n_seen` tasks (None: as many as now)."""
         n = np.maximum(1, self.n_seen if n_seen is None else n_seen)
         if self.n_tasks is not None:
             n = np.full_like(n, self.n_tasks)
@@ -131,7 +131,7 @@ class TasksEngine(Engine):
 
 
 class TermLists(NamedTuple):
-    """Rank-one terms c x z' of tasks, as lists in one arena: see `kernels.task_terms`."""
+    """Rank-one terms c x z' of tasks, as lists in one arena: see `_kernels.task_terms`."""
 
     head: np.ndarray
     link: np.ndarray
@@ -142,7 +142,7 @@ class TermLists(NamedTuple):
     z: np.ndarray
 
     def frozen(self) -> TermLists:
-        """The lists as they are now: what is added later is behind the ends of these."""
+        """The lists as they are now: later terms are appended, and do not change them."""
         return self._replace(head=self.head.copy(), lengths=self.lengths.copy())
 
     def of_task(self, task: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -177,7 +177,7 @@ class DenseParts(NamedTuple):
 
 
 class _Terms:
-    """What tasks learnt alone, as rank-one terms: see `kernels.task_terms`.
+    """What tasks learnt alone, as rank-one terms: see `_kernels.task_terms`.
 
     Terms of tasks that were taken out stay in the arena until it is full: it is packed then.
     """

@@ -38,7 +38,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
     n_neighbors : int
         Neighbours that vote in `predict`.
     allow_self : bool
-        Whether an item may be its own positive in a triplet; of no consequence for pairs.
+        Whether an item may be its own positive in a triplet; has no effect on pairs.
     tuples : "auto", "triplets" or "pairs"
         What to draw: "auto" is what the learner is made for. Learners from pairs take both.
 
@@ -109,7 +109,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         ----------
         X, y : as in `fit`
         classes : array, optional
-            All classes that will ever appear; only used in the first call, for scikit-learn's sake.
+            All classes that will ever appear; only used in the first call, as in scikit-learn.
         """
         return self._fit(X, y, classes, first=not hasattr(self, "learner_"))
 

@@ -25,7 +25,7 @@ _TARGETS = """lower, upper : float, optional
         takes the 5th and the 95th percentile of squared Euclidean distances of random pairs of the items
         of the first call (all rows of `preprocessor`).
     always : bool
-        Update also where a distance is on the right side of its target already."""
+        Also update pairs whose distance already meets its target."""
 
 
 _with_targets = documented(common=COMMON, attributes=ATTRIBUTES, targets=_TARGETS)
@@ -150,9 +150,9 @@ class OnlineITML(PairLearner):
 
     Notes
     -----
-    M is kept at least 1e-4 below the identity: the exact rule would go on by ever smaller steps and end in a
-    division by zero. Learning starts from distances d times too small, so that the threshold (the middle of
-    the targets) says little before many steps; rankings, and `calibrate_threshold`, do not depend on it.
+    M is kept at least 1e-4 below the identity: the exact rule would approach it by ever smaller steps and end
+    in a division by zero. Distances start d times too small, so the threshold (the middle of the targets)
+    means little until many steps were taken; rankings and `calibrate_threshold` do not depend on it.
 
     References
     ----------
@@ -235,7 +235,7 @@ def _first_targets(lower: Any, upper: Any, tuples: Comparisons) -> np.ndarray:
 
 
 def _kept_targets(engine: LogDetEngine, lower: Any, upper: Any) -> dict[str, tuple[Any, Any]]:
-    """The targets of an engine beside the parameters; one that was not given is what it was."""
+    """The targets of an engine, and those given as parameters; one that is None is unchanged."""
     found = {}
     for name, given, kept in zip(
         ("lower", "upper"), (lower, upper), engine.targets / engine.scale**2, strict=True

@@ -110,9 +110,8 @@ class OSLLRGS(LowRankLearner):
 
     Learns W = X X' with X of shape (d, m): a gradient step on [1 - x'W(x+ - x-)]_+, then every row of X is
     shortened by eta_t gamma and cut to length beta, so that no diagonal entry of W is above beta^2. Features
-    whose row is zero are not used. Shortening waits, exactly, until a row is touched: a triplet without loss
-    changes nothing, and on sparse items a violated one costs m for each feature of its three items. W is
-    positive semi-definite.
+    whose row is zero are not used. Shortening is lazy, and exact: a triplet without loss changes nothing, and
+    on sparse items a violated one costs m for each feature of its three items. W is positive semi-definite.
 
     Parameters
     ----------
@@ -126,12 +125,12 @@ class OSLLRGS(LowRankLearner):
         Columns m of X, the largest rank of W. None is the number of features.
     output : "avg_x", "avg_w" or "last"
         What is read: the average of X weighted by eta_t, the average of W = X X' (d x d numbers, and O(d^2)
-        for a violated triplet whatever m is), or the last X. Averages hardly have rows that are all zero.
+        for a violated triplet whatever m is), or the last X. Averages hardly ever have rows of zeros.
     init : "auto" or array of shape (d, m)
         The first X. "auto" is min(1, beta) times the identity where m >= d (padded with zeros), otherwise
         random normal numbers of variance 1/m. Rows longer than beta are cut. From X = 0 nothing is learnt.
     random_state : None, int or RandomState
-        Of the random start.
+        Seed of the random start.
     {common}
 
     Attributes
@@ -291,7 +290,7 @@ class OMLLR(LowRankLearner):
 
     Notes
     -----
-    The source read for this gives the idea only: start, step sizes and the positive semi-definite form are
+    The source used gives the idea only: the start, the step sizes and the positive semi-definite form are
     choices made here.
 
     References
@@ -401,7 +400,7 @@ class Loreta(LowRankLearner):
     init : "truncated-identity", "random" or a pair of arrays (d, k) and (d', k)
         The first A and B: the identity's first k columns, normal numbers of variance 1/k, or these.
     random_state : None, int or RandomState
-        Of the random start.
+        Seed of the random start.
     {common}
 
     Attributes

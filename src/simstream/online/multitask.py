@@ -127,10 +127,10 @@ class OMTRSL(OnlineLearner):
     coupling : float
         b of the paper. 0 learns every task on its own; a very large one learns the same matrix for all.
     n_tasks : int, optional
-        Number of tasks K, as in the paper: no more may appear. None counts the tasks seen so far. A step is
-        as long as its loss asks for with the K of its time, but is read with the K of now: when a task
-        appears, every earlier step comes to count for less in the matrices of all tasks, in that of its own
-        task too. Scores of a task then change although nothing was learnt from it, unless coupling is 0.
+        Number of tasks K, as in the paper: more tasks are an error. None counts the tasks seen so far. The
+        length of a step follows from the K at its time, but matrices are read with the current K: when a new
+        task appears, every earlier step has less weight in the matrices of all tasks, including its own.
+        Scores of a task then change although nothing was learnt from it, unless coupling is 0.
     {common}
 
     Attributes
@@ -140,7 +140,7 @@ class OMTRSL(OnlineLearner):
     Notes
     -----
     The paper's mistake bound holds with 2C where it prints C, and with the distance from the first matrix. It
-    needs a fixed `n_tasks`, or coupling 0: where K is counted, earlier steps change afterwards.
+    needs a fixed `n_tasks`, or coupling 0: where K is counted, the weights of earlier steps change.
 
     On sparse items memory grows with the entries that steps have touched (counted for all tasks and again for
     the step's own) and with the features of each task's anchors, not with tasks times features.
@@ -255,7 +255,7 @@ class OMTRSL(OnlineLearner):
         self._begin(read)
         if simulates and self.query != "all":
             read = read.with_coins(self._generator().random(len(read)))
-        self._numbers = numbers  # if learning breaks off, `_known` drops those it has not come to
+        self._numbers = numbers  # if learning is interrupted, `_known` drops those it did not reach
         self._advance(self._engine, read)
         return self
 
@@ -304,7 +304,7 @@ class OMTRSL(OnlineLearner):
         return self._coins
 
     def _known(self) -> dict[Hashable, int]:
-        """Numbers of the tasks by name, without those that a call named and then broke off before."""
+        """Numbers of the tasks by name, without those that an interrupted call did not reach."""
         if self._engine is None:
             return {}
         if len(self._numbers) > self._engine.n_seen:
@@ -352,7 +352,7 @@ class OMTRSL(OnlineLearner):
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
         step = self._step()
-        if tuples.coins is None:  # answers: they were asked for already
+        if tuples.coins is None:  # these answers have been given already
             step = step._replace(ask=steps.ASK_ALL)
         engine.learn(step, tuples, self._block_size(engine))
 

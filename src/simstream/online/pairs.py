@@ -45,7 +45,7 @@ ATTRIBUTES = """threshold_ : float
     eigenvalues_, effective_dimension_ : array of shape (d,), int
         Eigenvalues of M, largest first, and how many of them count.
     n_rounds_, n_updates_, n_skipped_ : int
-        Pairs seen, those that changed the model, those of equal vectors.
+        Pairs seen, those that changed the model, those skipped (identical vectors).
     average_loss_, mistake_rate_, violation_rate_ : float
         Mean loss, share of pairs on the wrong side, share with a loss, each before its own update."""
 
@@ -196,10 +196,10 @@ class PAMetric(PairLearner):
     variant : "PA", "PA-I", "PA-II" or "PALS"
         tau = [p]+ / K, min(C, [p]+ / K), [p]+ / (K + 1/(2C)) or p / (K + 1/(2C)).
     projection : "end" or "every-step"
-        When M is brought back to the positive semi-definite matrices and b to at least 1. "end" (the
-        paper's - version) learns with the raw M and b and projects what is read. "every-step" (+) does so
+        When M is projected onto the positive semi-definite matrices and b raised to at least 1. "end" (the
+        paper's - version) learns with the raw M and b and projects what is read. "every-step" (+) projects
         after every change, exactly, without an eigendecomposition: a step costs O(d r^2) while the rank r is
-        below d/3, and some tens of products of a matrix with a vector above.
+        below d/3, and a few dozen matrix-vector products above.
     tolerance : float
         Steps with |tau| below it are not taken.
     init : "zeros", "identity" or matrix of shape (d, d)
@@ -318,7 +318,7 @@ def _projected_engine(init: Any, d: int, dtype: Any) -> SpectralEngine:
 
 @_documented
 class POLA(PairLearner):
-    """Pseudo-metric online learning: successive projections on each pair's half-space and on the metrics.
+    """Pseudo-metric online learning: projections onto each pair's half-space and onto the metrics in turn.
 
     The same as ``PAMetric(variant="PA", projection="every-step")``.
 
