@@ -360,7 +360,6 @@ def test_an_average_is_refused_by_learners_without_one(case):
 
 
 @learners([case for case in CASES if not case.blocks])
-@pytest.mark.xfail(reason="block_size is accepted and ignored", strict=True)
 def test_blocks_are_refused_by_learners_of_one_triplet_at_a_time(case):
     with pytest.raises((TypeError, ValueError), match="block_size"):
         case.make(block_size=7, preprocessor=items()).fit(triplets(n=20))

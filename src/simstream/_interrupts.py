@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment when nothing is half done."""
+"""Delaying Ctrl-C until the model is in a consistent state."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 @contextmanager
 def ctrl_c_waits() -> Iterator[None]:
-    """Let Ctrl-C wait until the block is done, so that a matrix and its clock never part.
+    """Delay Ctrl-C until the block is done, so that a matrix and its clock always agree.
 
-    Only the main thread is ever interrupted, and only it may say so; elsewhere nothing needs doing.
+    Only the main thread is interrupted, and only it may set a handler; elsewhere there is nothing to do.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):

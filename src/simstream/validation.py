@@ -1,4 +1,4 @@
-"""One check per kind of input. Every error says what is wrong, what was expected and what was given."""
+"""One check for each kind of input. Every error says what is wrong, what was expected and what was given."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Items:
         return rows.toarray() if self.is_sparse else rows
 
     def feature_counts(self) -> np.ndarray:
-        """In how many items each feature is not zero."""
+        """Number of items in which each feature is non-zero."""
         if self.is_sparse:
             return np.bincount(self.values.indices, minlength=self.shape[1])
         return np.count_nonzero(self.values, axis=0)
 
     def csr_renumbered(self, rank: np.ndarray | None) -> Any:
-        """The items as CSR with feature f as column ``rank[f]``; kept, because streams ask again."""
+        """The items as CSR with feature f as column ``rank[f]``; cached for the next call."""
         if rank is None and self.is_sparse:
             return self.values
         if self._renumbered is None or self._renumbered[0] is not rank:
@@ -225,7 +225,7 @@ def _check_signs(y: Any, n: int, expected: str, name: str, what: str) -> np.ndar
 
 
 def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:
-    """Check the tasks of n things of a kind (``what``): one hashable value each, equal to itself."""
+    """Check the tasks of n triplets or items (``what``): one hashable value each, not NaN."""
     if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):
         raise TypeError(f"tasks: expected one value per {what}, got {type(tasks).__name__}")
     plain = isinstance(tasks, np.ndarray) and tasks.ndim == 1 and tasks.dtype.kind in "biuUS"

@@ -18,7 +18,7 @@ from .._kernels.logdet import itml_sweep_blocked, itml_sweep_singly
 from ..data.comparisons import Comparisons
 from ..data.samplers import PairSampler
 from ..metrics import knn_predict
-from ..online.pairs_base import check_targets, distance_targets
+from ..online.logdet import check_targets, distance_targets
 from ..similarity.mahalanobis import Spectrum, first_metric
 from ..validation import Items, check_choice, check_integer, check_number
 from .base import BatchMetric, Report, check_several_classes, check_some_class_has_two, documented

@@ -18,8 +18,9 @@ from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
 from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.rules import Plain
 from ..data.comparisons import Comparisons
-from ..similarity.base import TripletDecisions
-from ..similarity.bilinear import BilinearEstimator
+from ..similarity.base import Similarity
+from ..similarity.bilinear import Bilinear
+from ..similarity.learner import Learner, delegated, delegated_property
 from ..similarity.scoring import chunks, row_products
 from ..validation import check_choice, check_integer, check_number
 
@@ -27,7 +28,7 @@ from ..validation import check_choice, check_integer, check_number
 _PART = 1024
 
 
-class SDCA(TripletDecisions, BilinearEstimator):
+class SDCA(Learner):
     """Relative similarity by stochastic dual coordinate ascent, with a duality gap.
 
     Minimises P(M) = 1/n sum_i [1 - x_i' M (x_i+ - x_i-)]_+^2 + lam/2 ||M||^2 over a fixed set of n triplets.
@@ -201,8 +202,15 @@ class SDCA(TripletDecisions, BilinearEstimator):
     def _learnt(self) -> Any:
         return self._kept
 
-    def _matrix(self) -> Any:
-        return self._fitted()
+    def _similarity(self) -> Bilinear:
+        return Bilinear._of(self._fitted())._with_items(self.preprocessor, self._item_cache())
+
+    get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
+    transform_query = delegated(Bilinear.transform_query)
+    sparsity_ = delegated_property(Bilinear, "sparsity_")
+    decision_function = delegated(Similarity.decision_function)
+    predict = delegated(Similarity.predict)
+    score = delegated(Similarity.score)
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         matrix = self._fitted()
@@ -387,7 +395,7 @@ class _Ascent:
         ]
         shape = (tuples.left.shape[1], tuples.right.shape[1])
         start = first_matrix("zeros", shape, tuples.left.dtype, tuples.is_sparse)
-        self._engine: Any = entrywise_engine(Plain(), None, start, tuples, False, head_bytes)
+        self._engine: Any = entrywise_engine(Plain(), None, start, tuples, head_bytes)
         self._block = block_size or default_block_size(max(shape))
 
     def matrix(self) -> Any:
@@ -424,7 +432,7 @@ class _Ascent:
                 )
                 return (DONE if begin + made == end else DIVERGED), begin + made
 
-            engine._drive(learn, len(draws), self._block, None, None)
+            engine._drive(learn, len(draws), self._block)
             return
         drawn = replace(self._tuples, index=self._tuples.index[draws])
 
@@ -453,8 +461,6 @@ class _Ascent:
                 lambda begin, end: learn_singly(0, begin, end, *rows),
                 len(draws),
                 chunk,
-                engine.make_space,
-                None,
             )
 
     def combine(self, alpha: np.ndarray) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..similarity.mahalanobis import MahalanobisEstimator
 from ..similarity.scoring import row_products
 from .exact import ExactIndex, ExactView
 from .protocol import Index, as_dense
@@ -33,7 +32,7 @@ def item_vectors(model: Any, items: Any) -> Any:
     (array([[ 2. ,  1. , -2.5]]), array([[0., 1., 1.]]))
     """
     learner = _learner(model)
-    if not isinstance(learner, MahalanobisEstimator):
+    if not hasattr(learner, "pair_distance"):
         return items
     mapped = as_dense(learner.transform(items))
     half_norms = np.einsum("ij,ij->i", mapped, mapped) / 2
@@ -49,7 +48,7 @@ def query_vectors(model: Any, queries: Any) -> Any:
     changes no distance and loses fewer digits in float32.
     """
     learner = _learner(model)
-    if not isinstance(learner, MahalanobisEstimator):
+    if not hasattr(learner, "pair_distance"):
         return learner.transform_query(queries)
     mapped = as_dense(learner.transform(queries))
     return np.column_stack([mapped, np.ones(len(mapped), mapped.dtype)])

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from ..asking import Asking, bring_near, choose_triplet, draw_triplets
 from ..search import ExactView
+from ..similarity.tasks import Tasks
 from .errors import NotFoundError
 from .items import ItemStore
 from .state import Tally
@@ -25,12 +26,12 @@ class Model(NamedTuple):
 
     position: int
     common: Any = None
-    tasks: Any = None
+    tasks: Tasks | None = None
 
     @property
     def task_names(self) -> list[Hashable]:
         """Tasks with a similarity of their own."""
-        return [] if self.tasks is None else list(self.tasks.numbers)
+        return [] if self.tasks is None else list(self.tasks.own)
 
     def matrix(self, task: Hashable = None) -> Any:
         """M of a task; the common M for an unknown task."""

@@ -118,12 +118,9 @@ def make(cell: Cell, **parameters: Any) -> Any:
     OASIS(C=0.5, block_size=1)
     """
     given = cell.parameters | parameters
-    learner = getattr(simstream, cell.learner)
-    if given.get("gradient") == "printed":
-        learner = PrintedOSLLRGS
-    if "gradient" in given and "gradient" not in learner().get_params():
-        del given["gradient"]
-    return learner(**given)
+    if given.pop("gradient", "exact") == "printed":
+        return PrintedOSLLRGS(**given)
+    return getattr(simstream, cell.learner)(**given)
 
 
 def teach(
