@@ -75,17 +75,17 @@ class Engine:
 
     def _decode(self, u: Any, aux: Any, acc: Any, on_diagonal: Any) -> np.ndarray:
         """Values of entries from their raw numbers (see `kernels.rules`)."""
-        from .._kernels.rules import AdaptiveThreshold, Confidence, Plain
+        from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN
         from .._kernels.steps import SHIFT
 
         weight = self._average_weight()
-        if isinstance(self.rule, (Plain, Confidence)):
+        if self.rule.kind in (PLAIN, CONFIDENT):
             return u - acc / u.dtype.type(weight) if weight else u
         value = shrunk(u, self.clock[SHIFT])
         if self.rule.off_diagonal:
             value[on_diagonal] = u[on_diagonal]
-        if isinstance(self.rule, AdaptiveThreshold):
-            value /= u.dtype.type(self.rule.parameter) + aux
+        if self.rule.kind == ADAPTIVE:
+            value /= u.dtype.type(self.rule.delta) + aux
         return value
 
     def _drive(self, learn: Any, n: int, chunk: int, make_space: Any, rebase: Any) -> None:
@@ -117,7 +117,7 @@ def shrunk(u: np.ndarray, shift: float) -> np.ndarray:
 
 def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Any:
     """Work space for rows of at most these lengths."""
-    from .._kernels.rows import Scratch
+    from .._kernels.entrywise import Scratch
 
     return Scratch(
         x_index=np.empty(longest_x, np.int32),

@@ -32,13 +32,13 @@ class DenseEngine(Engine):
         self, rule: Any, average_from: int | None, start: np.ndarray, has_aux: bool
     ) -> None:
         from .._kernels.entrywise import Dense
-        from .._kernels.rules import AdaptiveThreshold
+        from .._kernels.rules import ADAPTIVE
 
         super().__init__(rule, average_from)
         has_acc = average_from is not None
         u = np.array(start, order="C")
-        if isinstance(rule, AdaptiveThreshold):
-            u *= rule.parameter
+        if rule.kind == ADAPTIVE:
+            u *= rule.delta
         self.arrays = Dense(
             u=u,
             aux=np.zeros((len(u), u.shape[1] if has_aux else 0), u.dtype),
@@ -76,8 +76,7 @@ class DenseEngine(Engine):
         The rows of the n tuples from `first` on are copied side by side before: copies wait for memory
         together, steps would wait for their rows one after the other.
         """
-        from .._kernels.entrywise import DONE
-        from .._kernels.rows import DenseRows, Gathered, gather
+        from .._kernels.entrywise import DONE, DenseRows, Gathered, gather
 
         few = max(1, _GATHERED_BYTES // (sum(self.shape) * self.dtype.itemsize))
         few = min(few, len(tuples))
@@ -108,9 +107,9 @@ class DenseEngine(Engine):
     def _learn_blocks(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from .._kernels.blocked import Blas, learn_block
         from .._kernels.entrywise import DIVERGED, DONE
-        from .._kernels.rules import Plain
+        from .._kernels.rules import PLAIN
 
-        assert isinstance(self.rule, Plain), self.rule  # no other rule has a blocked form
+        assert self.rule.kind == PLAIN, self.rule  # no other rule has a blocked form
         ops = Blas(self.dtype)
         u, acc = self.arrays.u, self.arrays.acc
         sign = tuples.sign

@@ -32,8 +32,7 @@ class FactoredEngine(Engine):
         return self.u.dtype
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.blocked import Blas
-        from .._kernels.confidence import learn_factored_block, learn_factored_singly
+        from .._kernels.blocked import Blas, learn_factored_block, learn_factored_singly
         from .._kernels.entrywise import DIVERGED, DONE
 
         singly = block_size == 1 or tuples.is_sparse

@@ -33,7 +33,7 @@ class TermLists(NamedTuple):
 
     def of_task(self, task: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """c, x and z of a task's terms, the latest first."""
-        from .._kernels.task_terms import places
+        from .._kernels.tasks import places
 
         only = slice(task, task + 1)
         order = places(self.head[only], self.link, self.lengths[only])

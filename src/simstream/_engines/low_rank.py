@@ -32,8 +32,8 @@ class _GroupEngine(Engine):
         raise AttributeError("provided by the engine")
 
     def _learn(self, kernel: Any, step: Any, tuples: Comparisons) -> None:
-        from .._kernels.low_rank import Workspace
-        from .._kernels.rows import DenseRows
+        from .._kernels.entrywise import DenseRows
+        from .._kernels.osllrgs import Workspace
 
         arrays = self._arrays()
         d, width = arrays.values.shape
@@ -102,7 +102,7 @@ class GroupRowsEngine(_GroupEngine):
     kind = "group-rows"
 
     def __init__(self, start: np.ndarray, beta: float, averages: bool, dtype: Any) -> None:
-        from .._kernels.low_rank import HISTORY, LazyRows
+        from .._kernels.osllrgs import HISTORY, LazyRows
 
         super().__init__(beta, dtype)
         values, norms = _inside_ball(start, beta)
@@ -134,13 +134,13 @@ class GroupRowsEngine(_GroupEngine):
         return self.rows
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.low_rank import learn_rows
+        from .._kernels.osllrgs import learn_rows
 
         self._learn(learn_rows, step, tuples)
 
     def factor(self) -> np.ndarray:
         """X now, or the average of X."""
-        from .._kernels.low_rank import FILLED, SHIFTED, TOTAL
+        from .._kernels.osllrgs import FILLED, SHIFTED, TOTAL
         from .._kernels.steps import SHIFT
 
         rows = self.rows
@@ -164,7 +164,7 @@ class GroupRowsEngine(_GroupEngine):
     def from_state(
         cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
     ) -> GroupRowsEngine:
-        from .._kernels.low_rank import FILLED, HISTORY, LazyRows
+        from .._kernels.osllrgs import FILLED, HISTORY, LazyRows
 
         beta, dtype = cls._checked(arrays, 3)
         d, m = arrays["values"].shape
@@ -194,7 +194,7 @@ class GroupGramEngine(_GroupEngine):
     kind = "group-gram"
 
     def __init__(self, start: np.ndarray, beta: float, dtype: Any) -> None:
-        from .._kernels.low_rank import Gram
+        from .._kernels.osllrgs import Gram
 
         super().__init__(beta, dtype)
         values, norms = _inside_ball(start, beta)
@@ -212,13 +212,13 @@ class GroupGramEngine(_GroupEngine):
         return self.gram
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.low_rank import learn_gram
+        from .._kernels.osllrgs import learn_gram
 
         self._learn(learn_gram, step, tuples)
 
     def average(self) -> np.ndarray:
         """The average of W, exactly symmetric, in float64."""
-        from .._kernels.low_rank import PENDING, RUN_0, RUN_1, RUN_2, TOTAL
+        from .._kernels.osllrgs import PENDING, RUN_0, RUN_1, RUN_2, TOTAL
 
         gram, sums = self.gram, self.sums
         inverse = np.divide(1.0, gram.raw, out=np.zeros_like(gram.raw), where=gram.raw > 0)
@@ -242,7 +242,7 @@ class GroupGramEngine(_GroupEngine):
     def from_state(
         cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
     ) -> GroupGramEngine:
-        from .._kernels.low_rank import Gram
+        from .._kernels.osllrgs import Gram
 
         beta, dtype = cls._checked(arrays, 6)
         d = len(arrays["values"])

@@ -86,7 +86,7 @@ class NuclearEngine(Engine):
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         from .._kernels.entrywise import DIVERGED, DONE
-        from .._kernels.low_rank_nuclear import learn_nuclear
+        from .._kernels.omllr import learn_nuclear
 
         most = min(min(self._shape), self.rank + 2 * _TRIPLETS_PER_CALL)
         chunk = int(np.clip(_PRODUCTS_PER_CALL / (20.0 * most**3), 1, _TRIPLETS_PER_CALL))
@@ -105,7 +105,7 @@ class NuclearEngine(Engine):
 
     def _with_room(self, n: int) -> Any:
         """Arrays for the kernel, with room for n more vectors (there are never more than features)."""
-        from .._kernels.low_rank_nuclear import Triples
+        from .._kernels.omllr import Triples
 
         r, (d, others) = self.rank, self._shape
         capacity = min(max(self._shape), r + n) + 2

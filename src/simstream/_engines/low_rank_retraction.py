@@ -23,7 +23,7 @@ class RetractionEngine(Engine):
     learns_blocks = False
 
     def __init__(self, a: np.ndarray, b: np.ndarray, dtype: Any) -> None:
-        from .._kernels.low_rank_retraction import Factors
+        from .._kernels.loreta import Factors
 
         super().__init__(None, None)
         a, b = (np.array(m, np.float64, order="C") for m in (a, b))
@@ -39,7 +39,7 @@ class RetractionEngine(Engine):
         return self._dtype
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.low_rank_retraction import learn_retracted
+        from .._kernels.loreta import learn_retracted
 
         k = self.factors.a.shape[1]
         work = np.empty((8, k))
@@ -69,7 +69,7 @@ class RetractionEngine(Engine):
     def from_state(
         cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
     ) -> RetractionEngine:
-        from .._kernels.low_rank_retraction import Factors
+        from .._kernels.loreta import Factors
 
         self = cls.__new__(cls)
         Engine.__init__(self, None, None, arrays["clock"])

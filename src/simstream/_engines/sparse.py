@@ -45,7 +45,7 @@ class SparseEngine(Engine):
         row_counts: np.ndarray,
         column_counts: np.ndarray,
     ) -> None:
-        from .._kernels.rules import AdaptiveThreshold
+        from .._kernels.rules import ADAPTIVE
 
         super().__init__(rule, average_from)
         has_acc = average_from is not None
@@ -59,8 +59,8 @@ class SparseEngine(Engine):
             start = renumber(start, self.row_rank, self.column_rank)
         numbers = np.zeros((start.nnz, 1 + has_aux + has_acc), start.dtype)
         numbers[:, 0] = start.data
-        if isinstance(rule, AdaptiveThreshold):
-            numbers[:, 0] *= rule.parameter
+        if rule.kind == ADAPTIVE:
+            numbers[:, 0] *= rule.delta
         indptr, indices = start.indptr.astype(np.int64), start.indices.astype(np.int32)
         self.store = SparseStore(
             Entries(start.shape, indptr, indices, numbers),
@@ -176,7 +176,7 @@ def csr_readers(
     tuples: Comparisons, ranks: tuple[np.ndarray, np.ndarray] | None
 ) -> tuple[tuple[Any, Any], list[int], int]:
     """Readers of both kinds of items as CSR, their longest rows, and tuples per call."""
-    from .._kernels.rows import SparseRows
+    from .._kernels.entrywise import SparseRows
 
     left, right = tuples.left, tuples.right
     row_rank, column_rank = ranks or (None, None)

@@ -41,10 +41,10 @@ class SparseTasksEngine(TasksEngine):
         entries: Entries | None = None,
         row_keys: np.ndarray | None = None,
     ) -> None:
-        from .._kernels.rules import Plain
+        from .._kernels.rules import PLAIN, Rule
 
         super().__init__(*args)
-        self.rule, self.ranks = Plain(), ranks
+        self.rule, self.ranks = Rule(PLAIN), ranks
         d, columns = self.shape
         if entries is None or row_keys is None:
             nothing = np.empty(0, np.int32), np.empty((0, 1), self.dtype)
@@ -67,7 +67,7 @@ class SparseTasksEngine(TasksEngine):
 
     def _number_table(self, most: int, keys: np.ndarray, numbers: np.ndarray) -> None:
         """Make a table for so many numbers, with these in it, and give the store a row for each."""
-        from .._kernels.task_rows import add_numbers
+        from .._kernels.tasks import add_numbers
 
         self._store.have_rows(self.shape[0] + 1 + most)
         key, number = np.full(2 * most, -1), np.empty(2 * most, np.int32)
@@ -76,7 +76,7 @@ class SparseTasksEngine(TasksEngine):
 
     def _number_rows(self, rows: Any, tuples: Comparisons) -> None:
         """Give every row that learning from these triplets may change a number."""
-        from .._kernels.task_rows import number_rows
+        from .._kernels.tasks import number_rows
 
         assert tuples.tasks is not None
         d, anchors, begin = self.shape[0], np.ascontiguousarray(tuples.index[:, 0]), 0
@@ -104,7 +104,7 @@ class SparseTasksEngine(TasksEngine):
     # -- learning -----------------------------------------------------------------------------
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.entrywise import learn_one_at_a_time
+        from .._kernels.tasks import learn_task_triplets
 
         assert tuples.tasks is not None
         readers, scratch, chunk = self._open(tuples)
@@ -117,7 +117,7 @@ class SparseTasksEngine(TasksEngine):
             named = self._named(tuples.part(first, last), weights[first])
 
             def learn(begin: int, end: int, named: Any = named, first: int = first) -> Any:
-                status, learnt = learn_one_at_a_time(
+                status, learnt = learn_task_triplets(
                     self.rule,
                     self._store.arrays,
                     step,
@@ -142,7 +142,7 @@ class SparseTasksEngine(TasksEngine):
 
     def _named(self, tuples: Comparisons, shared: float) -> Any:
         """The triplets as compiled readers take them."""
-        from .._kernels.rows import TaskTriplets
+        from .._kernels.tasks import TaskTriplets
 
         assert tuples.tasks is not None
         return TaskTriplets(
@@ -161,14 +161,14 @@ class SparseTasksEngine(TasksEngine):
     # -- reading ------------------------------------------------------------------------------
 
     def values(self, tuples: Comparisons) -> np.ndarray:
-        from .._kernels.entrywise import tuple_values
+        from .._kernels.tasks import task_values
 
         readers, scratch, chunk = self._open(tuples)
         named, out = self._named(tuples, self.weights()[0]), np.empty(len(tuples))
         for begin in range(0, len(tuples), chunk):
             end = min(len(tuples), begin + chunk)
             what = self.rule, self._store.arrays, *readers, named
-            tuple_values(*what, begin, end, scratch, 0.0, out)
+            task_values(*what, begin, end, scratch, out)
         return out
 
     def _decoded(self) -> tuple[sp.csr_matrix, SparseParts]:

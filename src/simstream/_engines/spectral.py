@@ -90,8 +90,8 @@ class SpectralEngine(Engine):
     def _learn_eigenpairs(
         self, step: Any, room: _Room, v: np.ndarray, sign: np.ndarray
     ) -> tuple[int, int]:
+        from .._kernels.cone import PROJECT, SHORTEN, learn_in_the_cone
         from .._kernels.entrywise import DIVERGED, DONE
-        from .._kernels.spectral import PROJECT, SHORTEN, learn_in_the_cone
 
         on_leaving, most = SHORTEN if self.shortens else PROJECT, self._highest_rank()
         room.make_for(len(v))
@@ -254,7 +254,7 @@ class _Room:
         self.spectrum.vector[: self.rank] = vectors
 
     def _allocate(self, capacity: int) -> None:
-        from .._kernels.spectral import Spectrum, Workspace
+        from .._kernels.cone import Spectrum, Workspace
 
         d = self._d
         self.capacity = capacity

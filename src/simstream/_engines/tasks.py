@@ -147,7 +147,7 @@ class _Terms:
 
     def packed(self, room: int = 0) -> tuple[np.ndarray, ...]:
         """c, x and z of all terms, task after task, the latest of each first; and room for more."""
-        from .._kernels.task_terms import places
+        from .._kernels.tasks import places
 
         order = places(self._head, self._link, self.count)
         packed = [np.empty((len(order) + room, *a.shape[1:]), a.dtype) for a in self._arena]
@@ -157,7 +157,7 @@ class _Terms:
 
     def values(self, tasks: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """x_t' D z_t for rows x_t and z_t, where D is the sum of the terms of task ``tasks[t]``."""
-        from .._kernels.task_terms import term_values
+        from .._kernels.tasks import term_values
 
         return term_values(self._head, self._link, *self._arena, tasks, x, z)
 
@@ -165,7 +165,7 @@ class _Terms:
         self, tasks: np.ndarray, x: np.ndarray, c: np.ndarray, z: np.ndarray, chosen: np.ndarray
     ) -> None:
         """Add c_t x_t z_t' to task ``tasks[t]`` for the chosen t."""
-        from .._kernels.task_terms import add_terms
+        from .._kernels.tasks import add_terms
 
         if self._used + len(chosen) > len(self._link):
             self._arena = self.packed(room=int(self.count.sum()) + len(chosen))
@@ -239,7 +239,7 @@ class DenseTasksEngine(TasksEngine):
         coins: np.ndarray,
     ) -> int:
         from .._kernels.blocked import rank_one_recursion
-        from .._kernels.task_terms import couple
+        from .._kernels.tasks import couple
 
         # A task seen for the first time may change all weights.
         shared, own = self.weights(np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1)))
@@ -277,7 +277,7 @@ class DenseTasksEngine(TasksEngine):
     ) -> np.ndarray:
         """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D."""
         from .._kernels.blocked import row_dots
-        from .._kernels.task_terms import mix
+        from .._kernels.tasks import mix
 
         value = own * self.terms.values(tasks, x, z)
         if self.has_identity:

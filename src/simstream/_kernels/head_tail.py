@@ -182,7 +182,7 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     return margin, variance, slots
 
 
-def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, shift, weight):
+def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, weight):
     """False if the arena has no room for the new entries: nothing has changed then."""
     head, tail, has_acc = store.head, store.tail, store.has_acc
     x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
@@ -209,7 +209,21 @@ def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, shift, weight)
         _load_tail(tail, slots, begin, nz - split, numbers, split)
         d = _diagonal_place(rule, z_index, nz, i)
         row_update(
-            rule, numbers, 0, numbers, 1, numbers, last, has_acc, z, x[p], d, tau, shift, weight
+            rule,
+            numbers,
+            0,
+            numbers,
+            1,
+            numbers,
+            last,
+            has_acc,
+            z,
+            x[p],
+            d,
+            tau,
+            beta,
+            shift,
+            weight,
         )
         _save_head(head, i, z_index, split, numbers)
         _save_tail(tail, slots, begin, nz - split, numbers, split)

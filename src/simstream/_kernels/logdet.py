@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
+from .blocked import add_outer, eliminate, product_into, unmix
 from .dispatch import driver, helper
-from .rank_one import add_outer, eliminate, product_into, unmix
 from .steps import HOPELESS, count_outcome
 
 #: Online ITML keeps the trace of C = A (I - A)^{-1} below this, and A so far below the identity.

@@ -155,7 +155,7 @@ class _Ascent:
     def __init__(
         self, tuples: Comparisons, lam: float, block_size: int | None, head_bytes: int | None
     ) -> None:
-        from .._kernels.rules import Plain
+        from .._kernels.rules import PLAIN, Rule
 
         self._tuples, self._lam = tuples, lam
         self._scale = 1.0 / (lam * len(tuples))
@@ -168,7 +168,7 @@ class _Ascent:
         ]
         shape = (tuples.left.shape[1], tuples.right.shape[1])
         start = first_matrix("zeros", shape, tuples.left.dtype, tuples.is_sparse)
-        self._engine: Any = entrywise_engine(Plain(), None, start, tuples, False, head_bytes)
+        self._engine: Any = entrywise_engine(Rule(PLAIN), None, start, tuples, False, head_bytes)
         self._block = block_size or default_block_size(max(shape))
 
     def matrix(self) -> Any:

@@ -80,7 +80,7 @@ class Comparisons:
 
     def kernel_tuples(self) -> Any:
         """The record that compiled readers take."""
-        from .._kernels.rows import Pairs, Triplets
+        from .._kernels.entrywise import Pairs, Triplets
 
         return (Pairs if self.is_pairs else Triplets)(self.index, self.sign)
 
@@ -109,6 +109,6 @@ def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray
     """Dense rows a[i] - b[j]."""
     if a.is_sparse or b.is_sparse:
         return a.dense_rows(i) - b.dense_rows(j)
-    from .._kernels.rows import differences
+    from .._kernels.entrywise import differences
 
     return differences(a.values, i, b.values, j)

@@ -169,7 +169,7 @@ class OnlineLearner(SimilarityEstimator):
         engine = self._fitted()
         header = {"engine": engine.kind, "average_from": engine.average_from, "rule": None}
         if engine.rule is not None:
-            header["rule"] = {"name": type(engine.rule).__name__, "fields": list(engine.rule)}
+            header["rule"] = engine.rule.to_header()
         return header, engine.state()
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -179,9 +179,9 @@ class OnlineLearner(SimilarityEstimator):
         # The stream's own rule and average, which parameters set since then do not change.
         rule = header["rule"]
         if rule is not None:
-            from .._kernels.rules import RULES
+            from .._kernels.rules import Rule
 
-            rule = RULES[rule["name"]](*rule["fields"])
+            rule = Rule.from_header(rule)
         options = self._storage_options()
         if header["engine"] not in self._engine_kinds:
             raise ValueError(

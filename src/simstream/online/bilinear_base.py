@@ -68,7 +68,7 @@ class BilinearLearner(BilinearEstimator, TripletLearner):
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         rule = self._rule()
-        same_rule = type(rule) is type(engine.rule) and rule == engine.rule
+        same_rule = rule == engine.rule
         if not same_rule or engine.average_from != self.average_from:
             raise ValueError(
                 "parameters: those that say how M is stored (average_from, off_diagonal, delta, r, "
@@ -79,9 +79,9 @@ class BilinearLearner(BilinearEstimator, TripletLearner):
         super()._advance(engine, tuples)
 
     def _block_size(self, engine: Any) -> int:
-        from .._kernels.rules import Plain
+        from .._kernels.rules import PLAIN
 
-        if not isinstance(engine.rule, Plain):
+        if engine.rule.kind != PLAIN:
             return 1
         return self.block_size or default_block_size(max(engine.shape))
 

@@ -295,7 +295,7 @@ class OSLLRGS(LowRankLearner):
         super()._advance(engine, tuples)
 
     def _step(self) -> Any:
-        from .._kernels.low_rank import GroupStep
+        from .._kernels.osllrgs import GroupStep
 
         exact = self.gradient == "exact"
         return GroupStep(float(self.eta), float(self.gamma), float(self.beta), exact)
@@ -457,7 +457,7 @@ class OMLLR(LowRankLearner):
         super()._advance(engine, tuples)
 
     def _step(self) -> Any:
-        from .._kernels.low_rank_nuclear import NuclearStep
+        from .._kernels.omllr import NuclearStep
 
         return NuclearStep(float(self.eta), float(self.lam), self.projection == "psd")
 

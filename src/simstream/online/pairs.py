@@ -91,7 +91,7 @@ class _PassiveAggressive(PairLearner):
         )
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        from .._kernels.rules import Plain
+        from .._kernels.rules import PLAIN, Rule
 
         d, dtype = tuples.left.shape[1], tuples.left.dtype
         if self.projection == "every-step":
@@ -100,7 +100,7 @@ class _PassiveAggressive(PairLearner):
         if not isinstance(self.init, str):
             check_positive(self.init, "init", size=d)
         start = first_matrix(self.init, (d, d), dtype, tuples.is_sparse)
-        return entrywise_engine(Plain(), None, start, tuples, False, self.head_bytes)
+        return entrywise_engine(Rule(PLAIN), None, start, tuples, False, self.head_bytes)
 
     def _storage_options(self) -> dict[str, Any]:
         return {"has_aux": False, "head_bytes": self.head_bytes or DEFAULT_HEAD_BYTES}

@@ -123,9 +123,9 @@ class OASIS(BilinearLearner):
         check_choice("projection", self.projection, (None, "end"))
 
     def _rule(self) -> Any:
-        from .._kernels.rules import Plain
+        from .._kernels.rules import PLAIN, Rule
 
-        return Plain()
+        return Rule(PLAIN)
 
     def _step(self) -> Any:
         from .._kernels import steps
@@ -206,9 +206,9 @@ class OGD(BilinearLearner):
         check_choice("schedule", self.schedule, ("constant", "inv-sqrt"))
 
     def _rule(self) -> Any:
-        from .._kernels.rules import Plain
+        from .._kernels.rules import PLAIN, Rule
 
-        return Plain()
+        return Rule(PLAIN)
 
     def _step(self) -> Any:
         from .._kernels.steps import CONSTANT, Step
@@ -292,10 +292,10 @@ class SORS(BilinearLearner):
         check_choice("schedule", self.schedule, ("constant", "inv-sqrt"))
 
     def _rule(self) -> Any:
-        from .._kernels.rules import Plain, SoftThreshold
+        from .._kernels.rules import PLAIN, THRESHOLDED, Rule
 
         # Without a threshold this is OGD, and may be blocked like it.
-        return SoftThreshold(bool(self.off_diagonal)) if self.lam > 0 else Plain()
+        return Rule(THRESHOLDED, bool(self.off_diagonal)) if self.lam > 0 else Rule(PLAIN)
 
     def _step(self) -> Any:
         from .._kernels.steps import CONSTANT, Step
@@ -380,9 +380,9 @@ class AdaSORS(BilinearLearner):
         check_number("delta", self.delta)
 
     def _rule(self) -> Any:
-        from .._kernels.rules import AdaptiveThreshold
+        from .._kernels.rules import ADAPTIVE, Rule
 
-        return AdaptiveThreshold(bool(self.off_diagonal), float(self.delta))
+        return Rule(ADAPTIVE, bool(self.off_diagonal), delta=float(self.delta))
 
     def _step(self) -> Any:
         from .._kernels.steps import CONSTANT, Step
@@ -464,11 +464,11 @@ class AROMA(BilinearLearner):
         check_choice("covariance", self.covariance, ("diagonal", "diagonal-drop", "factored"))
 
     def _rule(self) -> Any:
-        from .._kernels.rules import Confidence
+        from .._kernels.rules import CONFIDENT, Rule
 
-        return Confidence(
-            False,
-            1.0 / float(self.r),
+        return Rule(
+            CONFIDENT,
+            inverse_r=1.0 / float(self.r),
             drop=self.covariance == "diagonal-drop",
             factored=self.covariance == "factored",
         )

@@ -123,7 +123,7 @@ class CsrRows:
 
         A piece is overwritten by the next one.
         """
-        from .._kernels.products import csr_scores
+        from .._kernels.ranking import csr_scores
 
         data, columns, starts = self._data, self._columns, self._starts
         right = np.ascontiguousarray(as_dense(queries).T)
