@@ -69,13 +69,3 @@ def test_importing_a_learner_does_not_import_the_compiler_or_plotting():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_compile_cache_notices_every_kernel_source():
-    """`dispatch.driver` reaches into numba: if numba changes there, this must be looked at."""
-    from simstream._kernels import dispatch, entrywise
-
-    cached = entrywise.learn_one_at_a_time
-    if not hasattr(cached, "_cache"):
-        pytest.skip("kernels run as plain Python")
-    assert cached._cache._cache_file._source_stamp == dispatch._STAMP

@@ -1,15 +1,15 @@
 """Pair learners that keep M positive semi-definite: rank-one steps M + c v v', each projected exactly.
 
-Low rank: M = sum_i value_i e_i e_i'. A step is a rank-one change of a diagonal matrix in the coordinates of the
-e_i and of the part of v that is orthogonal to them. `_solve_secular` solves that small problem; one product of a
-(rank x rank) with a (rank x d) matrix gives the new e_i. By interlacing at most one eigenvalue can turn
-negative: leaving it out is the exact projection on the positive semi-definite matrices.
+Low rank: M = sum_i value_i e_i e_i'. A step is a rank-one change of a diagonal matrix in the coordinates of
+the e_i and of the part of v that is orthogonal to them. `_solve_secular` solves that small problem; one
+product of a (rank x rank) with a (rank x d) matrix gives the new e_i. By interlacing at most one eigenvalue
+can turn negative: leaving it out is the exact projection onto the positive semi-definite matrices.
 
-High rank: M itself, and P = (M + sigma I)^{-1}. A step up (M + c v v') costs two rank-one updates. A step down,
-M - t v v', has at most one negative eigenvalue, the root of t v'(M - x I)^{-1} v = 1 below zero, and its
-eigenvector is (M - x I)^{-1} v. Both lie in the Krylov space of P and v, where the resolvent is that of a small
-tridiagonal matrix; with sigma near the size of the root a few products with P are enough. Whether they were is
-checked with M itself: rounding may spoil P, but never the result.
+High rank: M itself, and P = (M + sigma I)^{-1}. A step up (M + c v v') costs two rank-one updates. A step
+down, M - t v v', has at most one negative eigenvalue, the root of t v'(M - x I)^{-1} v = 1 below zero, and
+its eigenvector is (M - x I)^{-1} v. Both lie in the Krylov space of P and v, where the resolvent is that of a
+small tridiagonal matrix; with sigma near the size of the root a few products with P are enough. Whether they
+were is checked with M itself: P may have lost precision, the result has not.
 
 All is float64: errors of the eigenvectors would add up.
 """
@@ -30,7 +30,7 @@ _EPS = 2.220446049250313e-16
 # -- eigenpairs of a diagonal matrix plus a rank-one matrix, in O(n^2) -------------------------------
 #
 # The eigenvalues of diag(d) + rho z z' (rho > 0, z of length one, d ascending) are the roots of the secular
-# equation f(x) = 1 + rho sum_j z_j^2 / (d_j - x), one between each two neighbouring d_j and one above the last.
+# equation f(x) = 1 + rho sum_j z_j^2 / (d_j - x): one between any two neighbouring d_j and one above the last.
 # A root is kept as its distance from the nearest d_j, so that all differences d_j - root are accurate to the
 # last digit; the z that has exactly these roots (Gu and Eisenstat 1994) then gives eigenvectors that are
 # orthogonal to rounding, however close the roots are.

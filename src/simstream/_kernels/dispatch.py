@@ -32,11 +32,11 @@ def _known(**options: bool) -> dict[str, bool]:
 # The only private parts of numba that kernels use.
 #
 # `forceinline` and `_nrt=False`: small functions inside a loop become part of it and do not count references
-# to the arrays they are given (the caller holds them). Otherwise every array passed, or taken out of a tuple,
-# costs two atomic operations, which also keep loops from vectorising. Without both, learning from dense
-# rows one at a time takes 3.5 to 5 times as long with 16 features, 1.4 times with 128, and SORS on sparse rows
-# 1.2 times; `forceinline` alone does not help.
-# `no_*_wrapper`: only drivers are called from Python. Saves a quarter of the time to compile.
+# to the arrays they are given (the caller holds them). Otherwise every array that is passed, or taken out of
+# a tuple, costs two atomic operations, which also keep loops from vectorising. Without both options OASIS and
+# SORS on dense rows, one at a time, take 3.5 to 5 times as long with 16 features and 1.4 times with 128; SORS
+# on sparse rows takes 1.2 times as long. `forceinline` alone does not help, nor does numba's `inline="always"`.
+# `no_*_wrapper`: only drivers are called from Python, which saves a quarter of the time to compile.
 _CALLED_BY_KERNELS: Any = _known(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _INSIDE_LOOPS: Any = _CALLED_BY_KERNELS | _known(forceinline=True, _nrt=False)
 

@@ -1,10 +1,10 @@
 """The one driver of all learners that change a matrix entry by entry, one tuple at a time.
 
-An entry rule (`rules`) says what a stored number means and how a step changes it, the step (`steps`) how far.
-The driver is compiled for a combination of a store, which says where the numbers live (`Dense` here, or
-`head_tail` for sparse rows), and readers, which fill the scratch with the two vectors x and z whose product x z'
-a tuple moves M along. A triplet gives the anchor x and the difference z = positive - negative; a pair gives
-x = z = first - second.
+An entry rule (`rules`) says what a stored number means and how a step changes it, the step (`steps`) how
+far. The driver is compiled for a combination of a store, which says where the numbers live (`Dense` here, or
+`head_tail` for sparse rows), and of a reader, which fills the scratch with the two vectors x and z whose
+product x z' a tuple moves M along. A triplet gives the anchor x and the difference z = positive - negative;
+a pair gives x = z = first - second.
 """
 
 from __future__ import annotations

@@ -162,17 +162,19 @@ def row_update(rule, u, i, aux, j, acc, m, averaging, z, x, d, tau, beta, shift,
         if d >= 0:
             u[i, d], aux[j, d] = _adaptive_step(u_d, h_d, x * z[d], length, cut - cut, delta)
     else:
-        one = z.dtype.type(1)
+        one = 1.0  # the precision is worked out in float64
         if averaging:
             for k in range(len(z)):
                 acc[m, k] += w * (length * (x * z[k]) / (one + aux[j, k]))
         lost = z.dtype.type(beta)
         inverse_r = z.dtype.type(rule.inverse_r)
         for k in range(len(z)):
-            g = x * z[k]
-            precision = one + aux[j, k]
-            u[i, k] += length * g / precision
-            if rule.drop:
+            u[i, k] += length * (x * z[k]) / (one + aux[j, k])
+        if rule.drop:
+            for k in range(len(z)):
+                g = x * z[k]
+                precision = one + aux[j, k]
                 aux[j, k] = precision * precision / (precision - lost * g * g) - one
-            else:
-                aux[j, k] += g * g * inverse_r
+        else:
+            for k in range(len(z)):
+                aux[j, k] += (x * z[k]) * (x * z[k]) * inverse_r

@@ -121,16 +121,12 @@ def average_weight(step, clock):
 
 
 @inner
-def count_outcome(clock, loss, mistaken, updated, skipped):
+def count_round(clock, loss, updated, skipped):
+    """Count a round of the hinge loss, given 1 - margin: of one or more it is on the wrong side."""
     clock[ROUNDS] += 1.0
     clock[UPDATES] += updated
     clock[SKIPPED] += skipped
-    clock[LOSS] += loss
-    clock[MISTAKES] += mistaken
-    clock[VIOLATIONS] += loss > 0.0
-
-
-@inner
-def count_round(clock, loss, updated, skipped):
-    """The same for a hinge: a loss of one or more is on the wrong side."""
-    count_outcome(clock, max(0.0, loss), loss >= 1.0, updated, skipped)
+    clock[MISTAKES] += loss >= 1.0
+    if loss > 0.0:
+        clock[LOSS] += loss
+        clock[VIOLATIONS] += 1.0

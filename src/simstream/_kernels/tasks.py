@@ -1,12 +1,12 @@
 """Triplets of many tasks: M of a task is a shared matrix S on top of a matrix D_k of its own.
 
 Sparse rows: S and all D_k live in one store. The rows of S come first, then one that is always empty, then
-the touched rows of all D_k, in the order of a hash table from (task, row) to a row of the store; a row that is
-not in the table reads as the empty one. ``key[p]`` is task * width + row, -1 where the place is free, and
-``number[p]`` the row of the store.
+the touched rows of all D_k. A hash table maps (task, row) to a row of the store; a row that is not in the
+table reads as the empty one. ``key[p]`` is task * width + row, -1 where the place is free, and ``number[p]``
+is the row of the store.
 
-Dense rows: what each task learnt is a list of rank-one terms c x z' in one arena for all tasks. ``head[k]`` is
-the latest term of task k and ``link[j]`` the one before term j; -1 ends a list.
+Dense rows: what each task learnt is a list of rank-one terms c x z' in one arena for all tasks. ``head[k]``
+is the latest term of task k and ``link[j]`` the one before term j; -1 ends a list.
 """
 
 from __future__ import annotations
