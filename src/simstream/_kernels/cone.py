@@ -30,7 +30,7 @@ _EPS = 2.220446049250313e-16
 # -- eigenpairs of a diagonal matrix plus a rank-one matrix, in O(n^2) -------------------------------
 #
 # The eigenvalues of diag(d) + rho z z' (rho > 0, z of length one, d ascending) are the roots of the secular
-# equation f(x) = 1 + rho sum_j z_j^2 / (d_j - x): one between any two neighbouring d_j and one above the last.
+# equation f(x) = 1 + rho sum_j z_j^2 / (d_j - x): one between any two neighbouring d_j, one above the last.
 # A root is kept as its distance from the nearest d_j, so that all differences d_j - root are accurate to the
 # last digit; the z that has exactly these roots (Gu and Eisenstat 1994) then gives eigenvectors that are
 # orthogonal to rounding, however close the roots are.

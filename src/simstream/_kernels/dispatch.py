@@ -35,7 +35,7 @@ def _known(**options: bool) -> dict[str, bool]:
 # to the arrays they are given (the caller holds them). Otherwise every array that is passed, or taken out of
 # a tuple, costs two atomic operations, which also keep loops from vectorising. Without both options OASIS and
 # SORS on dense rows, one at a time, take 3.5 to 5 times as long with 16 features and 1.4 times with 128; SORS
-# on sparse rows takes 1.2 times as long. `forceinline` alone does not help, nor does numba's `inline="always"`.
+# on sparse rows takes 1.2 times as long. `forceinline` alone hardly helps, nor does `inline="always"`.
 # `no_*_wrapper`: only drivers are called from Python, which saves a quarter of the time to compile.
 _CALLED_BY_KERNELS: Any = _known(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _INSIDE_LOOPS: Any = _CALLED_BY_KERNELS | _known(forceinline=True, _nrt=False)
@@ -87,7 +87,7 @@ def inner(function: Callable[..., Any]) -> Any:
     It counts no references, so an array that came out of it would be freed while it is in use. Plain
     Python (`make nojit`) checks that there is none.
     """
-    if config.DISABLE_JIT:
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return _checked(function)
     return njit(**_OPTIONS, **_INSIDE_LOOPS, fastmath=_FASTMATH)(function)
 
@@ -125,7 +125,7 @@ def by_component(
 
     def register(kinds: dict[type, Callable[..., Any]], options: Any) -> None:
         def choose(component: Any, *args: Any) -> Any:
-            if isinstance(component, types.BaseNamedTuple):
+            if isinstance(component, (types.NamedTuple, types.NamedUniTuple)):
                 return kinds.get(component.instance_class)
             return None
 
