@@ -15,7 +15,7 @@ class Case(NamedTuple):
     reference: Any  # (first M, stream) -> all iterates
     needs_diagonal: bool = False
     averages: bool = False
-    blocks: bool = True  # takes block_size
+    blocks: bool = True  # learns blocks of dense items
     hashes: bool = True  # takes head_bytes
 
 
@@ -43,19 +43,27 @@ CASES = [
         lambda M, s: ref.ogd(M, s, 0.7, "inv-sqrt"),
         averages=True,
     ),
-    _case("sors1", SORS, {"lam": 2e-3, "eta": 0.2}, lambda M, s: ref.sors(M, s, 2e-3, 0.2)),
+    _case(
+        "sors1",
+        SORS,
+        {"lam": 2e-3, "eta": 0.2},
+        lambda M, s: ref.sors(M, s, 2e-3, 0.2),
+        blocks=False,
+    ),
     _case(
         "sors2",
         SORS,
         {"lam": 2e-3, "eta": 0.2, "off_diagonal": True},
         lambda M, s: ref.sors(M, s, 2e-3, 0.2, True),
         needs_diagonal=True,
+        blocks=False,
     ),
     _case(
         "sors1-inv-sqrt",
         SORS,
         {"lam": 5e-3, "eta": 0.7, "schedule": "inv-sqrt"},
         lambda M, s: ref.sors(M, s, 5e-3, 0.7, schedule="inv-sqrt"),
+        blocks=False,
     ),
     _case(
         "sors2-inv-sqrt",
@@ -63,12 +71,14 @@ CASES = [
         {"lam": 5e-3, "eta": 0.7, "schedule": "inv-sqrt", "off_diagonal": True},
         lambda M, s: ref.sors(M, s, 5e-3, 0.7, True, "inv-sqrt"),
         needs_diagonal=True,
+        blocks=False,
     ),
     _case(
         "adasors1",
         AdaSORS,
         {"lam": 2e-3, "eta": 0.1, "delta": 0.5},
         lambda M, s: ref.adasors(M, s, 2e-3, 0.1, 0.5),
+        blocks=False,
     ),
     _case(
         "adasors2",
@@ -76,14 +86,23 @@ CASES = [
         {"lam": 2e-3, "eta": 0.1, "delta": 0.5, "off_diagonal": True},
         lambda M, s: ref.adasors(M, s, 2e-3, 0.1, 0.5, True),
         needs_diagonal=True,
+        blocks=False,
     ),
-    _case("aroma", AROMA, {"r": 2.0}, lambda M, s: ref.aroma_diagonal(M, s, 2.0), averages=True),
+    _case(
+        "aroma",
+        AROMA,
+        {"r": 2.0},
+        lambda M, s: ref.aroma_diagonal(M, s, 2.0),
+        averages=True,
+        blocks=False,
+    ),
     _case(
         "aroma-drop",
         AROMA,
         {"r": 2.0, "covariance": "diagonal-drop"},
         lambda M, s: ref.aroma_diagonal(M, s, 2.0, drop=True),
         averages=True,
+        blocks=False,
     ),
     _case(
         "aroma-factored",

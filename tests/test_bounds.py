@@ -140,7 +140,7 @@ def test_aroma_never_grows_less_certain(covariance):
     model = AROMA(r=1.0, covariance=covariance, preprocessor=X)
     previous = None
     for t in T:
-        state = model.partial_fit(t[None])._engine.state()
+        state = model.partial_fit(t[None])._engine.state()[1]
         if covariance == "factored":
             current = state["covariance_x"].copy(), state["covariance_z"].copy()
             if previous:
@@ -161,7 +161,7 @@ def test_aroma_precision_is_the_sum_of_squares():
         model.partial_fit(t[None])
         if model.n_updates_ > before:
             expected += np.outer(x, z) ** 2 / 2.0
-    np.testing.assert_allclose(model._engine.state()["aux"] + 1, expected, rtol=1e-12)
+    np.testing.assert_allclose(model._engine.state()[1]["aux"] + 1, expected, rtol=1e-12)
 
 
 def test_large_r_takes_the_step_loss_over_r():

@@ -591,7 +591,7 @@ def test_targets_are_percentiles_of_the_items_distances():
 def test_bad_pairs_change_nothing(case):
     P, y = pairs(n=50)
     model = make(case).fit(P, y)
-    before = {name: array.copy() for name, array in model._engine.state().items()}
+    before = {name: array.copy() for name, array in model._engine.state()[1].items()}
     bad = [
         (lambda: model.partial_fit(P, np.where(y > 0, 1, 0)), "expected \\+1 .* got 0"),
         (lambda: model.partial_fit(P, None), "got None"),
@@ -608,7 +608,7 @@ def test_bad_pairs_change_nothing(case):
     for call, message in bad:
         with pytest.raises(ValueError, match=message):
             call()
-    after = model._engine.state()
+    after = model._engine.state()[1]
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array)
 
@@ -736,14 +736,22 @@ def test_nothing_is_left_behind_by_a_refused_call():
     assert model.threshold_ == before
 
 
+def damaged(header, arrays, name, change):
+    """A state with another value for one of its arrays or scalars."""
+    if name in arrays:
+        return header, {**arrays, name: change(arrays[name])}
+    scalars = header["scalars"]
+    return {**header, "scalars": {**scalars, name: change(scalars[name])}}, arrays
+
+
 @pytest.mark.parametrize(
     ("learner", "changes"),
     [
         (LEGO(), {"a": lambda a: -a}),
         (LEGO(), {"a": lambda a: np.concatenate([a, a])}),
         (LEGO(), {"a": lambda a: a * np.nan}),
-        (LEGO(), {"numbers": lambda n: n[[1, 0, 2]]}),
-        (LEGO(), {"numbers": lambda n: n * [1, 1, 0]}),
+        (LEGO(), {"lower": lambda lower: 1e9}),
+        (LEGO(), {"scale": lambda scale: 0.0}),
         (OnlineITML(), {"a": lambda a: a[:1]}),
         (POLA(), {"vectors": lambda v: 3 * v}),
         (POLA(), {"values": lambda v: -v}),
@@ -757,7 +765,7 @@ def test_restored_numbers_are_looked_at(learner, changes):
     type(learner)()._set_state(header, arrays)  # as they are they are fine
     for name, change in changes.items():
         with pytest.raises(ValueError, match=name):
-            type(learner)()._set_state(header, {**arrays, name: change(arrays[name])})
+            type(learner)()._set_state(*damaged(header, arrays, name, change))
     with pytest.raises(ValueError, match="engine"):
         (LEGO if isinstance(learner, POLA) else POLA)()._set_state(header, arrays)
     with pytest.raises(ValueError, match="calibrated"):
@@ -829,8 +837,8 @@ def test_a_full_matrix_takes_over_at_high_rank_and_follows_the_reference(variant
     assert model.threshold_ == pytest.approx(b, abs=1e-9)
     assert np.linalg.eigvalsh(model.get_mahalanobis_matrix())[0] >= -1e-10
     whole = PAMetric(C, variant=variant, projection="every-step", preprocessor=X).fit(P, y)
-    for name, array in whole._engine.state().items():
-        np.testing.assert_array_equal(array, model._engine.state()[name], err_msg=name)
+    for name, array in whole._engine.state()[1].items():
+        np.testing.assert_array_equal(array, model._engine.state()[1][name], err_msg=name)
 
 
 def test_projection_of_a_full_matrix_against_eigh():
@@ -878,8 +886,7 @@ def test_a_damaged_full_matrix_is_refused():
         ("m", lambda a: -a),
         ("m", lambda a: a[:-1]),
         ("p", lambda a: a * np.nan),
-        ("numbers", lambda a: a * 0),
+        ("cone", lambda numbers: [0.0] * len(numbers)),
     ):
-        damaged = {**arrays, name: change(arrays[name])}
         with pytest.raises(ValueError, match=name):
-            PAMetric(projection="every-step")._set_state(header, damaged)
+            PAMetric(projection="every-step")._set_state(*damaged(header, arrays, name, change))

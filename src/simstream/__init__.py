@@ -3,124 +3,65 @@
 Public names are loaded when they are first used, so that ``import simstream`` is instant.
 """
 
+# ruff: noqa: F403
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .catalogue import ALGORITHMS
+
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from . import datasets, metrics
-    from ._engines import DivergedError
-    from .batch import ITML, LMNN, MCML, RCA, MultiTaskLMNN
-    from .batch.sdca import SDCA
-    from .data.samplers import PairSampler, TaskTripletSampler, TripletSampler
-    from .online.baselines import Dot, Euclidean
-    from .online.from_labels import FromLabels
-    from .online.low_rank import OMLLR, OSLLRGS, Loreta
-    from .online.multitask import OGRSL, OMTRSL, OSTRSL
-    from .online.pairs import LEGO, POLA, RDML, OnlineITML, PAMetric
-    from .online.triplets import AROMA, OASIS, OGD, SORS, AdaSORS
-    from .persistence import ModelFileError, load, read_header
-    from .selection import CSFSResult, csfc, csfs, csfs_weights, mrmr
-    from .sequences import smooth_labels
-    from .similarity.bilinear import Bilinear
-    from .similarity.mahalanobis import Mahalanobis
-    from .similarity.scoring import SearchResult
+if TYPE_CHECKING:  # for type checkers and editors; at run time names come from the table below
+    from . import datasets as datasets
+    from . import metrics as metrics
+    from ._engines import *
+    from .batch import *
+    from .batch.sdca import *
+    from .data.samplers import *
+    from .online.baselines import *
+    from .online.from_labels import *
+    from .online.logdet import *
+    from .online.low_rank import *
+    from .online.multitask import *
+    from .online.pairs import *
+    from .online.triplets import *
+    from .persistence import *
+    from .selection import *
+    from .sequences import *
+    from .similarity.bilinear import *
+    from .similarity.low_rank import *
+    from .similarity.mahalanobis import *
+    from .similarity.scoring import *
+    from .similarity.tasks import *
 
 #: Public name -> module that defines it (the module itself for submodules).
-_HOME = {
-    "AROMA": "online.triplets",
-    "AdaSORS": "online.triplets",
-    "DivergedError": "_engines",
+_HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "Bilinear": "similarity.bilinear",
-    "Dot": "online.baselines",
-    "Euclidean": "online.baselines",
-    "FromLabels": "online.from_labels",
-    "ITML": "batch",
-    "LEGO": "online.pairs",
-    "LMNN": "batch",
-    "MCML": "batch",
-    "MultiTaskLMNN": "batch",
     "CSFSResult": "selection",
+    "DivergedError": "_engines",
+    "FromLabels": "online.from_labels",
+    "LowRank": "similarity.low_rank",
+    "Mahalanobis": "similarity.mahalanobis",
+    "ModelFileError": "persistence",
+    "PairSampler": "data.samplers",
+    "SearchResult": "similarity.scoring",
+    "TaskTripletSampler": "data.samplers",
+    "Tasks": "similarity.tasks",
+    "TripletSampler": "data.samplers",
     "csfc": "selection",
     "csfs": "selection",
     "csfs_weights": "selection",
-    "mrmr": "selection",
-    "smooth_labels": "sequences",
-    "Loreta": "online.low_rank",
-    "Mahalanobis": "similarity.mahalanobis",
-    "OMLLR": "online.low_rank",
-    "OSLLRGS": "online.low_rank",
-    "ModelFileError": "persistence",
-    "OASIS": "online.triplets",
-    "OGD": "online.triplets",
-    "OGRSL": "online.multitask",
-    "OMTRSL": "online.multitask",
-    "OSTRSL": "online.multitask",
-    "SDCA": "batch.sdca",
-    "OnlineITML": "online.pairs",
-    "PAMetric": "online.pairs",
-    "POLA": "online.pairs",
-    "PairSampler": "data.samplers",
-    "RCA": "batch",
-    "RDML": "online.pairs",
-    "SORS": "online.triplets",
-    "SearchResult": "similarity.scoring",
-    "TaskTripletSampler": "data.samplers",
-    "TripletSampler": "data.samplers",
     "datasets": "datasets",
     "load": "persistence",
     "metrics": "metrics",
+    "mrmr": "selection",
     "read_header": "persistence",
+    "smooth_labels": "sequences",
 }
 
-__all__ = [
-    "AROMA",
-    "ITML",
-    "LEGO",
-    "LMNN",
-    "MCML",
-    "OASIS",
-    "OGD",
-    "OGRSL",
-    "OMLLR",
-    "OMTRSL",
-    "OSLLRGS",
-    "OSTRSL",
-    "POLA",
-    "RCA",
-    "RDML",
-    "SDCA",
-    "SORS",
-    "AdaSORS",
-    "Bilinear",
-    "CSFSResult",
-    "DivergedError",
-    "Dot",
-    "Euclidean",
-    "FromLabels",
-    "Loreta",
-    "Mahalanobis",
-    "ModelFileError",
-    "MultiTaskLMNN",
-    "OnlineITML",
-    "PAMetric",
-    "PairSampler",
-    "SearchResult",
-    "TaskTripletSampler",
-    "TripletSampler",
-    "csfc",
-    "csfs",
-    "csfs_weights",
-    "datasets",
-    "load",
-    "metrics",
-    "mrmr",
-    "read_header",
-    "smooth_labels",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,16 +1,13 @@
-"""What there is to learn with: one entry per algorithm, the only place where these facts are written down.
+"""Available algorithms: one entry each, the only place where an algorithm is registered.
 
-Parameters and their defaults are read from the signature of the class, what they mean from its docstring. The
-module itself imports nothing heavy.
+The public names of `simstream` come from here. Parameters and their defaults are read from the signature of
+the class, what they mean from its docstring. `import simstream` imports this module: nothing heavy here.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 BILINEAR = "bilinear similarity"
 DISTANCE = "Mahalanobis distance"
@@ -20,8 +17,7 @@ _HAO = "Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning
 _DAVIS = "Davis, Kulis, Jain, Sra, Dhillon. Information-theoretic metric learning. ICML 2007"
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One argument of the constructor."""
 
     name: str
@@ -31,8 +27,7 @@ class Parameter:
     text: str
 
 
-@dataclass(frozen=True)
-class Algorithm:
+class Algorithm(NamedTuple):
     """One algorithm.
 
     Examples
@@ -42,8 +37,9 @@ class Algorithm:
     ('OASIS', 'pairs or triplets')
     """
 
-    #: Public class of `simstream`.
+    #: Public class of `simstream`, and the module that defines it.
     name: str
+    home: str
     #: What it learns from, the natural kind first: "triplets", "pairs", "labels".
     takes: tuple[str, ...]
     #: What is learnt.
@@ -70,14 +66,18 @@ class Algorithm:
 
     def cls(self) -> Any:
         """The class itself."""
-        return getattr(import_module(__package__), self.name)
+        return getattr(import_module(f".{self.home}", __package__), self.name)
 
     def summary(self) -> str:
         """The first line of the docstring."""
+        import inspect  # here, because it takes longer to import than the rest of this module
+
         return (inspect.getdoc(self.cls()) or "").partition("\n")[0]
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Arguments of the constructor, in order."""
+        import inspect
+
         signature = inspect.signature(self.cls())
         defaults = {name: given.default for name, given in signature.parameters.items()}
         texts = _parameter_texts(inspect.getdoc(self.cls()) or "", set(defaults))
@@ -91,6 +91,7 @@ class Algorithm:
 ALGORITHMS = (
     Algorithm(
         "OASIS",
+        "online.triplets",
         ("triplets",),
         BILINEAR,
         "M += tau x z',  tau = min(C, [1 - x'Mz]+ / (||x||^2 ||z||^2))",
@@ -99,6 +100,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "OGD",
+        "online.triplets",
         ("triplets",),
         BILINEAR,
         "M += eta_t x z'  if x'Mz < 1",
@@ -106,6 +108,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "SORS",
+        "online.triplets",
         ("triplets",),
         BILINEAR,
         "M = soft(M + eta_t x z' [x'Mz < 1], eta_t lam)",
@@ -113,6 +116,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "AdaSORS",
+        "online.triplets",
         ("triplets",),
         BILINEAR,
         "H = sqrt(H^2 + G^2),  M = soft(M - eta G / (delta + H), eta lam / (delta + H)),  "
@@ -121,6 +125,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "AROMA",
+        "online.triplets",
         ("triplets",),
         BILINEAR,
         "argmin KL(N(M,S) || N(M_t,S_t)) + ([1 - x'Mz]+)^2 / (2r) + phi'S phi / (2r),  phi = vec(x z')",
@@ -128,6 +133,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "PAMetric",
+        "online.pairs",
         ("pairs", "triplets"),
         DISTANCE,
         "M -= tau y v v',  b += tau y,  p = 1 - y (b - v'Mv),  K = 1 + ||v||^4;  PA: tau = [p]+ / K;  "
@@ -138,6 +144,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "POLA",
+        "online.pairs",
         ("pairs", "triplets"),
         DISTANCE,
         "M = P+(M - tau y v v'),  b = max(1, b + tau y),  tau = [1 - y (b - v'Mv)]+ / (1 + ||v||^4)",
@@ -145,6 +152,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "RDML",
+        "online.pairs",
         ("pairs", "triplets"),
         DISTANCE,
         "M -= lam_t y v v'  if y (1 - v'Mv) <= margin,  lam_t = min(lam, 1 / (v'M^-1 v)) for similar pairs, "
@@ -153,6 +161,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "LEGO",
+        "online.logdet",
         ("pairs", "triplets"),
         DISTANCE,
         "argmin D_ld(M, M_t) + eta/2 (v'Mv - target)^2,  target = lower (similar) or upper (dissimilar)",
@@ -160,6 +169,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "OnlineITML",
+        "online.logdet",
         ("pairs", "triplets"),
         DISTANCE,
         "M^-1 += c v v',  c = 2 eta_t (v'Mv - target),  eta_t <= eta so that 0 < M < I",
@@ -167,6 +177,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "ITML",
+        "batch.itml",
         ("labels", "pairs", "triplets"),
         DISTANCE,
         "min D_ld(M, M_0) + gamma D_ld(diag(xi), diag(xi_0))  s.t. v'Mv <= xi (similar), "
@@ -176,6 +187,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "LMNN",
+        "batch.lmnn",
         ("labels",),
         DISTANCE,
         "min (1 - mu) sum_ij d(i,j) + mu sum_ijl [1 + d(i,j) - d(i,l)]+,  j target neighbours of i, "
@@ -185,6 +197,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "MCML",
+        "batch.mcml",
         ("labels",),
         DISTANCE,
         "min sum_i KL(p0(.|i) || p(.|i)),  p(j|i) ~ exp(-d(i,j)),  p0 uniform over the class of i",
@@ -192,6 +205,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "MultiTaskLMNN",
+        "batch.mtlmnn",
         ("labels",),
         DISTANCE,
         "min gamma0 ||M_0 - I||^2 + sum_t gamma ||M_t||^2 + d_t(i, j) + [1 + d_t(i, j) - d_t(i, l)]+,  "
@@ -200,6 +214,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "RCA",
+        "batch.rca",
         ("labels", "pairs", "triplets"),
         DISTANCE,
         "M = (C + eps I)^-1,  C = 1/N sum_j sum_{x in H_j} (x - m_j)(x - m_j)',  m_j mean of chunklet H_j",
@@ -208,6 +223,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "OSLLRGS",
+        "online.low_rank",
         ("triplets",),
         BILINEAR,
         "W = XX',  X += eta_t (z x' + x z') X if x'Wz < 1,  "
@@ -217,6 +233,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "OMLLR",
+        "online.low_rank",
         ("triplets",),
         BILINEAR,
         "W = SVT(W + eta_t x z' [x'Wz < 1], eta_t lam): singular values lowered by eta_t lam",
@@ -225,6 +242,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "Loreta",
+        "online.low_rank",
         ("triplets",),
         BILINEAR,
         "W = AB' of rank k,  W = retraction of W + eta x z' projected on the tangent space,  if x'Wz < 1",
@@ -233,6 +251,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "SDCA",
+        "batch.sdca",
         ("triplets",),
         BILINEAR,
         "alpha_i += max((1 - x'Mz - alpha_i/2) / (1/2 + ||x||^2 ||z||^2 / (lam n)), -alpha_i),  "
@@ -244,6 +263,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "OMTRSL",
+        "online.multitask",
         ("triplets",),
         BILINEAR,
         "M_j += y tau A_jk x z' for all tasks j,  tau = min(C, [1 - y x'M_k z]+ / (A_kk ||x||^2 ||z||^2)),  "
@@ -252,6 +272,7 @@ ALGORITHMS = (
     ),
     Algorithm(
         "OSTRSL",
+        "online.multitask",
         ("triplets",),
         BILINEAR,
         "M_k += y tau x z',  tau = min(C, [1 - y x'M_k z]+ / (||x||^2 ||z||^2)) for the task k only",
@@ -259,15 +280,23 @@ ALGORITHMS = (
     ),
     Algorithm(
         "OGRSL",
+        "online.multitask",
         ("triplets",),
         BILINEAR,
         "M += y tau x z',  tau = min(C, [1 - y x'Mz]+ / (||x||^2 ||z||^2)) for all tasks alike",
         _HAO,
     ),
     Algorithm(
-        "Euclidean", ("triplets",), "nothing: Euclidean distance", "s(q, x) = -||q - x||^2", ""
+        "Euclidean",
+        "online.baselines",
+        ("triplets",),
+        "nothing: Euclidean distance",
+        "s(q, x) = -||q - x||^2",
+        "",
     ),
-    Algorithm("Dot", ("triplets",), "nothing: inner product", "s(q, x) = q'x", ""),
+    Algorithm(
+        "Dot", "online.baselines", ("triplets",), "nothing: inner product", "s(q, x) = q'x", ""
+    ),
 )
 
 
@@ -283,6 +312,8 @@ def _parameter_texts(docstring: str, names: set[str]) -> dict[str, tuple[str, st
     Lines are told apart by the names that the signature has, not by their indentation: parts that classes
     share are pasted into docstrings, and how far these are indented depends on the version of Python.
     """
+    import re
+
     sections = re.split(r"^ *(\w[\w ]*)\n *-{3,} *$", docstring, flags=re.MULTILINE)
     found: dict[str, tuple[str, str]] = {}
     here: list[str] = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from .data import atomic_write
 
 #: Version of the file layout; files with a higher number are refused.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _HEADER_KEY = "simstream"
 _CHECKSUM_KEY = "simstream_crc32"
@@ -23,24 +24,27 @@ class ModelFileError(ValueError):
     """The file is not a simstream model, is damaged, or is from a newer version."""
 
 
-class Savable:
+@runtime_checkable
+class Savable(Protocol):
     """An estimator that can be written to a file and read back.
 
-    Subclasses provide ``_get_state() -> (JSON values, arrays)`` and ``_set_state(values, arrays)``.
     Parameters of the constructor are saved too: arrays and nested estimators among them as well, items
     (`preprocessor`) and random generators excepted.
     """
 
-    def save(self, path: str | Path, *, extra: dict[str, Any] | None = None) -> None:
-        """Write the model to a safetensors file, atomically; `simstream.load` reads it back.
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters of the constructor by name."""
+        ...
 
-        Parameters
-        ----------
-        path : file name
-        extra : dict of JSON values kept with the model, for the caller's own use
-        """
-        body, arrays = _to_state(self)
-        write_file(path, {"model": body, "extra": extra or {}}, arrays)
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]: ...
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None: ...
+
+
+def save_model(model: Savable, path: str | Path, extra: dict[str, Any] | None) -> None:
+    """Write a model to a safetensors file, atomically; `extra` are JSON values for the caller's own use."""
+    body, arrays = to_state(model)
+    write_file(path, {"model": body, "extra": extra or {}}, arrays)
 
 
 def load(path: str | Path, *, preprocessor: Any = None) -> Any:
@@ -63,7 +67,10 @@ def load(path: str | Path, *, preprocessor: Any = None) -> Any:
     """
     header, arrays = read_file(path)
     try:
-        model = _from_state(header["model"], arrays)
+        body = header["model"]
+        if header["format_version"] == 1:
+            body, arrays = _upgraded(body, arrays)
+        model = from_state(body, arrays)
     except ModelFileError:
         raise
     except (
@@ -154,7 +161,7 @@ def _checksum(header: str, arrays: dict[str, np.ndarray]) -> str:
     return f"{value:08x}"
 
 
-def _to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """JSON values and arrays of an estimator: class, parameters, learnt state."""
     if _class_named(type(estimator).__name__) is not type(estimator):
         raise TypeError(
@@ -175,7 +182,7 @@ def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
     ):
         return None
     if isinstance(value, Savable):
-        params = value.get_params(deep=False)  # type: ignore[attr-defined]
+        params = value.get_params(deep=False)
         inner = {key: _encode_param(f"{name}.{key}", v, arrays) for key, v in params.items()}
         return {"class": type(value).__name__, "params": inner}
     if sp.issparse(value):
@@ -184,6 +191,10 @@ def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
         arrays[f"param.{name}.indices"] = parts.indices
         arrays[f"param.{name}.indptr"] = parts.indptr
         return {"csr": f"param.{name}", "shape": list(parts.shape)}
+    if isinstance(value, Mapping):
+        keys = [check_saved_task(key) for key in value]
+        values = [_encode_param(f"{name}.{n}", value[key], arrays) for n, key in enumerate(keys)]
+        return {"keys": keys, "values": values}
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
     if isinstance(value, np.ndarray):
@@ -205,12 +216,23 @@ def _decode_param(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, dict) and "csr" in value:
         parts = [arrays[f"{value['csr']}.{part}"] for part in ("data", "indices", "indptr")]
         return sp.csr_matrix(tuple(parts), shape=tuple(value["shape"]))
+    if isinstance(value, dict) and "keys" in value:
+        values = (_decode_param(v, arrays) for v in value["values"])
+        return dict(zip(value["keys"], values, strict=True))
     if isinstance(value, dict):
         return arrays[value["array"]]
     return value
 
 
-def _from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+def check_saved_task(task: Any) -> Any:
+    """Raise unless the name of a task can be written to a file; return it."""
+    if task is not None and not isinstance(task, (str, int, float, bool)):
+        raise TypeError(f"tasks: expected strings or numbers to save, got {task!r}")
+    return task
+
+
+def from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    """The estimator that `to_state` was given; raises if the parts do not fit together."""
     params = {name: _decode_param(value, arrays) for name, value in body["params"].items()}
     estimator = _class_named(body["class"])(**params)
     prefix = "state."
@@ -221,11 +243,83 @@ def _from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
 
 def _class_named(name: str) -> Any:
     """The public class of that name; a file cannot name anything else."""
-    import simstream
+    import simstream  # its names are loaded when they are first used
 
     found = getattr(simstream, name, None) if name in simstream.__all__ else None
-    if not (isinstance(found, type) and issubclass(found, Savable)):
+    if not (isinstance(found, type) and hasattr(found, "_set_state")):
         raise ModelFileError(
             f"unknown model class {name!r}; was the file written by a newer simstream?"
         )
     return found
+
+
+# -- files of earlier versions --------------------------------------------------------------------
+
+
+def _upgraded(
+    body: dict[str, Any], arrays: dict[str, np.ndarray], prefix: str = ""
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A model of format version 1 as version 2 has it: scalars of engines are in the header, not in arrays.
+
+    `prefix` is that of the names of the model's arrays, where it is part of another model.
+    """
+    params, state = dict(body["params"]), dict(body["state"])
+    if "learner" in state:  # FromLabels
+        inner = f"{prefix}state.learner."
+        state["learner"], arrays = _upgraded(state["learner"], arrays, inner)
+        params["learner"]["params"].pop("gradient", None)
+    if "engine" in state:
+        start = f"{prefix}state."
+        rest = {name: array for name, array in arrays.items() if not name.startswith(start)}
+        own = {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
+        state["scalars"] = _engine_scalars(state, own, params)
+        arrays = rest | {start + name: array for name, array in own.items()}
+    if state.get("rule") and state["rule"]["name"] != "Plain" and state["engine"] != "factored":
+        params["block_size"] = None  # had no effect
+    if "gradient" in params:  # of OSLLR-GS, where the one that the paper prints was a parameter
+        state["exact_gradient"] = params.pop("gradient") == "exact"
+    return {**body, "params": params, "state": state}, arrays
+
+
+def _engine_scalars(
+    state: dict[str, Any], arrays: dict[str, np.ndarray], params: dict[str, Any]
+) -> dict[str, Any]:
+    """Scalars of an engine of format version 1; the arrays that held them are taken out."""
+    kind, scalars = state["engine"], dict[str, Any]()
+    if "one" in arrays:
+        scalars["dtype"] = str(arrays.pop("one").dtype)
+    if kind in ("dense", "sparse", "factored"):
+        scalars |= {"rule": state["rule"], "average_from": state["average_from"]}
+    if kind in ("sparse", "sparse-tasks"):
+        scalars["head_bytes"] = params["head_bytes"] or 2 * 2**30
+    if kind == "identity":
+        rows, columns, is_sparse = arrays.pop("shape").tolist()
+        scalars |= {"shape": [rows, columns], "is_sparse": bool(is_sparse)}
+    if kind == "logdet":
+        scalars |= dict(
+            zip(("lower", "upper", "scale"), arrays.pop("numbers").tolist(), strict=True)
+        )
+    if kind == "spectral":
+        scalars["shortens"] = bool(arrays.pop("options")[0])
+        if "numbers" in arrays:
+            scalars["cone"] = arrays.pop("numbers").tolist()
+    if kind == "nuclear":
+        scalars["symmetric"] = bool(arrays.pop("options")[0])
+        scalars["weight"] = float(arrays.pop("weight")[0])
+    if kind in ("group-rows", "group-gram"):
+        scalars["beta"] = float(arrays.pop("beta")[0])
+    if kind == "group-gram":
+        scalars["n_columns"] = int(arrays.pop("n_columns")[0])
+    if kind in ("dense-tasks", "sparse-tasks"):
+        *shape, coupling, n_tasks, has_identity, n_seen = arrays.pop("options").tolist()
+        scalars |= {
+            "shape": [int(n) for n in shape],
+            "coupling": coupling,
+            "n_tasks": int(n_tasks) or None,
+            "has_identity": bool(has_identity),
+            "n_seen": int(n_seen),
+        }
+    if "shape" in arrays:
+        shape = arrays.pop("shape").tolist()
+        scalars.setdefault("shape", shape)
+    return scalars

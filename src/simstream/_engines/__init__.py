@@ -6,50 +6,36 @@ numbers. What is learnt lives here; what it is called and how it is checked live
 """
 
 from .base import DivergedError, Engine
-from .dense import DenseEngine, default_block_size
-from .entrywise import entrywise_engine, first_matrix
-from .factored import FactoredEngine
-from .frozen_tasks import FrozenTasks
-from .identity import IdentityEngine
+from .entrywise import (
+    DenseEngine,
+    FactoredEngine,
+    SparseEngine,
+    default_block_size,
+    entrywise_engine,
+    first_matrix,
+)
 from .logdet import LogDetEngine, LogDetStep
-from .low_rank import GroupGramEngine, GroupRowsEngine
-from .low_rank_nuclear import NuclearEngine
-from .low_rank_retraction import RetractionEngine
-from .sparse import SparseEngine
+from .loreta import RetractionEngine
+from .omllr import NuclearEngine
+from .osllrgs import GroupGramEngine, GroupRowsEngine
 from .sparse_tasks import SparseTasksEngine, tasks_engine
 from .spectral import SpectralEngine
 from .tasks import DenseTasksEngine, TasksEngine
 
-#: Name in model files -> engine.
-ENGINES: dict[str, type[Engine]] = {
-    engine.kind: engine
-    for engine in (
-        DenseEngine,
-        SparseEngine,
-        FactoredEngine,
-        IdentityEngine,
-        LogDetEngine,
-        SpectralEngine,
-        DenseTasksEngine,
-        SparseTasksEngine,
-        GroupRowsEngine,
-        GroupGramEngine,
-        NuclearEngine,
-        RetractionEngine,
-    )
-}
-
 __all__ = [
-    "ENGINES",
     "DenseEngine",
+    "DenseTasksEngine",
     "DivergedError",
     "Engine",
     "FactoredEngine",
-    "FrozenTasks",
-    "IdentityEngine",
+    "GroupGramEngine",
+    "GroupRowsEngine",
     "LogDetEngine",
     "LogDetStep",
+    "NuclearEngine",
+    "RetractionEngine",
     "SparseEngine",
+    "SparseTasksEngine",
     "SpectralEngine",
     "TasksEngine",
     "default_block_size",

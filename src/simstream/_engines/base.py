@@ -2,123 +2,117 @@
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .._interrupts import ctrl_c_waits
+from .._kernels.entrywise import DIVERGED, NEEDS_REBASE, NEEDS_SPACE, Scratch
+from .._kernels.steps import CLOCK_SIZE, ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 
-#: Work (entries of M visited) between two moments at which Ctrl-C is noticed: about half a second.
+#: Work (entries of M visited) between two checks for Ctrl-C: about half a second.
 ENTRIES_PER_CALL = 5e7
+
+#: What an engine saves: JSON values, and arrays by name.
+State = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 class DivergedError(ArithmeticError):
-    """A margin stopped being a finite number; the matrix is as it was before that tuple."""
+    """A margin overflowed; the matrix is as it was before that tuple."""
 
 
-class Engine:
-    """What all engines share: the clock, the average, and raw arrays by name."""
+class Engine(ABC):
+    """What a learner keeps between calls: a matrix and its clock, an array of counters.
 
-    kind: str
-    #: Whether tuples may be learnt together; what is learnt depends on where blocks begin, to rounding.
+    `state` and `from_state` save and restore the raw numbers, so that learning goes on bit for bit.
+    """
+
+    #: Name in model files.
+    kind: ClassVar[str]
+    #: Whether it can learn blocks of tuples, which changes the result by rounding only.
     learns_blocks = True
 
-    def __init__(
-        self, rule: Any, average_from: int | None, clock: np.ndarray | None = None
-    ) -> None:
-        from .._kernels.steps import CLOCK_SIZE
-
-        self.rule = rule
-        self.average_from = average_from
+    def __init__(self, clock: np.ndarray | None = None) -> None:
         self.clock = np.zeros(CLOCK_SIZE)
         if clock is not None:
             check_array("clock", clock, np.float64, (None,))
-            self.clock[: len(clock)] = clock  # files of earlier versions may count less
+            self.clock[: len(clock)] = clock  # older files may have fewer counters
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, int]:
         """Features on the left and on the right."""
-        raise AttributeError("provided by the engine")
 
     @property
+    @abstractmethod
     def dtype(self) -> np.dtype[Any]:
-        """Precision of the stored numbers."""
-        raise AttributeError("provided by the engine")
+        """Precision of the items, and of the matrix that is read."""
 
+    @abstractmethod
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        """Advance the stream by checked tuples."""
-        raise AttributeError("provided by the engine")
+        """Learn from checked tuples, in order."""
 
+    @abstractmethod
     def matrix(self) -> Any:
         """The current matrix, or the average."""
-        raise AttributeError("provided by the engine")
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Raw arrays by name, enough for `from_state` to go on bit for bit."""
-        raise AttributeError("provided by the engine")
+    @abstractmethod
+    def state(self) -> State:
+        """JSON values and raw arrays, enough for `from_state` to go on bit for bit."""
 
     @classmethod
-    def from_state(
-        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **options: Any
-    ) -> Any:
-        """An engine with these arrays; raises if they do not fit together."""
-        raise AttributeError("provided by the engine")
+    @abstractmethod
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> Engine:
+        """An engine with this state; raises if its parts do not fit together."""
 
-    def _average_weight(self) -> float:
-        """Number of averaged iterates, 0 while there is nothing to average."""
-        from .._kernels.steps import ROUNDS
+    def _make_space(self) -> None:
+        """Make room for more entries, when a kernel has run out of it."""
+        raise AssertionError(f"{self.kind}: kernels of this engine never need space")
 
-        if self.average_from is None:
-            return 0.0
-        return max(0.0, self.clock[ROUNDS] - self.average_from + 1)
+    def _rebase(self) -> None:
+        """Rewrite the numbers that a long stream has made imprecise, when a kernel asks for it."""
+        raise AssertionError(f"{self.kind}: kernels of this engine never need this")
 
-    def _decode(self, u: Any, aux: Any, acc: Any, on_diagonal: Any) -> np.ndarray:
-        """Values of entries from their raw numbers (see `kernels.rules`)."""
-        from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN
-        from .._kernels.steps import SHIFT
-
-        weight = self._average_weight()
-        if self.rule.kind in (PLAIN, CONFIDENT):
-            return u - acc / u.dtype.type(weight) if weight else u
-        value = shrunk(u, self.clock[SHIFT])
-        if self.rule.off_diagonal:
-            value[on_diagonal] = u[on_diagonal]
-        if self.rule.kind == ADAPTIVE:
-            value /= u.dtype.type(self.rule.delta) + aux
-        return value
-
-    def _drive(self, learn: Any, n: int, chunk: int, make_space: Any, rebase: Any) -> None:
+    def _drive(self, learn: Callable[[int, int], tuple[int, int]], n: int, chunk: int) -> None:
         """Call ``learn(begin, end) -> (status, next)`` until all n tuples are learnt."""
-        from .._kernels import entrywise
-        from .._kernels.steps import ROUNDS, SHIFT
-
         begin = 0
         while begin < n:
             # Whether NumPy would warn of inf - inf before the status tells depends on the machine.
             with ctrl_c_waits(), np.errstate(over="ignore", invalid="ignore"):
                 status, begin = learn(begin, min(n, begin + chunk))
-                if status == entrywise.NEEDS_SPACE:
-                    make_space(self.rule, self.clock[SHIFT])
-                elif status == entrywise.NEEDS_REBASE:
-                    rebase(self.rule, self.clock[SHIFT])
+                if status == NEEDS_SPACE:
+                    self._make_space()
+                elif status == NEEDS_REBASE:
+                    self._rebase()
                     self.clock[SHIFT] = 0.0
-            if status == entrywise.DIVERGED:
+            if status == DIVERGED:
                 raise DivergedError(
-                    f"margin of round {int(self.clock[ROUNDS]) + 1} is not finite or beyond all use: "
-                    "learning has diverged; use a smaller step or scale the items"
+                    f"margin of round {int(self.clock[ROUNDS]) + 1} overflowed: learning has diverged; use "
+                    "a smaller step or scale the items"
                 )
 
 
-def shrunk(u: np.ndarray, shift: float) -> np.ndarray:
-    """Soft-thresholded copy: `kernels.rules.shrink` for a whole array."""
-    return np.copysign(np.maximum(np.abs(u) - u.dtype.type(shift), 0), u)
+class LowRankEngine(Engine):
+    """An engine whose matrix W is L R', or is averaged; in float64."""
+
+    @abstractmethod
+    def full(self) -> np.ndarray | None:
+        """W as it is read, where that is what is kept; None where its factors are."""
+
+    @abstractmethod
+    def factors(self, full: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """L and R of W as it is read; `full` is what the method of that name returned."""
+
+    def singular_values(self) -> np.ndarray | None:
+        """Singular values of W as it is read, if they are known; largest first."""
+        return None
 
 
-def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Any:
+def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Scratch:
     """Work space for rows of at most these lengths."""
-    from .._kernels.entrywise import Scratch
-
     return Scratch(
         x_index=np.empty(longest_x, np.int32),
         x=np.empty(longest_x, dtype),
@@ -140,7 +134,37 @@ def check_array(name: str, array: np.ndarray, dtype: Any, shape: tuple[int | Non
 
 
 def check_floats(name: str, array: np.ndarray) -> np.dtype[Any]:
-    """Raise unless the array has one of the two precisions; return it."""
+    """Raise unless the array is float32 or float64; return its type."""
     if array.dtype not in (np.float32, np.float64):
         raise ValueError(f"{name}: expected float32 or float64, got {array.dtype}")
     return array.dtype
+
+
+def saved_dtype(scalars: dict[str, Any]) -> np.dtype[Any]:
+    """The precision that a file names."""
+    if scalars["dtype"] not in ("float32", "float64"):
+        raise ValueError(f"dtype: expected 'float32' or 'float64', got {scalars['dtype']!r}")
+    return np.dtype(scalars["dtype"])
+
+
+def saved_shape(scalars: dict[str, Any]) -> tuple[int, int]:
+    """The shape that a file names."""
+    shape = scalars["shape"]
+    if len(shape) != 2 or not all(type(n) is int and n > 0 for n in shape):
+        raise ValueError(f"shape: expected two positive integers, got {shape!r}")
+    return shape[0], shape[1]
+
+
+def saved_number(scalars: dict[str, Any], name: str, *, minimum: float = 0.0) -> float:
+    """A number that a file names, at least the minimum; it may be infinite."""
+    value = scalars[name]
+    if not isinstance(value, (int, float)) or not value >= minimum:
+        raise ValueError(f"{name}: expected a number >= {minimum:g}, got {value!r}")
+    return value
+
+
+def saved_flag(scalars: dict[str, Any], name: str) -> bool:
+    """True or false, as a file says."""
+    if not isinstance(scalars[name], bool):
+        raise ValueError(f"{name}: expected true or false, got {scalars[name]!r}")
+    return scalars[name]

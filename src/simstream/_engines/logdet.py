@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._kernels import logdet
+from .._kernels.blocked import Blas
+from .._kernels.entrywise import DIVERGED, DONE
 from ..data.comparisons import Comparisons
-from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats
+from .base import ENTRIES_PER_CALL, Engine, State, check_array, saved_dtype
 
 
 class LogDetStep(NamedTuple):
@@ -37,7 +41,7 @@ class LogDetEngine(Engine):
     def __init__(
         self, matrices: list[np.ndarray], targets: np.ndarray, scale: float, dtype: Any
     ) -> None:
-        super().__init__(None, None)
+        super().__init__()
         self.matrices = tuple(np.array(m, np.float64, order="C") for m in matrices)
         self.targets = np.array(targets, np.float64)
         self.scale = float(scale)
@@ -53,8 +57,6 @@ class LogDetEngine(Engine):
         return self._dtype
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.entrywise import DIVERGED, DONE
-
         kernel, chunk = self._kernel(block_size)
         sign = tuples.sign
 
@@ -64,15 +66,10 @@ class LogDetEngine(Engine):
             learnt = kernel(*step, *self.matrices, z, sign[begin:end], self.targets, self.clock)
             return (DONE if learnt == len(z) else DIVERGED), begin + learnt
 
-        self._drive(learn, len(tuples), chunk, None, None)
+        self._drive(learn, len(tuples), chunk)
 
     def _kernel(self, block_size: int) -> tuple[Callable[..., int], int]:
         """What learns from a few rows, and how many at a time."""
-        from functools import partial
-
-        from .._kernels import logdet
-        from .._kernels.blocked import Blas
-
         few = min(4096, max(1, int(ENTRIES_PER_CALL / self.matrices[0].size)))
         if not self.learns_blocks:
             return logdet.online_itml_singly, few
@@ -88,25 +85,29 @@ class LogDetEngine(Engine):
         a = self.matrices[0]
         return (a + a.T) * 0.5
 
-    def state(self) -> dict[str, np.ndarray]:
-        numbers = np.array([*self.targets, self.scale])
-        one = np.ones(1, self.dtype)
-        return {"clock": self.clock, "a": np.stack(self.matrices), "numbers": numbers, "one": one}
+    def threshold(self) -> float:
+        """The middle of the two targets, in the items' own units."""
+        return float(self.targets.mean() / self.scale**2)
+
+    def state(self) -> State:
+        lower, upper = self.targets.tolist()
+        scalars = {"lower": lower, "upper": upper, "scale": self.scale, "dtype": str(self.dtype)}
+        return scalars, {"clock": self.clock, "a": np.stack(self.matrices)}
 
     @classmethod
-    def from_state(
-        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
-    ) -> LogDetEngine:
-        a, numbers = arrays["a"], arrays["numbers"]
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> LogDetEngine:
+        a = arrays["a"]
         check_array("a", a, np.float64, (None, None, None))
         check_array("a", a, np.float64, (len(a), a.shape[1], a.shape[1]))
-        check_array("numbers", numbers, np.float64, (3,))
         for matrix in a:
             if not np.isfinite(matrix).all() or np.linalg.eigvalsh(matrix)[0] <= 0:
                 raise ValueError("a: expected positive definite matrices")
-        lower, upper, scale = numbers
+        lower, upper, scale = (scalars[name] for name in ("lower", "upper", "scale"))
         if not (0 < lower < upper < np.inf and 0 < scale < np.inf):
-            raise ValueError(f"numbers: expected 0 < lower < upper and a scale, got {numbers}")
-        self = cls(list(a), numbers[:2], scale, check_floats("one", arrays["one"]))
-        Engine.__init__(self, None, None, arrays["clock"])
+            raise ValueError(
+                "lower, upper, scale: expected 0 < lower < upper and 0 < scale, got "
+                f"{lower}, {upper}, {scale}"
+            )
+        self = cls(list(a), np.array([lower, upper]), scale, saved_dtype(scalars))
+        Engine.__init__(self, arrays["clock"])
         return self

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from .._interrupts import ctrl_c_waits
+from .._kernels.rules import PLAIN, Rule
+from .._kernels.tasks import (
+    TaskTriplets,
+    add_numbers,
+    learn_task_triplets,
+    number_rows,
+    task_values,
+)
 from ..data.comparisons import Comparisons
-from .base import Engine, check_array, new_scratch
-from .frozen_tasks import SparseParts
-from .sparse import checked_entries, checked_ranks, csr_readers, rank_by_count, renumbered_back
+from ..validation import check_integer
+from .base import State, check_array, new_scratch, saved_shape
+from .entrywise import checked_entries, checked_ranks, csr_readers, rank_by_count, renumbered_back
 from .store import DEFAULT_HEAD_BYTES, Entries, SparseStore
 from .tasks import DenseTasksEngine, TasksEngine
 
@@ -20,6 +28,32 @@ from .tasks import DenseTasksEngine, TasksEngine
 _MOST_ROWS = 2**31 - 1
 
 _FEWEST_NUMBERS = 1024
+
+
+class SparseParts(NamedTuple):
+    """What tasks learnt alone: the rows that each has touched, in one CSR matrix for all of them."""
+
+    rows: sp.csr_matrix
+    #: task * features + feature of every row, and the order in which they ascend.
+    keys: np.ndarray
+    order: np.ndarray
+    shape: tuple[int, int]
+    #: Numbers that features have in here, where these are not their own.
+    ranks: tuple[np.ndarray, np.ndarray] | None
+
+    def matrix(self, task: int) -> sp.csr_matrix:
+        """D of a task."""
+        d = self.shape[0]
+        first, last = np.searchsorted(self.keys, (task * d, (task + 1) * d), sorter=self.order)
+        mine = self.order[first:last]
+        rows, counts = self.rows[mine], np.zeros(d + 1, np.int64)
+        counts[1 + self.keys[mine] - task * d] = np.diff(rows.indptr)
+        own = (rows.data, rows.indices, np.cumsum(counts))
+        return renumbered_back(sp.csr_matrix(own, shape=self.shape), self.ranks)
+
+    def transform(self, rows: Any, task: int) -> Any:
+        """D'q of rows q."""
+        return rows @ self.matrix(task)
 
 
 class SparseTasksEngine(TasksEngine):
@@ -41,10 +75,8 @@ class SparseTasksEngine(TasksEngine):
         entries: Entries | None = None,
         row_keys: np.ndarray | None = None,
     ) -> None:
-        from .._kernels.rules import PLAIN, Rule
-
         super().__init__(*args)
-        self.rule, self.ranks = Rule(PLAIN), ranks
+        self.rule, self.ranks, self.head_bytes = Rule(PLAIN), ranks, head_bytes
         d, columns = self.shape
         if entries is None or row_keys is None:
             nothing = np.empty(0, np.int32), np.empty((0, 1), self.dtype)
@@ -67,8 +99,6 @@ class SparseTasksEngine(TasksEngine):
 
     def _number_table(self, most: int, keys: np.ndarray, numbers: np.ndarray) -> None:
         """Make a table for so many numbers, with these in it, and give the store a row for each."""
-        from .._kernels.tasks import add_numbers
-
         self._store.have_rows(self.shape[0] + 1 + most)
         key, number = np.full(2 * most, -1), np.empty(2 * most, np.int32)
         add_numbers(key, number, keys, numbers)
@@ -76,8 +106,6 @@ class SparseTasksEngine(TasksEngine):
 
     def _number_rows(self, rows: Any, tuples: Comparisons) -> None:
         """Give every row that learning from these triplets may change a number."""
-        from .._kernels.tasks import number_rows
-
         assert tuples.tasks is not None
         d, anchors, begin = self.shape[0], np.ascontiguousarray(tuples.index[:, 0]), 0
         while True:
@@ -104,8 +132,6 @@ class SparseTasksEngine(TasksEngine):
     # -- learning -----------------------------------------------------------------------------
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.tasks import learn_task_triplets
-
         assert tuples.tasks is not None
         readers, scratch, chunk = self._open(tuples)
         self._number_rows(readers[0], tuples)
@@ -132,7 +158,10 @@ class SparseTasksEngine(TasksEngine):
                     self.n_seen = int(seen[first + learnt - 1])
                 return status, learnt
 
-            self._drive(learn, last - first, chunk, self._store.make_space, None)
+            self._drive(learn, last - first, chunk)
+
+    def _make_space(self) -> None:
+        self._store.make_space(self.rule, 0.0)
 
     def _open(self, tuples: Comparisons) -> tuple[Any, Any, int]:
         """What drivers need to read tuples: both readers, scratch, and tuples per call."""
@@ -142,8 +171,6 @@ class SparseTasksEngine(TasksEngine):
 
     def _named(self, tuples: Comparisons, shared: float) -> Any:
         """The triplets as compiled readers take them."""
-        from .._kernels.tasks import TaskTriplets
-
         assert tuples.tasks is not None
         return TaskTriplets(
             tuples.index,
@@ -161,8 +188,6 @@ class SparseTasksEngine(TasksEngine):
     # -- reading ------------------------------------------------------------------------------
 
     def values(self, tuples: Comparisons) -> np.ndarray:
-        from .._kernels.tasks import task_values
-
         readers, scratch, chunk = self._open(tuples)
         named, out = self._named(tuples, self.weights()[0]), np.empty(len(tuples))
         for begin in range(0, len(tuples), chunk):
@@ -191,15 +216,13 @@ class SparseTasksEngine(TasksEngine):
 
     # -- saving -------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> State:
         entries, keys, d = self._store.entries(self.rule, 0.0), self._row_keys(), self.shape[0]
         ends = entries.indptr[d + 2 : d + 2 + len(keys)]
         filled = np.diff(ends, prepend=entries.indptr[d + 1]) > 0
         indptr = np.concatenate([entries.indptr[: d + 1], ends[filled]])
         arrays = {
             "clock": self.clock,
-            "options": self._options(),
-            "shape": np.array([len(indptr) - 1, self.shape[1]]),
             "indptr": indptr,
             "indices": entries.indices,
             "numbers": entries.numbers,
@@ -207,43 +230,28 @@ class SparseTasksEngine(TasksEngine):
         }
         if self.ranks is not None:
             arrays["row_rank"], arrays["column_rank"] = self.ranks
-        return arrays
+        return {**self._scalars(), "head_bytes": self.head_bytes}, arrays
 
     @classmethod
-    def from_state(  # type: ignore[override]
-        cls,
-        rule: Any,
-        average_from: int | None,
-        arrays: dict[str, np.ndarray],
-        *,
-        head_bytes: int,
-        **_: Any,
+    def from_state(
+        cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]
     ) -> SparseTasksEngine:
-        shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
-        entries, keys = checked_entries(arrays, 1), arrays["row_keys"]
+        (d, columns), keys = saved_shape(scalars), arrays["row_keys"]
         check_array("row_keys", keys, np.int64, (None,))
-        if entries.shape != (shape[0] + len(keys), shape[1]):
-            raise ValueError(
-                f"shape: expected {(shape[0] + len(keys), shape[1])}, got {entries.shape}"
-            )
-        if len(keys) and not (keys.min() >= 0 and keys.max() < n_seen * shape[0]):
-            raise ValueError(f"row_keys: expected rows of {n_seen} tasks")
+        entries = checked_entries((d + len(keys), columns), arrays, 1)
+        if len(keys) and not (keys.min() >= 0 and keys.max() < scalars["n_seen"] * d):
+            raise ValueError(f"row_keys: expected rows of {scalars['n_seen']} tasks")
         if len(np.unique(keys)) < len(keys):
             raise ValueError("row_keys: expected every row once")
-        self = cls(
-            shape,
+        return cls._restored(
+            scalars,
             entries.numbers.dtype,
-            coupling,
-            n_tasks,
-            has_identity,
-            head_bytes=head_bytes,
-            ranks=checked_ranks(arrays, shape),
+            arrays["clock"],
+            head_bytes=check_integer("head_bytes", scalars["head_bytes"]),
+            ranks=checked_ranks(arrays, (d, columns)),
             entries=entries,
             row_keys=keys,
         )
-        Engine.__init__(self, self.rule, None, arrays["clock"])
-        self.n_seen = n_seen
-        return self
 
 
 def tasks_engine(

@@ -6,8 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from .._kernels import cone
+from .._kernels.cone import PROJECT, SHORTEN, Workspace, learn_in_the_cone
+from .._kernels.cone import Spectrum as Eigenpairs
+from .._kernels.entrywise import DIVERGED, DONE
+from .._kernels.steps import THRESHOLD
 from ..data.comparisons import Comparisons
-from .base import Engine, check_array, check_floats
+from .base import Engine, State, check_array, saved_dtype, saved_flag
 
 #: Pairs between two moments at which Ctrl-C is noticed.
 _PAIRS_PER_CALL = 64
@@ -22,7 +27,7 @@ class SpectralEngine(Engine):
 
     It is kept as eigenvalues and eigenvectors, where a step costs O(d rank + rank^2) and one product of
     (rank x rank) with (rank x d), until its rank is above a third of d; then as a full matrix
-    (`kernels.cone`).
+    (`_kernels.cone`).
 
     Parameters
     ----------
@@ -48,9 +53,7 @@ class SpectralEngine(Engine):
         shortens: bool,
         threshold: float,
     ) -> None:
-        from .._kernels.steps import THRESHOLD
-
-        super().__init__(None, None)
+        super().__init__()
         self.values = np.array(values, np.float64)
         self.vectors = np.array(vectors, np.float64, order="C")
         self.full: _Full | None = None
@@ -84,15 +87,12 @@ class SpectralEngine(Engine):
                 status, learnt = self._learn_eigenpairs(step, room, v, sign[begin:end])
             return status, begin + learnt
 
-        self._drive(learn, len(tuples), _PAIRS_PER_CALL, None, None)
+        self._drive(learn, len(tuples), _PAIRS_PER_CALL)
         self.values, self.vectors = self.values.copy(), self.vectors.copy()  # not views of the room
 
     def _learn_eigenpairs(
         self, step: Any, room: _Room, v: np.ndarray, sign: np.ndarray
     ) -> tuple[int, int]:
-        from .._kernels.cone import PROJECT, SHORTEN, learn_in_the_cone
-        from .._kernels.entrywise import DIVERGED, DONE
-
         on_leaving, most = SHORTEN if self.shortens else PROJECT, self._highest_rank()
         room.make_for(len(v))
         learnt, room.rank = learn_in_the_cone(
@@ -121,23 +121,16 @@ class SpectralEngine(Engine):
         exact = self._product() if self.full is None else self.full.symmetric()
         return exact.astype(self.dtype)
 
-    def state(self) -> dict[str, np.ndarray]:
-        arrays = {
-            "clock": self.clock,
-            "values": self.values,
-            "vectors": self.vectors,
-            "options": np.array([self.shortens]),
-            "one": np.ones(1, self.dtype),
-        }
+    def state(self) -> State:
+        scalars: dict[str, Any] = {"shortens": self.shortens, "dtype": str(self.dtype)}
+        arrays = {"clock": self.clock, "values": self.values, "vectors": self.vectors}
         if self.full is not None:
-            arrays |= {"m": self.full.m, "p": self.full.p, "numbers": self.full.numbers}
-        return arrays
+            scalars["cone"] = self.full.numbers.tolist()
+            arrays |= {"m": self.full.m, "p": self.full.p}
+        return scalars, arrays
 
     @classmethod
-    def from_state(
-        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
-    ) -> SpectralEngine:
-        check_array("options", arrays["options"], np.bool_, (1,))
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> SpectralEngine:
         values, vectors = arrays["values"], arrays["vectors"]
         check_array("vectors", vectors, np.float64, (None, None))
         check_array("values", values, np.float64, (len(vectors),))
@@ -145,49 +138,38 @@ class SpectralEngine(Engine):
             raise ValueError("values: expected at most one positive eigenvalue per feature")
         if not np.allclose(vectors @ vectors.T, np.eye(len(vectors)), rtol=0, atol=1e-8):
             raise ValueError("vectors: expected orthonormal rows")
-        self = cls(
-            values,
-            vectors,
-            check_floats("one", arrays["one"]),
-            shortens=bool(arrays["options"][0]),
-            threshold=0.0,
-        )
-        Engine.__init__(self, None, None, arrays["clock"])
-        if "m" in arrays:
-            self.full = _Full.from_state(arrays, vectors.shape[1])
+        shortens = saved_flag(scalars, "shortens")
+        self = cls(values, vectors, saved_dtype(scalars), shortens=shortens, threshold=0.0)
+        Engine.__init__(self, arrays["clock"])
+        if "cone" in scalars:
+            self.full = _Full.from_state(scalars, arrays, vectors.shape[1])
         return self
 
 
 class _Full:
-    """A full matrix with the inverse of M + sigma I (see `kernels.cone`)."""
+    """A full matrix with the inverse of M + sigma I (see `_kernels.cone`)."""
 
     def __init__(self, m: np.ndarray, p: np.ndarray, numbers: np.ndarray) -> None:
-        from .._kernels.cone import MOST_PRODUCTS
-
         self.m, self.p, self.numbers = m, p, numbers
-        self._basis = np.empty((MOST_PRODUCTS + 1, len(m)))
-        self._work = np.empty((5, MOST_PRODUCTS + 1))
+        self._basis = np.empty((cone.MOST_PRODUCTS + 1, len(m)))
+        self._work = np.empty((5, cone.MOST_PRODUCTS + 1))
 
     @classmethod
     def from_matrix(cls, m: np.ndarray) -> _Full:
-        from .._kernels.cone import N_NUMBERS, SIGMA
-
-        numbers = np.zeros(N_NUMBERS)
-        numbers[SIGMA] = np.trace(m) / len(m)
+        numbers = np.zeros(cone.N_NUMBERS)
+        numbers[cone.SIGMA] = np.trace(m) / len(m)
         self = cls(np.ascontiguousarray(m), np.empty_like(m), numbers)
         self._renew()
         return self
 
     @classmethod
-    def from_state(cls, arrays: dict[str, np.ndarray], d: int) -> _Full:
-        from .._kernels.cone import N_NUMBERS, SIGMA
-
-        m, p, numbers = arrays["m"], arrays["p"], arrays["numbers"]
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray], d: int) -> _Full:
+        m, p, numbers = arrays["m"], arrays["p"], np.array(scalars["cone"], np.float64)
         check_array("m", m, np.float64, (d, d))
         check_array("p", p, np.float64, (d, d))
-        check_array("numbers", numbers, np.float64, (N_NUMBERS,))
-        if not all(np.isfinite(a).all() for a in (m, p, numbers)) or not numbers[SIGMA] > 0:
-            raise ValueError("m, p, numbers: expected finite numbers and a positive sigma")
+        check_array("cone", numbers, np.float64, (cone.N_NUMBERS,))
+        if not all(np.isfinite(a).all() for a in (m, p, numbers)) or not numbers[cone.SIGMA] > 0:
+            raise ValueError("m, p, cone: expected finite numbers and a positive sigma")
         values = np.linalg.eigvalsh((m + m.T) / 2)
         if values[0] < -1e-8 * abs(values[-1]):
             raise ValueError("m: expected a positive semi-definite matrix")
@@ -198,19 +180,18 @@ class _Full:
 
     def _renew(self) -> None:
         """Make P anew, with sigma about the size of the eigenvalues that were projected away lately."""
-        from .._kernels.cone import N_ROOTS, ROOTS, SIGMA, STEPS
-
-        if self.numbers[N_ROOTS]:
-            self.numbers[SIGMA] = 2 * np.exp(self.numbers[ROOTS] / self.numbers[N_ROOTS])
-        self.numbers[[STEPS, ROOTS, N_ROOTS]] = 0.0
-        self.p[...] = np.linalg.inv(self.symmetric() + self.numbers[SIGMA] * np.eye(len(self.m)))
+        if self.numbers[cone.N_ROOTS]:
+            self.numbers[cone.SIGMA] = 2 * np.exp(
+                self.numbers[cone.ROOTS] / self.numbers[cone.N_ROOTS]
+            )
+        self.numbers[[cone.STEPS, cone.ROOTS, cone.N_ROOTS]] = 0.0
+        self.p[...] = np.linalg.inv(
+            self.symmetric() + self.numbers[cone.SIGMA] * np.eye(len(self.m))
+        )
 
     def learn(
         self, step: Any, v: np.ndarray, sign: np.ndarray, clock: np.ndarray
     ) -> tuple[int, int]:
-        from .._kernels import cone
-        from .._kernels.entrywise import DIVERGED, DONE
-
         done = 0
         while done < len(v):
             status, learnt = cone.learn_in_the_full_cone(
@@ -235,12 +216,10 @@ class _Full:
 
     def _step_and_project(self, c: float, v: np.ndarray) -> None:
         """The step by a full eigendecomposition."""
-        from .._kernels.cone import N_ROOTS, ROOTS
-
         values, vectors = np.linalg.eigh(self.symmetric() + c * np.outer(v, v))
         if values[0] < 0:
-            self.numbers[ROOTS] += np.log(-values[0])
-            self.numbers[N_ROOTS] += 1
+            self.numbers[cone.ROOTS] += np.log(-values[0])
+            self.numbers[cone.N_ROOTS] += 1
         self.m[...] = (vectors * np.maximum(values, 0)) @ vectors.T
 
 
@@ -254,11 +233,9 @@ class _Room:
         self.spectrum.vector[: self.rank] = vectors
 
     def _allocate(self, capacity: int) -> None:
-        from .._kernels.cone import Spectrum, Workspace
-
         d = self._d
         self.capacity = capacity
-        self.spectrum = Spectrum(np.empty(capacity), np.empty((capacity, d)))
+        self.spectrum = Eigenpairs(np.empty(capacity), np.empty((capacity, d)))
         self.work = Workspace(
             rest=np.empty(d),
             numbers=np.empty((5, capacity)),

@@ -1,7 +1,7 @@
 """Where a learnt matrix lives when items are sparse: a dense head and hashed tails.
 
 The store holds raw numbers (see `simstream._kernels.rules`); what they mean is the entry rule's business.
-It can be read as, and made from, raw `Entries`, which is also what is saved to disk: a saved model does
+It can be read as, and built from, raw `Entries`, which is also what is saved to disk: a saved model does
 not depend on how it was laid out in memory.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from .._kernels import head_tail
 
 #: Largest dense head in bytes, for each number an entry carries, unless a learner is told otherwise.
 DEFAULT_HEAD_BYTES = 2 * 2**30
@@ -49,8 +51,6 @@ class SparseStore:
         has_acc: bool,
         head_bytes: int = DEFAULT_HEAD_BYTES,
     ) -> None:
-        from .._kernels.head_tail import HeadTail, fill_entries
-
         n_rows, n_columns = self.shape = entries.shape
         dtype, numbers = entries.numbers.dtype, 1 + has_aux + has_acc
         if n_rows * n_columns * dtype.itemsize <= head_bytes:
@@ -79,7 +79,7 @@ class SparseStore:
             size = 0
         key = np.zeros(size, np.int32)
         key[:taken] = -1  # later segments are marked free when they are cut
-        self.arrays = HeadTail(
+        self.arrays = head_tail.HeadTail(
             head=np.zeros((head_rows, head_columns, numbers), dtype),
             tail=np.zeros((size, numbers), dtype),
             start=end - room,
@@ -91,7 +91,7 @@ class SparseStore:
             has_aux=has_aux,
             has_acc=has_acc,
         )
-        fill_entries(self.arrays, *entries[1:])
+        head_tail.fill_entries(self.arrays, *entries[1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -104,7 +104,7 @@ class SparseStore:
         return sum(a.nbytes for a in self.arrays if isinstance(a, np.ndarray))
 
     def have_rows(self, n_rows: int) -> None:
-        """Add rows, empty and none of them frequent, until there are so many."""
+        """Append empty rows, outside the dense block, until there are `n_rows`."""
         a, more = self.arrays, n_rows - self.shape[0]
         if more <= 0:
             return
@@ -117,8 +117,6 @@ class SparseStore:
 
     def make_space(self, rule: Any, shift: float) -> None:
         """Compact the arena if that frees a quarter of it, else make it half as large again."""
-        from .._kernels.head_tail import compact
-
         room, top = int(self.arrays.room.sum()), int(self.arrays.arena_top[0])
         if 4 * room > 3 * top:
             size = len(self.arrays.key) * 3 // 2
@@ -131,22 +129,18 @@ class SparseStore:
         order = order[np.argsort(a.start[order])]
         longest = int(a.room.max(initial=0))
         spare = np.empty((longest, a.tail.shape[1]), self.dtype)
-        compact(rule, a, order, np.empty(longest, np.int32), spare, shift)
+        head_tail.compact(rule, a, order, np.empty(longest, np.int32), spare, shift)
 
     def rebase(self, rule: Any, shift: float) -> None:
         """Write every entry as if the accumulated threshold started from zero now."""
-        from .._kernels.head_tail import rebase
-
-        rebase(rule, self.arrays, shift)
+        head_tail.rebase(rule, self.arrays, shift)
 
     def entries(self, rule: Any, shift: float, order: np.ndarray | None = None) -> Entries:
         """Copy of the live raw entries, row after row in this order; columns of a row are in none."""
-        from .._kernels.head_tail import copy_entries
-
         width = self.arrays.head.shape[2]
         counts = np.zeros(self.shape[0], np.int64)
         indices, numbers = np.empty(0, np.int32), np.empty((0, width), self.dtype)
-        copy_entries(rule, self.arrays, shift, counts, indices, numbers)
+        head_tail.copy_entries(rule, self.arrays, shift, counts, indices, numbers)
         if order is None:
             order = np.arange(len(counts))
         indptr = np.concatenate([[0], np.cumsum(-counts[order])])
@@ -155,7 +149,7 @@ class SparseStore:
             indices, numbers = np.empty(total, np.int32), np.empty((total, width), self.dtype)
             end = np.empty_like(counts)
             end[order] = indptr[1:]
-            copy_entries(rule, self.arrays, shift, end, indices, numbers)
+            head_tail.copy_entries(rule, self.arrays, shift, end, indices, numbers)
         return Entries(self.shape, indptr, indices, numbers)
 
 

@@ -6,14 +6,28 @@ whatever the number of tasks; how much of S is in a task's matrix depends on the
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 
+from .._kernels.blocked import Blas, rank_one_recursion, row_dots
+from .._kernels.entrywise import DIVERGED, DONE
+from .._kernels.tasks import add_terms, couple, mix, places, term_values
 from ..data.comparisons import Comparisons
-from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats
-from .frozen_tasks import DenseParts, SparseParts, TermLists
+from ..validation import check_integer
+from .base import (
+    ENTRIES_PER_CALL,
+    Engine,
+    State,
+    check_array,
+    check_floats,
+    saved_flag,
+    saved_number,
+    saved_shape,
+)
 
 #: Triplets whose rows are made dense together when they are scored.
 _ROWS_PER_SCORE = 1024
@@ -48,7 +62,7 @@ class TasksEngine(Engine):
         n_tasks: int | None,
         has_identity: bool,
     ) -> None:
-        super().__init__(None, None)
+        super().__init__()
         self._shape, self._dtype = shape, np.dtype(dtype)
         self.coupling, self.n_tasks, self.has_identity = coupling, n_tasks, has_identity
         self.n_seen = 0
@@ -69,17 +83,17 @@ class TasksEngine(Engine):
         own = 1.0 / (1.0 + self.coupling)
         return self.coupling * own / n, own
 
+    @abstractmethod
     def _parts(self, task: int | None) -> tuple[Any, Any]:
         """S, and D of a task (None for a task never seen)."""
-        raise AttributeError("provided by the engine")
 
+    @abstractmethod
     def values(self, tuples: Comparisons) -> np.ndarray:
         """x'M_k z of triplets by their tasks k, without building a matrix; n_seen is a task never seen."""
-        raise AttributeError("provided by the engine")
 
-    def freeze(self) -> tuple[Any, DenseParts | SparseParts]:
+    @abstractmethod
+    def freeze(self) -> tuple[Any, Any]:
         """M of a task never seen and D of all others, unchanged by what is learnt later."""
-        raise AttributeError("provided by the engine")
 
     def matrix(self, task: int | None = None) -> Any:
         """Matrix of a task by its number; of a task never seen if that is None."""
@@ -96,24 +110,70 @@ class TasksEngine(Engine):
             return sp.csr_matrix(matrix + sp.identity(self.shape[0], self.dtype, "csr"))
         return matrix + np.eye(self.shape[0], dtype=self.dtype)
 
-    def _options(self) -> np.ndarray:
-        numbers = [*self.shape, self.coupling, self.n_tasks or 0, self.has_identity, self.n_seen]
-        return np.array(numbers, np.float64)
+    def _scalars(self) -> dict[str, Any]:
+        names = ("coupling", "n_tasks", "has_identity", "n_seen")
+        return {"shape": list(self.shape), **{name: getattr(self, name) for name in names}}
 
-    @staticmethod
-    def _read_options(arrays: dict[str, np.ndarray]) -> tuple[Any, ...]:
-        options = arrays["options"]
-        check_array("options", options, np.float64, (6,))
-        if not np.isfinite(options).all() or (options < 0).any():
-            raise ValueError(f"options: expected numbers that are not negative, got {options}")
-        rows, columns, coupling, n_tasks, has_identity, n_seen = options
-        return (
-            (int(rows), int(columns)),
-            float(coupling),
-            int(n_tasks) or None,
-            bool(has_identity),
-            int(n_seen),
+    @classmethod
+    def _restored(cls, scalars: dict[str, Any], dtype: Any, clock: np.ndarray, **more: Any) -> Self:
+        """An engine with these scalars and this clock."""
+        n_tasks, n_seen = scalars["n_tasks"], check_integer("n_seen", scalars["n_seen"], minimum=0)
+        if n_tasks is not None:
+            check_integer("n_tasks", n_tasks)
+        coupling, has_identity = (
+            saved_number(scalars, "coupling"),
+            saved_flag(scalars, "has_identity"),
         )
+        self = cls(saved_shape(scalars), dtype, coupling, n_tasks, has_identity, **more)
+        Engine.__init__(self, clock)
+        self.n_seen = n_seen
+        return self
+
+
+class TermLists(NamedTuple):
+    """Rank-one terms c x z' of tasks, as lists in one arena: see `kernels.task_terms`."""
+
+    head: np.ndarray
+    link: np.ndarray
+    #: Number of terms of each task.
+    lengths: np.ndarray
+    c: np.ndarray
+    x: np.ndarray
+    z: np.ndarray
+
+    def frozen(self) -> TermLists:
+        """The lists as they are now: what is added later is behind the ends of these."""
+        return self._replace(head=self.head.copy(), lengths=self.lengths.copy())
+
+    def of_task(self, task: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """c, x and z of a task's terms, the latest first."""
+        only = slice(task, task + 1)
+        order = places(self.head[only], self.link, self.lengths[only])
+        x = self.x[order]
+        return self.c[order].astype(x.dtype), x, self.z[order]
+
+    def matrix(self, task: int) -> np.ndarray:
+        """Sum of a task's terms."""
+        c, x, z = self.of_task(task)
+        return (x.T * c) @ z
+
+
+class DenseParts(NamedTuple):
+    """What tasks learnt alone: a matrix, or terms."""
+
+    full: Mapping[int, np.ndarray]
+    terms: TermLists
+
+    def matrix(self, task: int) -> np.ndarray:
+        """D of a task."""
+        return self.full[task] if task in self.full else self.terms.matrix(task)
+
+    def transform(self, rows: np.ndarray, task: int) -> np.ndarray:
+        """D'q of rows q, without building D where it is terms."""
+        if task in self.full:
+            return rows @ self.full[task]
+        c, x, z = self.terms.of_task(task)
+        return ((rows @ x.T) * c) @ z
 
 
 class _Terms:
@@ -147,8 +207,6 @@ class _Terms:
 
     def packed(self, room: int = 0) -> tuple[np.ndarray, ...]:
         """c, x and z of all terms, task after task, the latest of each first; and room for more."""
-        from .._kernels.tasks import places
-
         order = places(self._head, self._link, self.count)
         packed = [np.empty((len(order) + room, *a.shape[1:]), a.dtype) for a in self._arena]
         for kept, new in zip(self._arena, packed, strict=True):
@@ -157,16 +215,12 @@ class _Terms:
 
     def values(self, tasks: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """x_t' D z_t for rows x_t and z_t, where D is the sum of the terms of task ``tasks[t]``."""
-        from .._kernels.tasks import term_values
-
         return term_values(self._head, self._link, *self._arena, tasks, x, z)
 
     def add(
         self, tasks: np.ndarray, x: np.ndarray, c: np.ndarray, z: np.ndarray, chosen: np.ndarray
     ) -> None:
         """Add c_t x_t z_t' to task ``tasks[t]`` for the chosen t."""
-        from .._kernels.tasks import add_terms
-
         if self._used + len(chosen) > len(self._link):
             self._arena = self.packed(room=int(self.count.sum()) + len(chosen))
             self._chain(len(self._arena[0]))
@@ -202,9 +256,6 @@ class DenseTasksEngine(TasksEngine):
         self._mixed = np.empty(self.shape, self.dtype)  # scratch: shared and own part of a task
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.blocked import Blas
-        from .._kernels.entrywise import DIVERGED, DONE
-
         tasks = tuples.tasks
         assert tasks is not None
         tuples = tuples.densified()
@@ -226,7 +277,7 @@ class DenseTasksEngine(TasksEngine):
             return DONE, end
 
         blocks = max(1, int(ENTRIES_PER_CALL / (2 * self.shared.size)) // block_size)
-        self._drive(learn, len(tuples), blocks * block_size, None, None)
+        self._drive(learn, len(tuples), blocks * block_size)
 
     def _learn_block(
         self,
@@ -238,9 +289,6 @@ class DenseTasksEngine(TasksEngine):
         sign: np.ndarray,
         coins: np.ndarray,
     ) -> int:
-        from .._kernels.blocked import rank_one_recursion
-        from .._kernels.tasks import couple
-
         # A task seen for the first time may change all weights.
         shared, own = self.weights(np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1)))
         full = self._rows_of_full(tasks)
@@ -276,9 +324,6 @@ class DenseTasksEngine(TasksEngine):
         own: float,
     ) -> np.ndarray:
         """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D."""
-        from .._kernels.blocked import row_dots
-        from .._kernels.tasks import mix
-
         value = own * self.terms.values(tasks, x, z)
         if self.has_identity:
             value += row_dots(x, z)
@@ -297,8 +342,6 @@ class DenseTasksEngine(TasksEngine):
         return value
 
     def values(self, tuples: Comparisons) -> np.ndarray:
-        from .._kernels.blocked import Blas
-
         assert tuples.tasks is not None
         ops, out = Blas(self.dtype), np.empty(len(tuples))
         shared, own = self.weights(np.full(len(tuples), self.n_seen))
@@ -344,22 +387,18 @@ class DenseTasksEngine(TasksEngine):
         parts = DenseParts(dict(self._frozen), self.terms.lists().frozen())
         return self._mix(self.shared, None), parts
 
-    def state(self) -> dict[str, np.ndarray]:
-        arrays = {"clock": self.clock, "options": self._options(), "shared": self.shared}
-        arrays["count"] = self.terms.count
+    def state(self) -> State:
+        arrays = {"clock": self.clock, "shared": self.shared, "count": self.terms.count}
         arrays["c"], arrays["x"], arrays["z"] = self.terms.packed()
-        return arrays | {f"full.{task}": matrix for task, matrix in self.full.items()}
+        arrays |= {f"full.{task}": matrix for task, matrix in self.full.items()}
+        return self._scalars(), arrays
 
     @classmethod
-    def from_state(
-        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
-    ) -> DenseTasksEngine:
-        shape, coupling, n_tasks, has_identity, n_seen = cls._read_options(arrays)
-        dtype = check_floats("shared", arrays["shared"])
-        self = cls(shape, dtype, coupling, n_tasks, has_identity)
-        Engine.__init__(self, None, None, arrays["clock"])
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> DenseTasksEngine:
+        dtype, shape = check_floats("shared", arrays["shared"]), saved_shape(scalars)
         check_array("shared", arrays["shared"], dtype, shape)
-        self.shared, self.n_seen = arrays["shared"], n_seen
+        self = cls._restored(scalars, dtype, arrays["clock"])
+        self.shared, n_seen = arrays["shared"], self.n_seen
         count = arrays["count"]
         check_array("count", count, np.int64, (None,))
         if (count < 0).any() or len(count) < n_seen:

@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import _documentation as documentation
 from .._engines.base import check_array
 from ..data.comparisons import Comparisons
-from ..online.pairs_base import read_labelled_pairs
-from ..similarity.mahalanobis import MahalanobisEstimator, Spectrum
+from ..online.pairs import PairLearner, labelled_pairs
+from ..similarity.learner import Learner, delegated, delegated_property
+from ..similarity.mahalanobis import Mahalanobis, Spectrum, saved_threshold, tuple_size
 from ..validation import check_choice
 
 _CALLBACK = """callback : function of (iteration, objective), optional
@@ -49,7 +50,7 @@ def documented(history: str = "") -> Any:
     )
 
 
-class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MahalanobisEstimator):
+class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     """Base of the batch learners. Subclasses provide `_solve(X, codes)`, which calls `_keep`."""
 
     natural_tuples = "labels"
@@ -58,6 +59,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
     callback: Any = None
     verbose: Any = False
     _metric: Spectrum | None = None
+    _calibrated: float | None = None
     _to_be_called = "fit"
 
     def __sklearn_tags__(self) -> Any:
@@ -119,6 +121,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
     def _keep(self, spectrum: Spectrum) -> None:
         """The solution; a threshold for another matrix is forgotten."""
         self._metric, self._calibrated = spectrum, None
+        self._item_cache()  # made here: scikit-learn checks that reading adds no attribute
         self.n_features_in_ = spectrum.shape[0]
 
     def _keep_history(self, solution: Any) -> None:
@@ -149,8 +152,27 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
     def _learnt(self) -> Any:
         return self._metric
 
-    def _spectrum(self) -> Spectrum:
-        return self._fitted()
+    def _similarity(self) -> Mahalanobis:
+        spectrum = self._fitted()
+        threshold = self._own_threshold() if self._calibrated is None else self._calibrated
+        metric = Mahalanobis._of(spectrum, threshold)
+        return metric._with_items(self.preprocessor, self._item_cache())
+
+    def _own_threshold(self) -> float | None:
+        """The threshold that belongs to the method, if it has one."""
+        return None
+
+    calibrate_threshold = PairLearner.calibrate_threshold
+    predict_pairs = delegated(Mahalanobis.predict_pairs)
+    pair_distance = delegated(Mahalanobis.pair_distance)
+    get_metric = delegated(Mahalanobis.get_metric)
+    get_mahalanobis_matrix = delegated(Mahalanobis.get_mahalanobis_matrix)
+    truncated = delegated(Mahalanobis.truncated)
+    threshold_ = delegated_property(Mahalanobis, "threshold_")
+    components_ = delegated_property(Mahalanobis, "components_")
+    eigenvalues_ = delegated_property(Mahalanobis, "eigenvalues_")
+    effective_dimension_ = delegated_property(Mahalanobis, "effective_dimension_")
+    sparsity_ = delegated_property(Mahalanobis, "sparsity_")
 
     @property
     def _n_features_out(self) -> int:
@@ -160,7 +182,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         """Map items x to Lx, where Euclidean distances are the learnt ones; see `components_`."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self._embed(X)
+        return self._similarity()._embed(X)
 
     def _check_init(self) -> None:
         if isinstance(self.init, str):
@@ -186,7 +208,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mahalanobis
         if not (np.isfinite(values).all() and np.isfinite(vectors).all()):
             raise ValueError("values, vectors: expected finite numbers")
         self._keep(Spectrum(values, vectors, np.float64))
-        self._restore_threshold(header)
+        self._calibrated = saved_threshold(header)
         for name in self._saved_numbers:
             if not isinstance(header[name], (bool, int, float)):
                 raise ValueError(f"{name}: expected a number, got {header[name]!r}")
@@ -208,7 +230,7 @@ class PairwiseBatchMetric(BatchMetric):
         y : array of +1 (similar) and -1 (dissimilar); not for triplets
         """
         self._check_parameters()
-        read = read_labelled_pairs(self, pairs, y, np.float64)
+        read = labelled_pairs(self._read_tuples(pairs, tuple_size(pairs), np.float64), y)
         self._solve_pairs(read)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of the items of another fit

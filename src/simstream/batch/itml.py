@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from ..data.comparisons import Comparisons
 from ..data.samplers import PairSampler
 from ..metrics import knn_predict
-from ..online.pairs_base import check_targets, distance_targets
+from ..online.logdet import check_targets, distance_targets
 from ..similarity.mahalanobis import Spectrum, first_metric
 from ..validation import Items, check_choice, check_integer, check_number
 from .base import PairwiseBatchMetric, check_several_classes, check_some_class_has_two, documented

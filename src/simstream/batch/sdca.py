@@ -11,15 +11,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..data.comparisons import Comparisons
-from ..similarity.base import TripletDecisions
-from ..similarity.bilinear import BilinearEstimator
+from ..similarity.base import Similarity
+from ..similarity.bilinear import Bilinear
+from ..similarity.learner import Learner, delegated, delegated_property
 from ..validation import check_choice, check_integer, check_number
 
 #: Columns of `history_`.
 _COLUMNS = ("primal", "dual", "gap", "hinge", "squared_hinge", "mistake_rate")
 
 
-class SDCA(TripletDecisions, BilinearEstimator):
+class SDCA(Learner):
     """Relative similarity by stochastic dual coordinate ascent, with a duality gap.
 
     Minimises P(M) = 1/n sum_i [1 - x_i' M (x_i+ - x_i-)]_+^2 + lam/2 ||M||^2 over a fixed set of n triplets.
@@ -193,8 +194,15 @@ class SDCA(TripletDecisions, BilinearEstimator):
     def _learnt(self) -> Any:
         return self._kept
 
-    def _matrix(self) -> Any:
-        return self._fitted()
+    def _similarity(self) -> Bilinear:
+        return Bilinear._of(self._fitted())._with_items(self.preprocessor, self._item_cache())
+
+    get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
+    transform_query = delegated(Bilinear.transform_query)
+    sparsity_ = delegated_property(Bilinear, "sparsity_")
+    decision_function = delegated(Similarity.decision_function)
+    predict = delegated(Similarity.predict)
+    score = delegated(Similarity.score)
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         matrix = self._fitted()

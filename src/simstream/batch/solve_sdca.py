@@ -168,7 +168,7 @@ class _Ascent:
         ]
         shape = (tuples.left.shape[1], tuples.right.shape[1])
         start = first_matrix("zeros", shape, tuples.left.dtype, tuples.is_sparse)
-        self._engine: Any = entrywise_engine(Rule(PLAIN), None, start, tuples, False, head_bytes)
+        self._engine: Any = entrywise_engine(Rule(PLAIN), None, start, tuples, head_bytes)
         self._block = block_size or default_block_size(max(shape))
 
     def matrix(self) -> Any:
@@ -211,7 +211,7 @@ class _Ascent:
                 )
                 return (DONE if begin + made == end else DIVERGED), begin + made
 
-            engine._drive(learn, len(draws), self._block, None, None)
+            engine._drive(learn, len(draws), self._block)
             return
         drawn = replace(self._tuples, index=self._tuples.index[draws])
 
@@ -240,8 +240,6 @@ class _Ascent:
                 lambda begin, end: learn_singly(0, begin, end, *rows),
                 len(draws),
                 chunk,
-                engine.make_space,
-                None,
             )
 
     def combine(self, alpha: np.ndarray) -> Any:

@@ -1,4 +1,4 @@
-"""What learners learn from: checked tuples of row numbers, together with the items they name."""
+"""What learners learn from: checked tuples of row numbers, together with the items they refer to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from ..validation import Items
+from .._kernels.entrywise import Pairs, Triplets, differences
+from ..validation import Items, check_index_tuples, check_items
+
+_ROLES = ("anchor", "positive", "negative")
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,9 @@ class Comparisons:
     #: +1 or -1: whether a pair is similar, whether the anchor of a triplet is more like the second item
     #: than like the third. None for triplets in that order.
     y: np.ndarray | None = None
-    #: Number of the task of each tuple, for learners of many tasks.
+    #: Task number of each tuple, for multi-task learners.
     tasks: np.ndarray | None = None
-    #: A uniform number for each tuple, for learners that ask for some answers only.
+    #: A uniform random number for each tuple, for learners that ask for only some of the answers.
     coins: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -32,7 +36,7 @@ class Comparisons:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether any of the items are."""
+        """Whether the items on either side are sparse."""
         return self.left.is_sparse or self.right.is_sparse
 
     @property
@@ -68,7 +72,7 @@ class Comparisons:
         return self.left.dense_rows(index[:, 0]), z
 
     def densified(self) -> Comparisons:
-        """The same with dense items, but only those the tuples name."""
+        """The same with dense items, only those that occur in the tuples."""
         if not self.is_sparse:
             return self
         index = np.empty_like(self.index)
@@ -80,16 +84,14 @@ class Comparisons:
 
     def kernel_tuples(self) -> Any:
         """The record that compiled readers take."""
-        from .._kernels.entrywise import Pairs, Triplets
-
         return (Pairs if self.is_pairs else Triplets)(self.index, self.sign)
 
     def with_coins(self, coins: np.ndarray) -> Comparisons:
-        """The same with a uniform number for each tuple."""
+        """The same with a uniform random number for each tuple."""
         return replace(self, coins=coins)
 
     def one(self, t: int) -> Comparisons:
-        """Triplet t alone, with no other items than its own: what looks at all of them is quick then."""
+        """Triplet t with only its own three items, for code whose cost grows with the number of items."""
         left, right = (
             Items(items.rows(rows))
             for items, rows in ((self.left, self.index[t, :1]), (self.right, self.index[t, 1:]))
@@ -109,6 +111,74 @@ def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray
     """Dense rows a[i] - b[j]."""
     if a.is_sparse or b.is_sparse:
         return a.dense_rows(i) - b.dense_rows(j)
-    from .._kernels.entrywise import differences
-
     return differences(a.values, i, b.values, j)
+
+
+class ItemCache:
+    """The items behind row numbers, checked once for each object given as `preprocessor`.
+
+    That object must not be changed in place. Copies and pickles of the cache are empty.
+    """
+
+    _kept: tuple[Any, Any, Items, Items] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ItemCache, ()
+
+    def items(self, source: Any, dtype: Any) -> tuple[Items, Items]:
+        """Checked items on the left and on the right, the same object in one item space."""
+        kept = self._kept
+        if kept is None or kept[0] is not source or kept[1] != dtype:
+            kept = self._kept = (source, dtype, *_checked_sides(source, dtype))
+        return kept[2], kept[3]
+
+    def tuples(self, source: Any, tuples: Any, size: int, dtype: Any) -> Comparisons:
+        """Check tuples of `size` items, given as row numbers or as vectors; labels are not read.
+
+        Parameters
+        ----------
+        source : what was given as `preprocessor`, or None
+        tuples : (n, size) integers, or (n, size, d) numbers
+        size : 2 for pairs, 3 for triplets
+        dtype : precision of the items, None to keep theirs
+        """
+        what = "triplets" if size == 3 else "pairs"
+        if sp.issparse(tuples):
+            raise TypeError(
+                f"{what}: expected an array, got a sparse matrix; pass it as preprocessor"
+            )
+        array = np.asarray(tuples)
+        if array.ndim == 3:
+            if array.shape[1] != size:
+                raise ValueError(f"{what}: expected shape (n, {size}, d), got {array.shape}")
+            if len(array) == 0:
+                raise ValueError(f"{what}: expected at least one, got none")
+            flat = array.reshape(-1, array.shape[2])
+            items = check_items(flat, what, dtype=dtype)
+            return Comparisons(items, items, np.arange(len(flat)).reshape(-1, size))
+        is_index = array.ndim == 2 and array.shape[1] == size and array.dtype.kind in "iu"
+        if source is None and not is_index:
+            raise ValueError(
+                f"{what}: expected row numbers of shape (n, {size}), or vectors of shape (n, {size}, d), "
+                f"got {array.dtype} of shape {array.shape}"
+            )
+        left, right = self.items(source, dtype)
+        sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
+        roles = _ROLES if size == 3 else ("first item", "second item")
+        return Comparisons(left, right, check_index_tuples(array, sizes, roles))
+
+
+def _checked_sides(source: Any, dtype: Any) -> tuple[Items, Items]:
+    """Check what was given as `preprocessor`: an array, a CSR matrix or a pair of them."""
+    if source is None:
+        raise ValueError(
+            "preprocessor: expected items (an array, a CSR matrix, or a pair of them) to look up "
+            "row numbers, got None"
+        )
+    if not isinstance(source, tuple):
+        items = check_items(source, "preprocessor", dtype=dtype)
+        return items, items
+    if len(source) != 2:
+        raise ValueError(f"preprocessor: expected a pair (queries, items), got {len(source)} parts")
+    left = check_items(source[0], "preprocessor[0]", dtype=dtype)
+    return left, check_items(source[1], "preprocessor[1]", dtype=dtype or left.dtype)

@@ -2,45 +2,66 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.exceptions import NotFittedError
 
 from .._engines import Engine
+from .._kernels import steps
 from ..data.comparisons import Comparisons
-from ..similarity.base import SimilarityEstimator, TripletDecisions, one_row
+from ..similarity.base import Similarity, check_features, one_row
+from ..similarity.learner import Learner, delegated
 from ..validation import Items, check_items
 
 
-class OnlineLearner(SimilarityEstimator):
-    """Base of the learners that see one tuple after the other.
+class OnlineLearner(Learner):
+    """Base of the learners that see one tuple after the other, triplets unless they say otherwise.
 
-    Subclasses store their parameters and provide `_check_parameters`, `_read`, `_new_engine` and `_step`.
+    Subclasses store their parameters and provide `_check_parameters`, `_new_engine`, `_step` and
+    `_similarity_of`. What they learn is kept in an engine.
     """
 
-    _engine: Any = None
-    _read_cache: tuple[Any, Any] | None = None
-
-    #: Kind of tuples that `FromLabels` draws for it.
     natural_tuples = "triplets"
     #: Engines that its files may hold.
-    _engine_kinds: tuple[str, ...] = ()
-
-    def _learnt(self) -> Any:
-        return self._engine
+    _engine_types: tuple[type[Engine], ...] = ()
+    _engine: Any = None
+    #: The similarity as it was last read, and the parameters that it was read with.
+    _read_cache: tuple[tuple[Any, ...], Similarity] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
+        state = dict(super().__getstate__())
         state.pop("_read_cache", None)
         return state
 
-    # -- learning -----------------------------------------------------------------------------
+    # -- what a subclass says -----------------------------------------------------------------
 
-    def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
-        """Checked tuples of the kind the learner learns from."""
-        raise NotFittedError("provided by the learner")
+    @abstractmethod
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        """An engine for these items, nothing learnt yet. Raises before anything is changed."""
+
+    @abstractmethod
+    def _step(self) -> Any:
+        """The step record of the kernels, from the current parameters."""
+
+    @abstractmethod
+    def _similarity_of(self, engine: Any) -> Similarity:
+        """The similarity of an engine as it is now; it may share the engine's arrays."""
+
+    def _block_size(self, engine: Any) -> int:
+        """How many tuples the engine learns together."""
+        return 1
+
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
+        """Parameters that the engine depends on: what it was made with, and what they are now."""
+        return {}
+
+    def _reading(self) -> tuple[Any, ...]:
+        """Parameters that change what is read without changing what is learnt."""
+        return ()
+
+    # -- learning -----------------------------------------------------------------------------
 
     def fit(self, tuples: Any, y: Any = None) -> Any:
         """Forget what was learnt and learn from these tuples, in order.
@@ -59,8 +80,7 @@ class OnlineLearner(SimilarityEstimator):
         """
         self._check_parameters()
         read = self._read(tuples, y, self.dtype)
-        engine = self._new_engine(read)
-        self._forget(engine)
+        self._forget(self._new_engine(read))
         return self._learn(read)
 
     def partial_fit(self, tuples: Any, y: Any = None) -> Any:
@@ -68,15 +88,26 @@ class OnlineLearner(SimilarityEstimator):
         self._check_parameters()
         return self._learn(self._read(tuples, y, self._target_dtype()))
 
-    def _learn(self, tuples: Comparisons) -> Any:
-        """Learn from checked tuples."""
-        engine = self._engine
-        if engine is None:
-            engine = self._new_engine(tuples)
-            self._forget(engine)
-        self._check_features(tuples.left, tuples.right)
-        self._advance(engine, tuples)
-        return self
+    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
+        """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row."""
+        self._check_parameters()
+        left, right = self._read_vectors(("x", "positive", "negative"), x, positive, negative)
+        return self._learn(Comparisons(left, right, np.array([[0, 0, 1]])))
+
+    def prepare(self) -> int:
+        """Get ready for a stream over the items of `preprocessor`; return the block size.
+
+        Cutting the stream into calls at multiples of that number gives the same model, bit for bit; if it is
+        1, cutting it anywhere does.
+        """
+        self._check_parameters()
+        left, right = self._item_cache().items(self.preprocessor, self._target_dtype())
+        self._begin(Comparisons(left, right, np.empty((0, 3), np.int64)))
+        return self._block_size(self._engine) if self._engine.learns_blocks else 1
+
+    def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
+        """Checked tuples of the kind the learner learns from."""
+        return self._read_tuples(tuples, 3, dtype)
 
     def _read_vectors(self, names: tuple[str, ...], x: Any, *others: Any) -> tuple[Items, Items]:
         """One vector as an item, and the others as items of a second space; names are for errors."""
@@ -93,6 +124,27 @@ class OnlineLearner(SimilarityEstimator):
         right = check_items(stacked, " and ".join(names[1:]), dtype=dtype or left.dtype)
         return left, right
 
+    def _target_dtype(self) -> Any:
+        """Precision that items must have: that of the model, or what the parameter says."""
+        return self.dtype if self._engine is None else self._engine.dtype
+
+    def _learn(self, tuples: Comparisons) -> Any:
+        """Learn from checked tuples."""
+        self._begin(tuples)
+        self._advance(self._engine, tuples)
+        return self
+
+    def _begin(self, tuples: Comparisons) -> None:
+        """Make an engine for these items if there is none, else check that it can go on with them."""
+        if self._engine is None:
+            self._forget(self._new_engine(tuples))
+        check_features(self._engine.shape, tuples.left, tuples.right)
+        for name, (kept, given) in self._unchangeable(self._engine).items():
+            if kept != given:
+                raise ValueError(
+                    f"{name}: cannot change in the middle of a stream; expected {kept!r}, got {given!r}"
+                )
+
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
         engine.learn(self._step(), tuples, self._block_size(engine))
@@ -102,35 +154,25 @@ class OnlineLearner(SimilarityEstimator):
         self._read_cache = None
         self.n_features_in_ = engine.shape[0]  # type: ignore[attr-defined]
 
-    def prepare(self) -> int:
-        """Get ready for a stream over the items of `preprocessor`; return the tuples learnt together.
+    # -- using what was learnt ----------------------------------------------------------------
 
-        A stream cut at multiples of that number, or anywhere if it is 1, gives the very same model.
-        """
-        self._check_parameters()
-        left, right = self._preprocessed(self._target_dtype())
-        if self._engine is None:
-            self._forget(self._new_engine(Comparisons(left, right, np.empty((0, 3), np.int64))))
-        self._check_features(left, right)
-        return self._block_size(self._engine) if self._engine.learns_blocks else 1
+    def _learnt(self) -> Any:
+        return self._engine
 
-    def _block_size(self, engine: Any) -> int:
-        """How many tuples the engine takes together."""
-        return 1
+    def _similarity(self) -> Similarity:
+        """The similarity as it is now, kept until learning goes on."""
+        engine, key, kept = self._fitted(), self._reading(), self._read_cache
+        if kept is None or kept[0] != key:
+            kept = self._read_cache = (key, self._similarity_of(engine))
+        return kept[1]._with_items(self.preprocessor, self._item_cache())
 
-    def _new_engine(self, tuples: Comparisons) -> Engine:
-        """An engine for these items, nothing learnt yet. Raises before anything is changed."""
-        raise NotFittedError("provided by the learner")
-
-    def _step(self) -> Any:
-        """The step record of the kernels, from the current parameters."""
-        return None
+    decision_function = delegated(Similarity.decision_function)
+    predict = delegated(Similarity.predict)
+    score = delegated(Similarity.score)
 
     # -- what was counted ---------------------------------------------------------------------
 
     def _count(self, field: str) -> float:
-        from .._kernels import steps
-
         return float(self._fitted().clock[getattr(steps, field)])
 
     @property
@@ -145,7 +187,7 @@ class OnlineLearner(SimilarityEstimator):
 
     @property
     def n_skipped_(self) -> int:
-        """Tuples without a direction (a zero anchor, or equal rows): counted as rounds, no step."""
+        """Tuples skipped because they have no direction (identical vectors, or a zero anchor)."""
         return int(self._count("SKIPPED"))
 
     @property
@@ -167,42 +209,14 @@ class OnlineLearner(SimilarityEstimator):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         engine = self._fitted()
-        header = {"engine": engine.kind, "average_from": engine.average_from, "rule": None}
-        if engine.rule is not None:
-            header["rule"] = engine.rule.to_header()
-        return header, engine.state()
+        scalars, arrays = engine.state()
+        return {"engine": engine.kind, "scalars": scalars}, arrays
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        from .._engines import ENGINES
-
         self._check_parameters()
-        # The stream's own rule and average, which parameters set since then do not change.
-        rule = header["rule"]
-        if rule is not None:
-            from .._kernels.rules import Rule
-
-            rule = Rule.from_header(rule)
-        options = self._storage_options()
-        if header["engine"] not in self._engine_kinds:
+        engines = {engine.kind: engine for engine in self._engine_types}
+        if header["engine"] not in engines:
             raise ValueError(
-                f"engine: expected one of {self._engine_kinds}, got {header['engine']!r}"
+                f"engine: expected one of {', '.join(engines)}, got {header['engine']!r}"
             )
-        kind = ENGINES[header["engine"]]
-        self._forget(kind.from_state(rule, header["average_from"], arrays, **options))
-
-    def _storage_options(self) -> dict[str, Any]:
-        """What engines need to know besides the rule when they are restored."""
-        return {}
-
-
-class TripletLearner(TripletDecisions, OnlineLearner):
-    """Base of the learners from triplets (anchor, positive, negative)."""
-
-    def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
-        return self._read_tuples(tuples, 3, dtype)
-
-    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
-        """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row."""
-        self._check_parameters()
-        left, right = self._read_vectors(("x", "positive", "negative"), x, positive, negative)
-        return self._learn(Comparisons(left, right, np.array([[0, 0, 1]])))
+        self._forget(engines[header["engine"]].from_state(header["scalars"], arrays))

@@ -7,36 +7,88 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._engines import Engine, IdentityEngine
+from .._engines.base import Engine, State, saved_dtype, saved_flag, saved_shape
+from .._kernels.steps import LOSS, MISTAKES, ROUNDS, VIOLATIONS
 from ..data.comparisons import Comparisons
-from ..similarity.mahalanobis import MahalanobisEstimator, Spectrum
-from .base import TripletLearner
-from .bilinear_base import BilinearLearner
+from ..similarity.base import Similarity
+from ..similarity.bilinear import Bilinear
+from ..similarity.mahalanobis import Mahalanobis, Spectrum
+from .base import OnlineLearner
+from .pairs import PairLearner, check_one_space
+from .triplets import TripletLearner
 
 
-class _Untrained(TripletLearner):
-    """Learning changes nothing; rounds, losses and mistakes are still counted."""
+class _IdentityEngine(Engine):
+    """The identity matrix, which never changes: learning only keeps count.
 
-    _engine_kinds: tuple[str, ...] = ("identity",)
+    Parameters
+    ----------
+    shape, dtype : of the matrix
+    is_sparse : bool
+        Whether the matrix is read as CSR.
+    """
 
-    def __init__(self, *, dtype: Any = None, preprocessor: Any = None) -> None:
-        self.dtype = dtype
-        self.preprocessor = preprocessor
+    kind = "identity"
 
-    def _new_engine(self, tuples: Comparisons) -> Engine:
-        left, right = tuples.left, tuples.right
-        if left.shape[1] != right.shape[1]:
-            raise ValueError(
-                f"{type(self).__name__}: expected one feature space, got {left.shape[1]} features on the "
-                f"left and {right.shape[1]} on the right"
-            )
-        return IdentityEngine((left.shape[1], right.shape[1]), left.dtype, tuples.is_sparse)
+    def __init__(
+        self, shape: tuple[int, int], dtype: Any, is_sparse: bool, clock: np.ndarray | None = None
+    ) -> None:
+        super().__init__(clock)
+        self._shape, self._dtype, self.is_sparse = shape, np.dtype(dtype), is_sparse
 
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        engine.count(self._margins(tuples))
+    @classmethod
+    def for_items(cls, tuples: Comparisons) -> _IdentityEngine:
+        """An engine for these items, which must have the same features on both sides."""
+        check_one_space(tuples)
+        d = tuples.left.shape[1]
+        return cls((d, d), tuples.left.dtype, tuples.is_sparse)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    def learn(self, step: Similarity, tuples: Comparisons, block_size: int) -> None:
+        """Count what a similarity makes of triplets."""
+        margins = step._margins(tuples)
+        self.clock[ROUNDS] += len(margins)
+        self.clock[LOSS] += np.maximum(0.0, 1.0 - margins).sum()
+        self.clock[MISTAKES] += (margins <= 0).sum()
+        self.clock[VIOLATIONS] += (margins < 1).sum()
+
+    def matrix(self) -> sp.csr_matrix:
+        return sp.identity(self.shape[0], self.dtype, "csr")
+
+    def state(self) -> State:
+        scalars = {
+            "shape": list(self.shape),
+            "is_sparse": self.is_sparse,
+            "dtype": str(self.dtype),
+        }
+        return scalars, {"clock": self.clock}
+
+    @classmethod
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> _IdentityEngine:
+        is_sparse = saved_flag(scalars, "is_sparse")
+        return cls(saved_shape(scalars), saved_dtype(scalars), is_sparse, arrays["clock"])
 
 
-class Dot(_Untrained, BilinearLearner):
+class _InnerProduct(Bilinear):
+    """q'x, without a product with the identity."""
+
+    _is_sparse = True
+
+    def _transform(self, rows: Any) -> Any:
+        return rows
+
+    def get_bilinear_matrix(self) -> Any:
+        return self.matrix.copy() if self._is_sparse else self.matrix.toarray()
+
+
+class Dot(TripletLearner):
     """The inner product s(q, x) = q'x: M is the identity. On rows of length one this is the cosine.
 
     Parameters
@@ -55,12 +107,45 @@ class Dot(_Untrained, BilinearLearner):
     init = "identity"
     block_size = None
     head_bytes = None
+    _engine_types = (_IdentityEngine,)
 
-    def _transform(self, rows: Any) -> Any:
+    def __init__(self, *, dtype: Any = None, preprocessor: Any = None) -> None:
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _rule(self) -> Any:
+        return None
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        return _IdentityEngine.for_items(tuples)
+
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
+        return {}
+
+    def _step(self) -> Any:
+        return self._similarity()
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        engine.learn(self._step(), tuples, 1)  # what was read stays as it is
+
+    def _similarity_of(self, engine: Any) -> Bilinear:
+        similarity = _InnerProduct._of(engine.matrix())
+        similarity._is_sparse = engine.is_sparse
+        return similarity
+
+
+class _EuclideanDistance(Mahalanobis):
+    """||q - x||^2, without a product with the identity."""
+
+    def _embed(self, rows: Any) -> Any:
         return rows
 
+    @property
+    def sparsity_(self) -> float:
+        return 1.0 - 1.0 / self.shape_[0]
 
-class Euclidean(MahalanobisEstimator, _Untrained):
+
+class Euclidean(PairLearner):
     """Minus the squared Euclidean distance, s(q, x) = -||q - x||^2.
 
     A distance is not bilinear: there is no matrix M with q'Mx = s(q, x), and no `transform_query`.
@@ -78,15 +163,25 @@ class Euclidean(MahalanobisEstimator, _Untrained):
     array([-8.])
     """
 
-    def _spectrum(self) -> Spectrum:
-        engine = self._fitted()
+    natural_tuples = "triplets"
+    _engine_types = (_IdentityEngine,)
+    _read = OnlineLearner._read
+    learn_one = OnlineLearner.learn_one  # type: ignore[assignment]
+
+    def __init__(self, *, dtype: Any = None, preprocessor: Any = None) -> None:
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        return _IdentityEngine.for_items(tuples)
+
+    def _step(self) -> Any:
+        return self._similarity()
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        engine.learn(self._step(), tuples, 1)  # what was read stays as it is
+
+    def _similarity_of(self, engine: Any) -> Mahalanobis:
         d = engine.shape[0]
-        return Spectrum(np.ones(d), sp.identity(d, format="csr"), engine.dtype)
-
-    def _embed(self, rows: Any) -> Any:
-        return rows  # without a product with the identity
-
-    @property
-    def sparsity_(self) -> float:
-        """Share of zeros of the identity."""
-        return 1.0 - 1.0 / self._fitted().shape[0]
+        spectrum = Spectrum(np.ones(d), engine.matrix().astype(np.float64), engine.dtype)
+        return _EuclideanDistance._of(spectrum, self._calibrated)

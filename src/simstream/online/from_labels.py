@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..data.samplers import PairSampler, TripletSampler
-from ..persistence import Savable, _from_state, _to_state
+from ..metrics import knn_predict, mean_average_precision
+from ..persistence import from_state, save_model, to_state
 from ..similarity.scoring import SearchResult
 from ..validation import check_choice, check_integer, check_items
 
 
-class FromLabels(Savable, ClassifierMixin, BaseEstimator):
+class FromLabels(ClassifierMixin, BaseEstimator):
     """Learn a similarity from labelled items, as a scikit-learn classifier.
 
     `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class) or
@@ -172,16 +174,12 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Class of each item: the majority among its nearest training items by learnt similarity."""
-        from ..metrics import knn_predict
-
         X = self._checked(X)
         neighbors = min(self.n_neighbors, self._references.shape[0])
         return knn_predict(self.learner_, X, self._references, self._labels, n_neighbors=neighbors)
 
     def score(self, X: Any, y: Any) -> float:
         """Mean average precision when each item ranks all the others."""
-        from ..metrics import mean_average_precision
-
         X = self._checked(X)
         return mean_average_precision(self.learner_, X, y)
 
@@ -190,9 +188,21 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
         X = self._checked(X)
         return self.learner_.search(X, self._references, k)
 
+    def save(self, path: str | Path, *, extra: dict[str, Any] | None = None) -> None:
+        """Write the model to a safetensors file, atomically; `simstream.load` reads it back.
+
+        The items seen in training are saved with it: `predict` needs them.
+
+        Parameters
+        ----------
+        path : file name
+        extra : dict of JSON values kept with the model, for the caller's own use
+        """
+        save_model(self, path, extra)
+
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         check_is_fitted(self, "learner_")
-        inner, inner_arrays = _to_state(self.learner_)
+        inner, inner_arrays = to_state(self.learner_)
         arrays = {f"learner.{name}": array for name, array in inner_arrays.items()}
         references = self._references
         if sp.issparse(references):
@@ -215,7 +225,7 @@ class FromLabels(Savable, ClassifierMixin, BaseEstimator):
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         prefix = "learner."
         inner = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
-        self.learner_ = _from_state(header["learner"], inner)
+        self.learner_ = from_state(header["learner"], inner)
         self.n_features_in_ = header["n_features_in"]
         self.classes_ = np.array(header["classes"], dtype=np.dtype(header["classes_dtype"]))
         self._labels = self.classes_[arrays["labels"]]

@@ -6,30 +6,31 @@ dimensions, where plain inner products are the similarity.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 
 from .._documentation import documented
-from .._engines import Engine, first_matrix
-from .._engines.low_rank import GroupGramEngine, GroupRowsEngine
-from .._engines.low_rank_nuclear import NuclearEngine
-from .._engines.low_rank_retraction import RetractionEngine
+from .._engines import (
+    Engine,
+    GroupGramEngine,
+    GroupRowsEngine,
+    NuclearEngine,
+    RetractionEngine,
+    first_matrix,
+)
+from .._engines.base import LowRankEngine
+from .._kernels.omllr import NuclearStep
+from .._kernels.osllrgs import GroupStep
 from ..data.comparisons import Comparisons
-from ..similarity.bilinear import BilinearEstimator
+from ..similarity.learner import delegated, delegated_property
+from ..similarity.low_rank import LowRank
 from ..similarity.mahalanobis import check_positive
-from ..similarity.scoring import all_products, row_products
 from ..validation import check_choice, check_integer, check_items, check_number
-from .base import TripletLearner
-
-#: Singular values below this share of the largest one do not count in `rank_`.
-_NO_RANK = 1e-6
-
-#: Those below this share are rounding of an average, and no dimension of `transform_query`.
-_ROUNDING = 1e-12
+from .base import OnlineLearner
 
 _COMMON = """dtype : "float32" or "float64", optional
         Precision of the items as they are used, and of the matrix that is read; learning is in float64. None
@@ -42,120 +43,65 @@ _ATTRIBUTES = """singular_values_ : array
     rank_ : int
         Number of singular values above 1e-6 times the largest one.
     n_rounds_, n_updates_, n_skipped_ : int
-        Triplets seen, those that were violated, those without a direction (equal rows, zero anchor).
+        Triplets seen, those that were violated, those skipped (identical vectors, or a zero anchor).
     average_loss_, mistake_rate_ : float
         Mean hinge loss, and share of margins <= 0, each before its own update."""
 
 _documented = documented(common=_COMMON, attributes=_ATTRIBUTES)
 
 
-class LowRankLearner(BilinearEstimator, TripletLearner):
-    """Base of the learners that keep W = L R'. Subclasses provide `_factors`, and `_full` if they keep W."""
+class _EngineFactors(LowRank):
+    """The similarity of an engine as it is now: costly parts are computed once, when they are first used."""
 
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """L and R with W = L R', as W is read."""
-        raise NotFittedError("provided by the learner")
+    def __init__(self, engine: LowRankEngine) -> None:
+        self._engine = engine
+
+    @property
+    def shape_(self) -> tuple[int, int]:
+        return self._engine.shape
+
+    @property
+    def dtype_(self) -> np.dtype[Any]:
+        return self._engine.dtype
+
+    @cached_property
+    def _kept_full(self) -> np.ndarray | None:
+        return self._engine.full()
+
+    @cached_property
+    def _kept_factors(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._engine.factors(self._kept_full)
+
+    @cached_property
+    def _kept_values(self) -> np.ndarray:
+        values = self._engine.singular_values()
+        return super()._singular_values() if values is None else values
 
     def _full(self) -> np.ndarray | None:
-        """W itself in float64, if that is what is kept."""
-        return None
+        return self._kept_full
 
-    def _once(self, name: str, compute: Any) -> Any:
-        """The value of compute(), worked out once between two rounds."""
-        self._fitted()
-        rounds = self.n_rounds_
-        if self._read_cache is None or self._read_cache[0] != rounds:
-            self._read_cache = (rounds, {})
-        found = self._read_cache[1]
-        if name not in found:
-            found[name] = compute()
-        return found[name]
-
-    def _sides(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._once("factors", self._factors)
-
-    def _for_scores(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """What queries and items are multiplied with before inner products; None leaves items as they are."""
-        full = self._once("full", self._full)
-        return self._sides() if full is None else (full, None)
-
-    def _matrix(self) -> np.ndarray:
-        return self._once("matrix", lambda: self._fitted().matrix())
-
-    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
-        left, right = self._for_scores()
-        return row_products(queries @ left, items if right is None else items @ right)
-
-    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        left, right = self._for_scores()
-        return all_products(queries @ left, items if right is None else items @ right)
-
-    def _frozen_score(self) -> Any:
-        left, right = self._for_scores()
-        return lambda a, b: row_products(a @ left, b if right is None else b @ right)
-
-    def get_bilinear_matrix(self) -> np.ndarray:
-        """Copy of W in s(q, x) = q' W x: an array of shape (d, d')."""
-        return self._matrix().copy()
-
-    def transform_query(self, queries: Any) -> np.ndarray:
-        """Map queries into the low-dimensional space: inner products with `transform_items` are similarities.
-
-        Returns
-        -------
-        array (n_queries, n_dimensions)
-        """
-        return self._mapped(queries, "queries", 0)
-
-    def transform_items(self, items: Any) -> np.ndarray:
-        """Map items into the low-dimensional space, where `transform_query` maps queries.
-
-        Both change while learning goes on: an index of the items has to be built again.
-
-        Returns
-        -------
-        array (n_items, n_dimensions)
-        """
-        return self._mapped(items, "items", 1)
-
-    def _mapped(self, rows: Any, name: str, side: int) -> np.ndarray:
-        engine = self._fitted()
-        checked = check_items(rows, name, dtype=engine.dtype)
-        if checked.shape[1] != engine.shape[side]:
-            raise ValueError(
-                f"{name}: expected {engine.shape[side]} features, got {checked.shape[1]}"
-            )
-        return np.asarray(checked.values @ self._sides()[side])
-
-    @property
-    def singular_values_(self) -> np.ndarray:
-        """Singular values of the matrix as it is read, largest first."""
-        return self._once("singular values", self._singular_values).copy()
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._kept_factors
 
     def _singular_values(self) -> np.ndarray:
-        full = self._once("full", self._full)
-        if full is None:
-            left, right = self._sides()
-            if left.shape[1] < min(len(left), len(right)):
-                small = [np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right)]
-                full = small[0] @ small[1].T
-            else:
-                full = left @ right.T
-        return np.linalg.svd(full, compute_uv=False)
+        return self._kept_values
 
-    @property
-    def rank_(self) -> int:
-        """Number of singular values above 1e-6 times the largest one."""
-        values = self.singular_values_
-        return int(np.count_nonzero(values > _NO_RANK * values.max(initial=0.0)))
+    def get_bilinear_matrix(self) -> np.ndarray:
+        return self._engine.matrix()
 
-    def _check_unchanged(self, **expected: tuple[Any, Any]) -> None:
-        """Raise if a parameter that says what is kept was set to another value in the middle of a stream."""
-        for name, (want, got) in expected.items():
-            if want != got:
-                raise ValueError(
-                    f"{name}: cannot change in the middle of a stream; expected {want!r}, got {got!r}"
-                )
+
+class LowRankLearner(OnlineLearner):
+    """Base of the learners that keep W = L R'."""
+
+    def _similarity_of(self, engine: Any) -> LowRank:
+        return _EngineFactors(engine)
+
+    get_bilinear_matrix = delegated(LowRank.get_bilinear_matrix)
+    transform_query = delegated(LowRank.transform_query)
+    transform_items = delegated(LowRank.transform_items)
+    singular_values_ = delegated_property(LowRank, "singular_values_")
+    rank_ = delegated_property(LowRank, "rank_")
+    sparsity_ = delegated_property(LowRank, "sparsity_")
 
 
 @_documented
@@ -181,8 +127,6 @@ class OSLLRGS(LowRankLearner):
     output : "avg_x", "avg_w" or "last"
         What is read: the average of X weighted by eta_t, the average of W = X X' (d x d numbers, and O(d^2)
         for a violated triplet whatever m is), or the last X. Averages hardly have rows that are all zero.
-    gradient : "exact" or "printed"
-        The gradient's both terms, or the one that the paper prints.
     init : "auto" or array of shape (d, m)
         The first X. "auto" is min(1, beta) times the identity where m >= d (padded with zeros), otherwise
         random normal numbers of variance 1/m. Rows longer than beta are cut. From X = 0 nothing is learnt.
@@ -199,9 +143,9 @@ class OSLLRGS(LowRankLearner):
     Notes
     -----
     Deviations from the paper, where it is printed in error: it starts from X = 0, which no step ever leaves;
-    its gradient has one of the two terms (``gradient="printed"``) and is taken even without a loss; its first
-    step size is infinite (rounds count from 1 here); the threshold of a row is eta_t gamma, against the norm
-    after the gradient step.
+    its gradient lacks one of the two terms and is taken even without a loss; its first step size is infinite
+    (rounds count from 1 here); the threshold of a row is eta_t gamma, against the norm after the gradient
+    step.
 
     References
     ----------
@@ -221,7 +165,9 @@ class OSLLRGS(LowRankLearner):
     ((2, 64), (64,))
     """
 
-    _engine_kinds = ("group-rows", "group-gram")
+    _engine_types = (GroupRowsEngine, GroupGramEngine)
+    #: Whether steps follow the whole gradient. The paper prints one of its two terms.
+    _exact_gradient = True
 
     def __init__(
         self,
@@ -231,7 +177,6 @@ class OSLLRGS(LowRankLearner):
         *,
         n_components: int | None = None,
         output: str = "avg_x",
-        gradient: str = "exact",
         init: Any = "auto",
         random_state: Any = None,
         dtype: Any = None,
@@ -242,7 +187,6 @@ class OSLLRGS(LowRankLearner):
         self.eta = eta
         self.n_components = n_components
         self.output = output
-        self.gradient = gradient
         self.init = init
         self.random_state = random_state
         self.dtype = dtype
@@ -256,7 +200,6 @@ class OSLLRGS(LowRankLearner):
         if self.n_components is not None:
             check_integer("n_components", self.n_components)
         check_choice("output", self.output, ("avg_x", "avg_w", "last"))
-        check_choice("gradient", self.gradient, ("exact", "printed"))
         if isinstance(self.init, str):
             check_choice("init", self.init, ("auto",))
 
@@ -283,57 +226,39 @@ class OSLLRGS(LowRankLearner):
             return GroupGramEngine(start, beta, tuples.left.dtype)
         return GroupRowsEngine(start, beta, self.output == "avg_x", tuples.left.dtype)
 
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         given = self.n_components
         if given is None:
             given = engine.shape[0] if isinstance(self.init, str) else np.shape(self.init)[-1]
-        self._check_unchanged(
-            n_components=(engine.n_columns, given),
-            beta=(engine.beta, float(self.beta)),
-            output=(_output_of(engine), self.output),
-        )
-        super()._advance(engine, tuples)
+        return {
+            "n_components": (engine.n_columns, given),
+            "beta": (engine.beta, float(self.beta)),
+            "output": (engine.output, self.output),
+        }
 
     def _step(self) -> Any:
-        from .._kernels.osllrgs import GroupStep
-
-        exact = self.gradient == "exact"
+        exact = self._exact_gradient
         return GroupStep(float(self.eta), float(self.gamma), float(self.beta), exact)
 
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
-        engine = self._engine
-        if engine.kind == "group-rows":
-            factor = engine.factor()
-        else:
-            values, vectors = np.linalg.eigh(self._once("full", self._full))
-            factor = vectors[:, ::-1] * np.sqrt(np.maximum(values[::-1], 0.0))
-        return factor, factor
-
-    def _full(self) -> np.ndarray | None:
-        return self._engine.average() if self._engine.kind == "group-gram" else None
-
-    def transform(self, items: Any) -> np.ndarray:
-        """Map items x to X'x, where plain inner products are the learnt similarity.
-
-        Returns
-        -------
-        array (n_items, m)
-        """
-        return self._mapped(items, "items", 1)
+    transform = delegated(LowRank.transform_items)
 
     @property
     def feature_importances_(self) -> np.ndarray:
         """Length of each feature's row of X as it is read: how much the feature counts."""
-        engine = self._fitted()
-        if engine.kind == "group-gram":
-            return np.sqrt(np.maximum(np.diag(self._once("full", self._full)), 0.0))
-        return np.linalg.norm(self._sides()[0], axis=1)
+        similarity: Any = self._similarity()
+        full = similarity._full()
+        if full is not None:
+            return np.sqrt(np.maximum(np.diag(full), 0.0))
+        return np.linalg.norm(similarity._factors()[0], axis=1)
 
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        header, arrays = super()._get_state()
+        return {**header, "exact_gradient": self._exact_gradient}, arrays
 
-def _output_of(engine: Any) -> str:
-    if engine.kind == "group-gram":
-        return "avg_w"
-    return "avg_x" if engine.averages else "last"
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        super()._set_state(header, arrays)
+        if not header["exact_gradient"]:
+            self._exact_gradient = False
 
 
 @_documented
@@ -385,7 +310,7 @@ class OMLLR(LowRankLearner):
     (True, True)
     """
 
-    _engine_kinds = ("nuclear",)
+    _engine_types = (NuclearEngine,)
 
     def __init__(
         self,
@@ -449,38 +374,14 @@ class OMLLR(LowRankLearner):
         kept = value > 1e-15 * value.max(initial=0.0)
         return value[kept], left[kept], right[kept]
 
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        self._check_unchanged(
-            projection=("psd" if engine.symmetric else None, self.projection),
-            output=("average" if engine.averages else "last", self.output),
-        )
-        super()._advance(engine, tuples)
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
+        return {
+            "projection": ("psd" if engine.symmetric else None, self.projection),
+            "output": ("average" if engine.averages else "last", self.output),
+        }
 
     def _step(self) -> Any:
-        from .._kernels.omllr import NuclearStep
-
         return NuclearStep(float(self.eta), float(self.lam), self.projection == "psd")
-
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
-        value, left, right = self._triples()
-        roots = np.sqrt(value)
-        return left.T * roots, right.T * roots
-
-    def _triples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Singular values and vectors (rows) of W as it is read."""
-        if not self._engine.averages:
-            return self._engine.sides()
-        u, value, right = np.linalg.svd(self._once("full", self._full), full_matrices=False)
-        kept = value > _ROUNDING * value.max(initial=0.0)
-        return value[kept], u.T[kept], right[kept]
-
-    def _full(self) -> np.ndarray | None:
-        return self._engine.read() if self._engine.averages else None
-
-    def _singular_values(self) -> np.ndarray:
-        if not self._engine.averages:
-            return self._engine.value
-        return super()._singular_values()
 
 
 @_documented
@@ -529,7 +430,7 @@ class Loreta(LowRankLearner):
     True
     """
 
-    _engine_kinds = ("retraction",)
+    _engine_types = (RetractionEngine,)
 
     def __init__(
         self,
@@ -583,18 +484,13 @@ class Loreta(LowRankLearner):
             factors.append(factor)
         return factors
 
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        k = engine.factors.a.shape[1]
-        if min(self.n_components, *engine.shape) != k:
-            self._check_unchanged(n_components=(k, self.n_components))
-        super()._advance(engine, tuples)
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
+        k = engine.pair.a.shape[1]
+        given = k if min(self.n_components, *engine.shape) == k else self.n_components
+        return {"n_components": (k, given)}
 
     def _step(self) -> Any:
         return float(self.eta)
-
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
-        factors = self._engine.factors
-        return factors.a.copy(), factors.b.copy()
 
 
 def _check_one_space(tuples: Comparisons, what: str) -> None:

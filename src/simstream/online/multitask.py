@@ -1,4 +1,4 @@
-"""One similarity for each user or task, sharing what they have in common; asking only what is open."""
+"""One similarity for each user or task, sharing what they have in common; active learning asks little."""
 
 from __future__ import annotations
 
@@ -9,23 +9,34 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._documentation import documented
-from .._engines import Engine, FrozenTasks, default_block_size, tasks_engine
-from .._engines.store import DEFAULT_HEAD_BYTES
+from .._engines import (
+    DenseTasksEngine,
+    Engine,
+    SparseTasksEngine,
+    TasksEngine,
+    default_block_size,
+    tasks_engine,
+)
+from .._kernels import steps
 from ..data.comparisons import Comparisons
+from ..metrics.models import sparsity
+from ..persistence import check_saved_task
 from ..similarity.bilinear import Bilinear
-from ..similarity.scoring import SearchResult
+from ..similarity.learner import delegated, delegated_property
+from ..similarity.tasks import OwnParts, Tasks
 from ..validation import check_answers, check_choice, check_integer, check_number, check_tasks
 from .base import OnlineLearner
 
 _COMMON = """query : "all", "active" or "random"
-        Whose answers are asked for: everyone's; those whose margin p is small, with probability
-        ask_delta / (ask_delta + |p|); a random share `ask_rate`. See `should_ask` and `partial_fit`.
+        Which answers are asked for: all of them; those the model is unsure about, with probability
+        ask_delta / (ask_delta + |p|) at margin p; a random share `ask_rate`. See `should_ask` and
+        `partial_fit`.
     ask_delta : float
-        The larger, the more is asked ("active").
+        The larger it is, the more answers are asked for ("active").
     ask_rate : float from 0 to 1
-        Share of questions asked ("random").
+        Share of answers asked for ("random").
     random_state : None, int or RandomState
-        Of the coins that decide whether to ask; one per triplet considered, in the order of the stream.
+        Seed of the random numbers that decide whether to ask: one per triplet considered, in stream order.
     init : "identity" or "zeros"
         The first matrix of every task.
     block_size : int, optional
@@ -43,13 +54,61 @@ _ATTRIBUTES = """tasks_ : list
         Share of the triplets considered that were asked for; 1 if none was considered.
     n_rounds_, n_updates_, n_skipped_ : int
         Triplets given, in a simulation (`oracle`) also those not asked for; those that changed the matrices;
-        those without a direction.
+        those skipped (identical vectors, or a zero anchor).
     average_loss_, mistake_rate_ : float
         Mean hinge loss and share of margins <= 0 of all rounds, each before its own update."""
 
 _PAPER = "Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning. IJCAI 2017."
 
 _documented = documented(common=_COMMON, attributes=_ATTRIBUTES, paper=_PAPER)
+
+
+class _EngineTasks(Tasks):
+    """The similarities of an engine's tasks as they are now: matrices are built when they are asked for."""
+
+    def __init__(self, engine: TasksEngine, numbers: dict[Hashable, int], pools: bool) -> None:
+        self._engine, self._numbers, self._pools = engine, numbers, pools
+
+    @property
+    def shape_(self) -> tuple[int, int]:
+        return self._engine.shape
+
+    @property
+    def dtype_(self) -> np.dtype[Any]:
+        return self._engine.dtype
+
+    def _number(self, task: Hashable) -> int | None:
+        return self._numbers.get(None if self._pools else task)
+
+    def _key(self, task: Hashable) -> tuple[Any, ...]:
+        return (self._number(task),)
+
+    def matrix(self, task: Hashable = None) -> Any:
+        return self._engine.matrix(self._number(task))
+
+    def transform_query(self, queries: Any, task: Hashable = None) -> Any:
+        return self.for_task(task).transform_query(queries)
+
+    def _task_margins(self, triplets: Comparisons, tasks: Any) -> np.ndarray:
+        names = check_tasks(tasks, len(triplets), "triplet")
+        unseen = self._engine.n_seen
+        numbers = [unseen if (n := self._number(name)) is None else n for name in names]
+        named = Comparisons(
+            triplets.left, triplets.right, triplets.index, tasks=np.array(numbers, np.int64)
+        )
+        return self._engine.values(named)
+
+    @property
+    def sparsity_(self) -> float:
+        return sparsity(self._engine.matrix(None))
+
+    def _frozen(self) -> Tasks:
+        common, parts = self._engine.freeze()
+        own = OwnParts(self._numbers, parts, common.dtype.type(self._engine.weights()[1]))
+        frozen = Tasks(common, own)
+        if self._pools:
+            frozen = Tasks(frozen.matrix(None), {})
+        return frozen._with_items(self.preprocessor, self._item_cache())
 
 
 @_documented
@@ -107,7 +166,9 @@ class OMTRSL(OnlineLearner):
     (2, 4)
     """
 
-    _engine_kinds: tuple[str, ...] = ("dense-tasks", "sparse-tasks")
+    _engine_types = (DenseTasksEngine, SparseTasksEngine)
+    #: Whether all tasks share one similarity.
+    _pools = False
     _coins: np.random.Generator | None = None
     _numbers: dict[Hashable, int]
 
@@ -198,18 +259,9 @@ class OMTRSL(OnlineLearner):
         self._advance(self._engine, read)
         return self
 
-    def _begin(self, read: Comparisons) -> None:
-        """Make an engine for these items if there is none, else check that it goes on with them."""
-        if self._engine is None:
-            self._forget(self._new_engine(read))
-        self._check_features(read.left, read.right)
-        for name in ("coupling", "n_tasks"):
-            kept = getattr(self._engine, name)
-            if getattr(self, name) != kept:
-                raise ValueError(
-                    f"{name}: cannot change in the middle of a stream, expected {kept}, got "
-                    f"{getattr(self, name)}"
-                )
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
+        names = ("coupling", "n_tasks")
+        return {name: (getattr(engine, name), getattr(self, name)) for name in names}
 
     def learn_one(
         self, x: Any, first: Any, second: Any, y: int = 1, task: Hashable = None
@@ -221,18 +273,16 @@ class OMTRSL(OnlineLearner):
         return self._go_on(*self._named(read, [y], None if task is None else [task], self._known()))
 
     def should_ask(self, triplet: Any, task: Hashable = None) -> bool:
-        """Whether to ask a person about this triplet, by `query`; every call takes one coin.
+        """Whether to ask a person about this triplet, by `query`; every call draws one random number.
 
         Parameters
         ----------
         triplet : three rows of `preprocessor`, or three vectors
         task : hashable, optional
         """
-        from .._kernels.steps import ASKED, CONSIDERED
-
         self._check_parameters()
         read = self._read_tuples(np.asarray(triplet)[None], 3, self._target_dtype())
-        (name,) = self._names([task], 1)
+        check_tasks([task], 1, "triplet")
         self._begin(read)
         asked = True
         if self.query != "all":
@@ -240,11 +290,11 @@ class OMTRSL(OnlineLearner):
             if self.query == "random":
                 asked = coin < self.ask_rate
             elif np.isfinite(self.ask_delta):
-                margin = abs(float(self._values(read.one(0), [name])[0]))
+                margin = abs(float(self._live()._task_margins(read.one(0), [task])[0]))
                 asked = coin * (self.ask_delta + margin) < self.ask_delta
         clock = self._engine.clock
-        clock[CONSIDERED] += 1
-        clock[ASKED] += asked
+        clock[steps.CONSIDERED] += 1
+        clock[steps.ASKED] += asked
         return bool(asked)
 
     def _generator(self) -> np.random.Generator:
@@ -264,7 +314,9 @@ class OMTRSL(OnlineLearner):
 
     def _names(self, tasks: Any, n: int) -> list[Hashable]:
         """Checked names of the tasks of n triplets."""
-        return [None] * n if tasks is None else check_tasks(tasks, n, "triplet")
+        nobody: list[Hashable] = [None] * n
+        names = nobody if tasks is None else check_tasks(tasks, n, "triplet")
+        return nobody if self._pools else names
 
     def _named(
         self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
@@ -298,17 +350,13 @@ class OMTRSL(OnlineLearner):
         )
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        from .._kernels.steps import ASK_ALL
-
         self._read_cache = None
         step = self._step()
         if tuples.coins is None:  # answers: they were asked for already
-            step = step._replace(ask=ASK_ALL)
+            step = step._replace(ask=steps.ASK_ALL)
         engine.learn(step, tuples, self._block_size(engine))
 
     def _step(self) -> Any:
-        from .._kernels import steps
-
         ask = {"all": steps.ASK_ALL, "active": steps.ASK_ACTIVE, "random": steps.ASK_RANDOM}
         parameter = self.ask_delta if self.query == "active" else self.ask_rate
         if not np.isfinite(parameter):  # everything is asked, and still counted
@@ -320,9 +368,6 @@ class OMTRSL(OnlineLearner):
     def _block_size(self, engine: Any) -> int:
         # Twice as long as for one matrix: only some rows of a block belong to a task.
         return self.block_size or min(512, max(32, 2 * default_block_size(max(engine.shape))))
-
-    def _storage_options(self) -> dict[str, Any]:
-        return {"head_bytes": self.head_bytes or DEFAULT_HEAD_BYTES}
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -338,20 +383,21 @@ class OMTRSL(OnlineLearner):
         considered = self._count("CONSIDERED")
         return self._count("ASKED") / considered if considered else 1.0
 
+    def _similarity_of(self, engine: Any) -> Tasks:
+        return _EngineTasks(engine, self._known(), self._pools)
+
+    def _live(self) -> Any:
+        return self._similarity()
+
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own, frozen as it is now.
 
         A task never seen has what all have in common; None is the task of triplets given without one.
         """
-        engine = self._fitted()
-        key = (self.n_rounds_, self._known().get(task))
-        if self._read_cache is None or self._read_cache[0] != key:
-            self._read_cache = None  # one matrix at a time
-            self._read_cache = (key, engine.matrix(key[1]))
-        return Bilinear(self._read_cache[1], preprocessor=self.preprocessor)
+        return self._live().for_task(task)._frozen()
 
-    def freeze(self) -> FrozenTasks:
-        """The similarities of all tasks as they are now, whatever is learnt later.
+    def freeze(self) -> Tasks:
+        """The similarities of all tasks as they are now, whatever is learnt later: `similarity_`.
 
         It takes about as long as for one task: what a task learnt alone is multiplied out by
         ``transform_query(rows, task)`` and ``matrix(task)``, which other threads may call while this one
@@ -367,71 +413,25 @@ class OMTRSL(OnlineLearner):
         array([[1.5, 0. ],
                [0. , 1. ]])
         """
-        engine = self._fitted()
-        common, parts = engine.freeze()
-        return FrozenTasks(common, self._known(), parts, engine.weights()[1])
+        return self._live()._frozen()
 
-    def get_bilinear_matrix(self, task: Hashable = None) -> Any:
-        """Copy of a task's M in s(q, x) = q' M x."""
-        return self.for_task(task).get_bilinear_matrix()
-
-    def transform_query(self, queries: Any, task: Hashable = None) -> Any:
-        """Map queries q to M'q of a task, so that inner products with items are its similarity."""
-        return self.for_task(task).transform_query(queries)
-
-    def pair_score(self, pairs: Any, task: Hashable = None) -> np.ndarray:
-        """Similarity of each pair by a task; higher is more similar."""
-        return self.for_task(task).pair_score(pairs)
-
-    def score_items(self, queries: Any, items: Any, task: Hashable = None) -> np.ndarray:
-        """Similarity of every query with every item by a task."""
-        return self.for_task(task).score_items(queries, items)
-
-    def search(self, queries: Any, items: Any, k: int = 10, task: Hashable = None) -> SearchResult:
-        """Most similar items of each query by a task, best first."""
-        return self.for_task(task).search(queries, items, k)
-
-    def triplet_margin(self, triplets: Any, tasks: Any = None) -> np.ndarray:
-        """How much more similar the anchor is to the first candidate than to the second, by its task."""
-        read = self._read_tuples(triplets, 3, self._fitted().dtype)
-        self._check_features(read.left, read.right)
-        return self._values(read, self._names(tasks, len(read)))
-
-    def _values(self, read: Comparisons, names: list[Hashable]) -> np.ndarray:
-        """x'M_k z of checked triplets of these tasks."""
-        engine, known = self._engine, self._known()
-        numbers = np.array([known.get(name, engine.n_seen) for name in names], np.int64)
-        return engine.values(Comparisons(read.left, read.right, read.index, tasks=numbers))
-
-    def decision_function(self, triplets: Any, tasks: Any = None) -> np.ndarray:
-        """The same as `triplet_margin`."""
-        return self.triplet_margin(triplets, tasks)
-
-    def predict(self, triplets: Any, tasks: Any = None) -> np.ndarray:
-        """+1 where the anchor is more similar to the first candidate, else -1."""
-        return np.where(self.triplet_margin(triplets, tasks) > 0, 1, -1)
-
-    def score(self, triplets: Any, y: Any = None, tasks: Any = None) -> float:
-        """Share of triplets decided as `y` says (+1 for all if None)."""
-        said = self.predict(triplets, tasks)
-        expected = 1 if y is None else check_answers(y, len(said))
-        return float(np.mean(said == expected))
-
-    @property
-    def sparsity_(self) -> float:
-        """Share of zeros of the matrix that all tasks have in common."""
-        from ..metrics import sparsity
-
-        return sparsity(self._fitted().matrix(None))
+    get_bilinear_matrix = delegated(Tasks.get_bilinear_matrix)
+    transform_query = delegated(Tasks.transform_query)
+    pair_score = delegated(Tasks.pair_score)
+    score_items = delegated(Tasks.score_items)
+    search = delegated(Tasks.search)
+    get_metric = delegated(Tasks.get_metric)
+    triplet_margin = delegated(Tasks.triplet_margin)
+    decision_function = delegated(Tasks.decision_function)
+    predict = delegated(Tasks.predict)
+    score = delegated(Tasks.score)
+    sparsity_ = delegated_property(Tasks, "sparsity_")
 
     # -- saving -------------------------------------------------------------------------------
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         header, arrays = super()._get_state()
-        names = list(self._known())
-        for name in names:
-            if name is not None and not isinstance(name, (str, int, float, bool)):
-                raise TypeError(f"tasks: expected strings or numbers to save, got {name!r}")
+        names = [check_saved_task(name) for name in self._known()]
         coins = None if self._coins is None else self._coins.bit_generator.state
         return {**header, "tasks": names, "coins": coins}, arrays
 
@@ -505,7 +505,7 @@ class OSTRSL(OMTRSL):
 
 
 @_documented
-class OGRSL(OSTRSL):
+class OGRSL(OMTRSL):
     """Online global relative similarity learning: one similarity for all tasks, learnt from all of them.
 
     Parameters
@@ -530,15 +530,31 @@ class OGRSL(OSTRSL):
     array([ True])
     """
 
-    def _names(self, tasks: Any, n: int) -> list[Hashable]:
-        super()._names(tasks, n)  # a mistake is one here too
-        return [None] * n
+    _pools = True
+    coupling = 0.0
+    n_tasks = None
 
-    def for_task(self, task: Hashable = None) -> Bilinear:
-        """The similarity of all tasks as a model of its own, frozen as it is now."""
-        return super().for_task(None)
-
-    def freeze(self) -> FrozenTasks:
-        """The similarity of all tasks as it is now, whatever is learnt later."""
-        frozen = super().freeze()
-        return frozen._replace(common=frozen.matrix(None), numbers={})
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        query: str = "all",
+        ask_delta: float = 1.0,
+        ask_rate: float = 0.5,
+        random_state: Any = None,
+        init: str = "identity",
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.C = C
+        self.query = query
+        self.ask_delta = ask_delta
+        self.ask_rate = ask_rate
+        self.random_state = random_state
+        self.init = init
+        self.block_size = block_size
+        self.head_bytes = head_bytes
+        self.dtype = dtype
+        self.preprocessor = preprocessor

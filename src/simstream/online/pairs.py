@@ -1,7 +1,6 @@
 """Online learners of a distance d(q, x) = (q - x)' M (q - x) from pairs or triplets.
 
-Each class stores its parameters and names its engine and its step. Everything else is in `pairs_base`,
-`mahalanobis` and `online`.
+Each class stores its parameters and names its engine and its step.
 """
 
 from __future__ import annotations
@@ -9,30 +8,37 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from .._documentation import documented
 from .._engines import (
+    DenseEngine,
     Engine,
-    LogDetEngine,
-    LogDetStep,
+    SparseEngine,
     SpectralEngine,
     default_block_size,
     entrywise_engine,
     first_matrix,
 )
-from .._engines.store import DEFAULT_HEAD_BYTES
+from .._kernels import steps
+from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
-from ..similarity.mahalanobis import Spectrum, check_positive, first_metric
-from ..validation import check_choice, check_integer, check_number
-from .pairs_base import PairLearner, check_targets, distance_targets
+from ..similarity.learner import delegated, delegated_property
+from ..similarity.mahalanobis import (
+    Mahalanobis,
+    Spectrum,
+    check_positive,
+    saved_threshold,
+    tuple_size,
+)
+from ..validation import check_choice, check_integer, check_number, check_pair_labels
+from .base import OnlineLearner
 
-_COMMON = """dtype : "float32" or "float64", optional
+COMMON = """dtype : "float32" or "float64", optional
         Precision of the items and of what is read. None takes that of the first items.
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items behind row numbers."""
 
-_ATTRIBUTES = """threshold_ : float
+ATTRIBUTES = """threshold_ : float
         Squared distance up to which two items count as similar.
     components_ : array of shape (q, d)
         L with M = L'L, the longest direction first.
@@ -44,87 +50,140 @@ _ATTRIBUTES = """threshold_ : float
         Mean loss, share of pairs on the wrong side, share with a loss, each before its own update."""
 
 
-_documented = documented(common=_COMMON, attributes=_ATTRIBUTES)
+_documented = documented(common=COMMON, attributes=ATTRIBUTES)
 
 
-def _start_spectrum(init: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positive eigenvalues and eigenvectors (rows) of the first matrix."""
-    if isinstance(init, str):
-        rank = d if init == "identity" else 0
-        return np.ones(rank), np.eye(rank, d)
-    values, vectors = np.linalg.eigh(check_positive(init, "init", dtype=np.float64, size=d))
-    positive = values > 1e-14 * max(values[-1], 0.0)
-    return values[positive], vectors.T[positive]
+class PairLearner(OnlineLearner):
+    """Base of the learners of d(q, x) = (q - x)' M (q - x) from pairs, similar (+1) or dissimilar (-1).
 
+    Triplets are taken too: each is its similar pair followed by its dissimilar one.
+    """
 
-class _PassiveAggressive(PairLearner):
-    """PA, PA-I, PA-II and PALS, with the constraints applied at the end or after every step."""
+    natural_tuples = "pairs"
+    #: A threshold that was calibrated since the last step.
+    _calibrated: float | None = None
 
-    C: Any
-    variant: str
-    projection: str
-    tolerance: float
-    init: Any
-    block_size: Any = None
-    head_bytes: Any = None
-    _engine_kinds: tuple[str, ...] = ("dense", "sparse", "spectral")
+    def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
+        return labelled_pairs(self._read_tuples(tuples, tuple_size(tuples), dtype), y)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_number("C", self.C, finite=False)
-        check_choice("variant", self.variant, ("PA", "PA-I", "PA-II", "PALS"))
-        check_choice("projection", self.projection, ("end", "every-step"))
-        check_number("tolerance", self.tolerance, exclusive=False)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("zeros", "identity"))
-        if self.block_size is not None:
-            check_integer("block_size", self.block_size)
-        if self.head_bytes is not None:
-            check_integer("head_bytes", self.head_bytes)
+    def learn_one(self, x: Any, other: Any, y: Any) -> Any:
+        """Learn from one pair of vectors, or from one triplet.
 
-    def _step(self) -> Any:
-        from .._kernels import steps
+        Parameters
+        ----------
+        x, other : 1-d arrays, or CSR matrices of one row
+        y : +1 (similar), -1 (dissimilar), or a third vector that is less like x than `other` is
+        """
+        self._check_parameters()
+        if np.ndim(y) == 0 and not hasattr(y, "tocsr"):
+            left, right = self._read_vectors(("x", "other"), x, other)
+            read = Comparisons(left, right, np.array([[0, 0]]), check_pair_labels([y], 1))
+        else:
+            left, right = self._read_vectors(("x", "other", "y"), x, other, y)
+            read = Comparisons(left, right, np.array([[0, 0, 1]])).as_pairs()
+        return self._learn(read)
 
-        rules = {"PA": steps.PA, "PA-I": steps.PA_I, "PA-II": steps.PA_II, "PALS": steps.PALS}
-        return steps.Step(
-            rules[self.variant], C=float(self.C), bias=1.0, tolerance=float(self.tolerance)
-        )
-
-    def _new_engine(self, tuples: Comparisons) -> Engine:
-        from .._kernels.rules import PLAIN, Rule
-
-        d, dtype = tuples.left.shape[1], tuples.left.dtype
-        if self.projection == "every-step":
-            values, vectors = _start_spectrum(self.init, d)
-            return SpectralEngine(values, vectors, dtype, shortens=False, threshold=0.0)
-        if not isinstance(self.init, str):
-            check_positive(self.init, "init", size=d)
-        start = first_matrix(self.init, (d, d), dtype, tuples.is_sparse)
-        return entrywise_engine(Rule(PLAIN), None, start, tuples, False, self.head_bytes)
-
-    def _storage_options(self) -> dict[str, Any]:
-        return {"has_aux": False, "head_bytes": self.head_bytes or DEFAULT_HEAD_BYTES}
+    def _begin(self, tuples: Comparisons) -> None:
+        check_one_space(tuples)
+        super()._begin(tuples)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        if isinstance(engine, SpectralEngine) != (self.projection == "every-step"):
-            raise ValueError(
-                "projection: cannot change in the middle of a stream, got "
-                f"{self.projection!r} instead of the other one"
-            )
+        self._calibrated = None  # it belongs to the matrix before this step
         super()._advance(engine, tuples)
 
-    def _block_size(self, engine: Any) -> int:
-        # One Gram matrix where triplets have two: larger blocks pay.
-        size = default_block_size(engine.shape[0])
-        return self.block_size or (size if size == 1 else min(512, 2 * size))
+    def _forget(self, engine: Engine) -> None:
+        super()._forget(engine)
+        self._calibrated = None
 
-    def _own_threshold(self) -> float:
-        return max(1.0, self._count("THRESHOLD"))
+    # -- using what was learnt ----------------------------------------------------------------
+
+    def _similarity_of(self, engine: Any) -> Mahalanobis:
+        own = self._own_threshold() if self._calibrated is None else self._calibrated
+        return Mahalanobis._of(self._spectrum_of(engine), own)
+
+    def _spectrum_of(self, engine: Any) -> Spectrum:
+        if isinstance(engine, SpectralEngine):
+            return Spectrum(*engine.eigenpairs(), engine.dtype)
+        return Spectrum.of_matrix(engine.matrix(), rounding=np.finfo(engine.dtype).eps)
+
+    def _own_threshold(self) -> float | None:
+        """The threshold that belongs to the method, if it has one."""
+        return None
+
+    def calibrate_threshold(self, pairs: Any, y: Any, criterion: str = "accuracy") -> Any:
+        """Choose the threshold that decides these pairs best; it is kept until learning goes on.
+
+        Parameters
+        ----------
+        pairs : as in `pair_distance`
+        y : array of +1 (similar) and -1 (dissimilar)
+        criterion : "accuracy", "balanced_accuracy" or "f1"
+            What is maximised; "f1" is that of the similar pairs.
+
+        Returns
+        -------
+        self
+        """
+        metric: Any = self._similarity()
+        self._calibrated = metric.calibrate_threshold(pairs, y, criterion).threshold_
+        return self
+
+    decision_function = delegated(Mahalanobis.decision_function)  # type: ignore[arg-type]
+    predict = delegated(Mahalanobis.predict)  # type: ignore[arg-type]
+    score = delegated(Mahalanobis.score)  # type: ignore[arg-type]
+    predict_pairs = delegated(Mahalanobis.predict_pairs)
+    pair_distance = delegated(Mahalanobis.pair_distance)
+    get_metric = delegated(Mahalanobis.get_metric)
+    get_mahalanobis_matrix = delegated(Mahalanobis.get_mahalanobis_matrix)
+    transform = delegated(Mahalanobis.transform)
+    truncated = delegated(Mahalanobis.truncated)
+    threshold_ = delegated_property(Mahalanobis, "threshold_")
+    components_ = delegated_property(Mahalanobis, "components_")
+    eigenvalues_ = delegated_property(Mahalanobis, "eigenvalues_")
+    effective_dimension_ = delegated_property(Mahalanobis, "effective_dimension_")
+    sparsity_ = delegated_property(Mahalanobis, "sparsity_")
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        header, arrays = super()._get_state()
+        return {**header, "calibrated": self._calibrated}, arrays
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        super()._set_state(header, arrays)
+        self._calibrated = saved_threshold(header)
+
+
+def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
+    """Pairs with checked labels, from pairs or from triplets, in one feature space."""
+    check_one_space(read)
+    if not read.is_pairs:
+        if y is not None:
+            raise ValueError("y: expected None with triplets (their order says it all), got labels")
+        return read.as_pairs()
+    left, right, index = read.left, read.right, read.index
+    labels = check_pair_labels(y, len(read))
+    same = np.flatnonzero(index[:, 0] == index[:, 1])
+    if left is right and len(same):
+        raise ValueError(
+            f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); expected two "
+            "different items"
+        )
+    return Comparisons(left, right, index, labels)
+
+
+def check_one_space(tuples: Comparisons) -> None:
+    """Raise if the two items of a pair do not have the same features."""
+    if tuples.left.shape[1] != tuples.right.shape[1]:
+        raise ValueError(
+            f"distance: expected one feature space, got {tuples.left.shape[1]} features on the left and "
+            f"{tuples.right.shape[1]} on the right"
+        )
 
 
 @_documented
-class PAMetric(_PassiveAggressive):
-    """Online passive-aggressive learning of a distance and of the threshold that divides it.
+class PAMetric(PairLearner):
+    """Online passive-aggressive learning of a distance and a threshold for similar pairs.
 
     A similar pair (y = 1) should have a distance of at most b - 1, a dissimilar one (y = -1) of at least
     b + 1. With p = 1 - y (b - v'Mv), v the difference of the two items and K = 1 + ||v||^4, each pair moves
@@ -180,6 +239,8 @@ class PAMetric(_PassiveAggressive):
     True
     """
 
+    _engine_types = (DenseEngine, SparseEngine, SpectralEngine)
+
     def __init__(
         self,
         C: float = 1.0,
@@ -203,9 +264,60 @@ class PAMetric(_PassiveAggressive):
         self.dtype = dtype
         self.preprocessor = preprocessor
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("C", self.C, finite=False)
+        check_choice("variant", self.variant, ("PA", "PA-I", "PA-II", "PALS"))
+        check_choice("projection", self.projection, ("end", "every-step"))
+        check_number("tolerance", self.tolerance, exclusive=False)
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("zeros", "identity"))
+        for name in ("block_size", "head_bytes"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
+
+    def _step(self) -> Any:
+        rules = {"PA": steps.PA, "PA-I": steps.PA_I, "PA-II": steps.PA_II, "PALS": steps.PALS}
+        return steps.Step(
+            rules[self.variant], C=float(self.C), bias=1.0, tolerance=float(self.tolerance)
+        )
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        d, dtype = tuples.left.shape[1], tuples.left.dtype
+        if self.projection == "every-step":
+            return _projected_engine(self.init, d, dtype)
+        if not isinstance(self.init, str):
+            check_positive(self.init, "init", size=d)
+        start = first_matrix(self.init, (d, d), dtype, tuples.is_sparse)
+        return entrywise_engine(Rule(PLAIN), None, start, tuples, self.head_bytes)
+
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
+        kept = "every-step" if isinstance(engine, SpectralEngine) else "end"
+        return {"projection": (kept, self.projection)}
+
+    def _block_size(self, engine: Any) -> int:
+        # One Gram matrix where triplets have two: larger blocks pay.
+        size = default_block_size(engine.shape[0])
+        return self.block_size or (size if size == 1 else min(512, 2 * size))
+
+    def _own_threshold(self) -> float:
+        return max(1.0, self._count("THRESHOLD"))
+
+
+def _projected_engine(init: Any, d: int, dtype: Any) -> SpectralEngine:
+    """The first matrix as its positive eigenvalues and eigenvectors (rows), threshold 0."""
+    if isinstance(init, str):
+        rank = d if init == "identity" else 0
+        values, vectors = np.ones(rank), np.eye(rank, d)
+    else:
+        values, columns = np.linalg.eigh(check_positive(init, "init", dtype=np.float64, size=d))
+        positive = values > 1e-14 * max(values[-1], 0.0)
+        values, vectors = values[positive], columns.T[positive]
+    return SpectralEngine(values, vectors, dtype, shortens=False, threshold=0.0)
+
 
 @_documented
-class POLA(_PassiveAggressive):
+class POLA(PairLearner):
     """Pseudo-metric online learning: successive projections on each pair's half-space and on the metrics.
 
     The same as ``PAMetric(variant="PA", projection="every-step")``.
@@ -234,9 +346,7 @@ class POLA(_PassiveAggressive):
     array([0.5])
     """
 
-    C = np.inf
-    variant = "PA"
-    projection = "every-step"
+    _engine_types = (SpectralEngine,)
 
     def __init__(
         self,
@@ -250,6 +360,21 @@ class POLA(_PassiveAggressive):
         self.init = init
         self.dtype = dtype
         self.preprocessor = preprocessor
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("tolerance", self.tolerance, exclusive=False)
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("zeros", "identity"))
+
+    def _step(self) -> Any:
+        return steps.Step(steps.PA, bias=1.0, tolerance=float(self.tolerance))
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        return _projected_engine(self.init, tuples.left.shape[1], tuples.left.dtype)
+
+    def _own_threshold(self) -> float:
+        return max(1.0, self._count("THRESHOLD"))
 
 
 @_documented
@@ -286,7 +411,7 @@ class RDML(PairLearner):
            [0. , 0. ]])
     """
 
-    _engine_kinds: tuple[str, ...] = ("spectral",)
+    _engine_types = (SpectralEngine,)
 
     def __init__(
         self,
@@ -310,9 +435,7 @@ class RDML(PairLearner):
             raise ValueError(f"margin: expected at most 1, got {self.margin}")
 
     def _step(self) -> Any:
-        from .._kernels.steps import ON_MISTAKE, Step
-
-        return Step(ON_MISTAKE, eta=float(self.lam), margin=float(self.margin))
+        return steps.Step(steps.ON_MISTAKE, eta=float(self.lam), margin=float(self.margin))
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         d = tuples.left.shape[1]
@@ -324,243 +447,8 @@ class RDML(PairLearner):
             threshold=1.0,
         )
 
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        if engine.shortens == bool(self.exact):
-            raise ValueError(f"exact: cannot change in the middle of a stream, got {self.exact!r}")
-        super()._advance(engine, tuples)
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
+        return {"exact": (not engine.shortens, bool(self.exact))}
 
     def _own_threshold(self) -> float:
         return 1.0
-
-
-class _LogDet(PairLearner):
-    """Learners whose step adds a multiple of v v' to the inverse of M."""
-
-    eta: float
-    lower: Any
-    upper: Any
-    always: bool
-    _engine_kinds: tuple[str, ...] = ("logdet",)
-    _n_matrices = 1
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_number("eta", self.eta)
-        check_targets(self.lower, self.upper)
-
-    def _step(self) -> Any:
-        return LogDetStep(float(self.eta), bool(self.always))
-
-    def _targets(self, tuples: Comparisons) -> np.ndarray:
-        """Squared distances that similar pairs should not exceed and dissimilar ones should reach."""
-        if tuples.left.shape[0] + tuples.right.shape[0] < 4 and None in (self.lower, self.upper):
-            raise ValueError(
-                "lower, upper: expected both to start from a single tuple (there are too few items to "
-                f"measure distances of), got {self.lower} and {self.upper}"
-            )
-        return distance_targets(self.lower, self.upper, tuples)
-
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        own = engine.targets / engine.scale**2
-        for name, given, kept in zip(
-            ("lower", "upper"), (self.lower, self.upper), own, strict=True
-        ):
-            if given is not None and not np.isclose(given, kept, rtol=1e-9, atol=0):
-                raise ValueError(
-                    f"{name}: cannot change in the middle of a stream, expected {kept:g}, got {given!r}"
-                )
-        super()._advance(engine, tuples)
-
-    def _spectrum_of(self, engine: Any) -> Spectrum:
-        spectrum = Spectrum.of_matrix(engine.exact_matrix())
-        spectrum.dtype = engine.dtype
-        return spectrum
-
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        super()._set_state(header, arrays)
-        if len(self._engine.matrices) != self._n_matrices:
-            raise ValueError(
-                f"a: expected {self._n_matrices} matrices, got {len(self._engine.matrices)}"
-            )
-
-    def _own_threshold(self) -> float:
-        engine = self._fitted()
-        return float(engine.targets.mean() / engine.scale**2)
-
-
-#: From this dimension on blocks of LEGO are faster than single steps.
-_LEGO_BLOCKS_FROM = 300
-
-_TARGETS = """lower, upper : float, optional
-        Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach. None
-        takes the 5th and the 95th percentile of squared Euclidean distances of random pairs of the items
-        of the first call (all rows of `preprocessor`).
-    always : bool
-        Update also where a distance is on the right side of its target already."""
-
-
-_with_targets = documented(common=_COMMON, attributes=_ATTRIBUTES, targets=_TARGETS)
-
-
-@_with_targets
-class LEGO(_LogDet):
-    """LogDet exact gradient online: M_{t+1} = argmin_M D_ld(M, M_t) + eta/2 (v'Mv - target)^2.
-
-    M stays positive definite for any step size and any data, without projections.
-
-    Parameters
-    ----------
-    eta : float
-        Step size.
-    {targets}
-    init : "identity" or matrix of shape (d, d)
-        The first M, symmetric and positive definite.
-    block_size : int, optional
-        Pairs learnt together: the same steps as one at a time, to rounding. None chooses by dimension.
-    {common}
-
-    Attributes
-    ----------
-    {attributes}
-
-    Notes
-    -----
-    The threshold is the middle of the two targets. The loss counted is half the squared violation.
-
-    References
-    ----------
-    Jain, Kulis, Dhillon, Grauman. Online metric learning and fast similarity search. NIPS 2008.
-
-    Examples
-    --------
-    >>> from simstream import LEGO
-    >>> model = LEGO(eta=1e6, lower=0.5, upper=2.0).learn_one([1.0, 0.0], [0.0, 0.0], 1)
-    >>> round(float(model.pair_distance([[[1.0, 0.0], [0.0, 0.0]]])[0]), 3)
-    0.5
-    """
-
-    def __init__(
-        self,
-        eta: float = 0.1,
-        *,
-        lower: float | None = None,
-        upper: float | None = None,
-        always: bool = False,
-        init: Any = "identity",
-        block_size: int | None = None,
-        dtype: Any = None,
-        preprocessor: Any = None,
-    ) -> None:
-        self.eta = eta
-        self.lower = lower
-        self.upper = upper
-        self.always = always
-        self.init = init
-        self.block_size = block_size
-        self.dtype = dtype
-        self.preprocessor = preprocessor
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity",))
-        if self.block_size is not None:
-            check_integer("block_size", self.block_size)
-
-    def _block_size(self, engine: Any) -> int:
-        # Its recursion costs B^3: smaller blocks than usual, and they pay later.
-        size = default_block_size(engine.shape[0])
-        return self.block_size or (1 if engine.shape[0] < _LEGO_BLOCKS_FROM else max(32, size // 4))
-
-    def _new_engine(self, tuples: Comparisons) -> Engine:
-        start = first_metric(self.init, tuples.left.shape[1], definite=True)
-        return LogDetEngine([start], self._targets(tuples), 1.0, tuples.left.dtype)
-
-
-@_with_targets
-class OnlineITML(_LogDet):
-    """Information-theoretic metric learning, online: LogDet steps along the gradient of the violation.
-
-    M starts as I/d (I/2 where there is one feature) and stays between zero and the identity: a step that
-    would leave that range is shortened.
-
-    Parameters
-    ----------
-    eta : float
-        Step size.
-    {targets}
-    scale : float, optional
-        Items are multiplied by it before learning, so that targets are below 1. None takes one over twice the
-        longest of the first items. `lower`, `upper` and all distances are in the items' own units.
-    {common}
-
-    Attributes
-    ----------
-    {attributes}
-
-    Notes
-    -----
-    M is kept at least 1e-4 below the identity: the exact rule would go on by ever smaller steps and end in a
-    division by zero. Learning starts from distances d times too small, so that the threshold (the middle of
-    the targets) says little before many steps; rankings, and `calibrate_threshold`, do not depend on it.
-
-    References
-    ----------
-    Davis, Kulis, Jain, Sra, Dhillon. Information-theoretic metric learning. ICML 2007.
-
-    Examples
-    --------
-    >>> from simstream import OnlineITML
-    >>> model = OnlineITML(eta=0.5, lower=0.1, upper=0.8, scale=1.0)
-    >>> model.learn_one([1.0, 0.0], [0.0, 0.0], 1).pair_distance([[[1.0, 0.0], [0.0, 0.0]]]) < 0.5
-    array([ True])
-    """
-
-    _n_matrices = 2
-
-    def __init__(
-        self,
-        eta: float = 0.1,
-        *,
-        lower: float | None = None,
-        upper: float | None = None,
-        always: bool = False,
-        scale: float | None = None,
-        dtype: Any = None,
-        preprocessor: Any = None,
-    ) -> None:
-        self.eta = eta
-        self.lower = lower
-        self.upper = upper
-        self.always = always
-        self.scale = scale
-        self.dtype = dtype
-        self.preprocessor = preprocessor
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.scale is not None:
-            check_number("scale", self.scale)
-
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        if self.scale is not None and self.scale != engine.scale:
-            raise ValueError(
-                f"scale: cannot change in the middle of a stream, expected {engine.scale}, got {self.scale}"
-            )
-        super()._advance(engine, tuples)
-
-    def _new_engine(self, tuples: Comparisons) -> Engine:
-        d = tuples.left.shape[1]
-        scale = self.scale
-        if scale is None:
-            longest = max(_longest_row(tuples.left.values), _longest_row(tuples.right.values))
-            scale = 0.5 / longest if longest > 0 else 1.0
-        share = 1.0 / max(2, d)  # below the identity also where there is one feature
-        matrices = [share * np.eye(d), share / (1.0 - share) * np.eye(d)]
-        targets = self._targets(tuples) * scale**2
-        return LogDetEngine(matrices, targets, scale, tuples.left.dtype)
-
-
-def _longest_row(values: Any) -> float:
-    squares = values.multiply(values) if sp.issparse(values) else np.square(values)
-    return float(np.sqrt(np.asarray(squares.sum(axis=1)).max()))

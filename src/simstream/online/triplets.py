@@ -1,29 +1,42 @@
 """Online learners of a bilinear similarity s(q, x) = q' M x from triplets.
 
 Each class stores its parameters and names its two components: the entry rule (what a stored number of M
-means, `kernels.rules`) and the step (how far a violated triplet moves M, `kernels.steps`). Everything
-else is in `bilinear_base` and `base`.
+means, `_kernels.rules`) and the step (how far a violated triplet moves M, `_kernels.steps`).
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import scipy.sparse as sp
 
 from .._documentation import documented
-from .._engines import Engine, FactoredEngine, default_block_size
+from .._engines import (
+    DenseEngine,
+    Engine,
+    FactoredEngine,
+    SparseEngine,
+    default_block_size,
+    entrywise_engine,
+    first_matrix,
+)
+from .._kernels import steps
+from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, THRESHOLDED, Rule
 from ..data.comparisons import Comparisons
+from ..similarity.bilinear import Bilinear
+from ..similarity.learner import delegated, delegated_property
 from ..similarity.mahalanobis import Spectrum
-from ..validation import check_choice, check_number
-from .bilinear_base import BilinearLearner
+from ..validation import check_choice, check_integer, check_number
+from .base import OnlineLearner
 
 _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         The first M. Two item spaces of different dimension need "zeros" or a matrix.
     block_size : int, optional
         Triplets learnt together on dense items: the same steps as one at a time, to rounding, several
         times faster where d is large. None chooses by dimension; 1 is one at a time. Sparse items are
-        always learnt one at a time.
+        always learnt one at a time, and so are SORS with a threshold, AdaSORS and AROMA with a diagonal
+        covariance, which change every entry by a rule of its own: they refuse larger blocks.
     head_bytes : int, optional
         Sparse items only: memory of the dense block that holds the most frequent features, for each
         number an entry carries (default 2 GiB). Other entries take memory only when touched.
@@ -33,7 +46,7 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         Items behind row numbers. In a pair, anchors are rows of the first, the others of the second."""
 
 _ATTRIBUTES = """n_rounds_, n_updates_, n_skipped_ : int
-        Triplets seen, those that changed M, those without a direction (equal rows, zero anchor).
+        Triplets seen, those that changed M, those skipped (identical vectors, or a zero anchor).
     average_loss_, mistake_rate_ : float
         Mean hinge loss, and share of margins <= 0, each before its own update.
     sparsity_ : float
@@ -46,8 +59,82 @@ _AVERAGE = """average_from : int, optional
 _documented = documented(common=_COMMON, attributes=_ATTRIBUTES, average=_AVERAGE)
 
 
+class TripletLearner(OnlineLearner):
+    """Base of the learners of s(q, x) = q' M x that change M entry by entry.
+
+    Subclasses provide `_rule` (an entry rule of `_kernels.rules`) and `_step`.
+    """
+
+    init: Any
+    block_size: Any
+    head_bytes: Any
+    average_from: Any = None
+    _engine_types: tuple[type[Engine], ...] = (DenseEngine, SparseEngine)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("identity", "zeros"))
+        for name in ("block_size", "head_bytes", "average_from"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
+
+    def _refuse_blocks(self, learner: str) -> None:
+        """For rules that have no blocked form: better an error than a parameter without effect."""
+        if self.block_size not in (None, 1):
+            raise ValueError(
+                f"block_size: expected None or 1, got {self.block_size!r}; {learner} learns one triplet "
+                "at a time"
+            )
+
+    @abstractmethod
+    def _rule(self) -> Any:
+        """The entry rule of the kernels."""
+
+    def _needs_diagonal(self) -> str | None:
+        """The parameter that only makes sense for a square matrix, if one is set."""
+        return "init='identity'" if isinstance(self.init, str) and self.init == "identity" else None
+
+    def _start(self, tuples: Comparisons) -> Any:
+        """The first matrix: CSR for sparse items, else an array."""
+        shape = tuples.left.shape[1], tuples.right.shape[1]
+        needs_diagonal = self._needs_diagonal()
+        if needs_diagonal and shape[0] != shape[1]:
+            raise ValueError(
+                f"{needs_diagonal}: expected one feature space, got {shape[0]} features on the left and "
+                f"{shape[1]} on the right; there is no diagonal (start from init='zeros' or a matrix)"
+            )
+        return first_matrix(self.init, shape, tuples.left.dtype, tuples.is_sparse)
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        start = self._start(tuples)
+        return entrywise_engine(self._rule(), self.average_from, start, tuples, self.head_bytes)
+
+    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
+        return {
+            "average_from": (engine.average_from, self.average_from),
+            "off_diagonal, delta, r, covariance, or whether lam is 0": (engine.rule, self._rule()),
+        }
+
+    def _block_size(self, engine: Any) -> int:
+        if engine.rule.kind != PLAIN:
+            return 1
+        return self.block_size or default_block_size(max(engine.shape))
+
+    def _similarity_of(self, engine: Any) -> Bilinear:
+        return Bilinear._of(self._finish(engine.matrix()))
+
+    def _finish(self, matrix: Any) -> Any:
+        """The matrix that is read, made from the one that is learnt."""
+        return matrix
+
+    get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
+    transform_query = delegated(Bilinear.transform_query)
+    sparsity_ = delegated_property(Bilinear, "sparsity_")
+
+
 @_documented
-class OASIS(BilinearLearner):
+class OASIS(TripletLearner):
     """Online passive-aggressive learning of a bilinear similarity (OASIS).
 
     Every violated triplet moves M by the smallest step that repairs it, at most C long:
@@ -123,13 +210,9 @@ class OASIS(BilinearLearner):
         check_choice("projection", self.projection, (None, "end"))
 
     def _rule(self) -> Any:
-        from .._kernels.rules import PLAIN, Rule
-
         return Rule(PLAIN)
 
     def _step(self) -> Any:
-        from .._kernels import steps
-
         rule = {"PA-I": steps.PA_I, "PA": steps.PA, "PA-II": steps.PA_II}[self.variant]
         return steps.Step(rule=rule, C=float(self.C), average_from=self.average_from or 0)
 
@@ -139,7 +222,7 @@ class OASIS(BilinearLearner):
         return f"projection={self.projection!r}" if self.projection else super()._needs_diagonal()
 
     def _reading(self) -> tuple[Any, ...]:
-        return (*super()._reading(), self.symmetric, self.projection)
+        return self.symmetric, self.projection
 
     def _finish(self, matrix: Any) -> Any:
         if self.symmetric or self.projection:
@@ -151,7 +234,7 @@ class OASIS(BilinearLearner):
 
 
 @_documented
-class OGD(BilinearLearner):
+class OGD(TripletLearner):
     """Online gradient descent on the hinge loss of triplets.
 
     M_{t+1} = M_t + eta_t x (x+ - x-)' if x' M_t (x+ - x-) < 1, else M_t.
@@ -206,19 +289,17 @@ class OGD(BilinearLearner):
         check_choice("schedule", self.schedule, ("constant", "inv-sqrt"))
 
     def _rule(self) -> Any:
-        from .._kernels.rules import PLAIN, Rule
-
         return Rule(PLAIN)
 
     def _step(self) -> Any:
-        from .._kernels.steps import CONSTANT, Step
-
         decay = self.schedule == "inv-sqrt"
-        return Step(CONSTANT, float(self.eta), decay, average_from=self.average_from or 0)
+        return steps.Step(
+            steps.CONSTANT, float(self.eta), decay, average_from=self.average_from or 0
+        )
 
 
 @_documented
-class SORS(BilinearLearner):
+class SORS(TripletLearner):
     """Sparse online relative similarity: gradient steps with l1 regularisation.
 
     M_{t+1} = argmin_M <G_t, M> + lam r(M) + ||M - M_t||^2 / (2 eta_t): a gradient step, then a soft
@@ -290,24 +371,24 @@ class SORS(BilinearLearner):
         check_number("lam", self.lam, exclusive=False)
         check_number("eta", self.eta)
         check_choice("schedule", self.schedule, ("constant", "inv-sqrt"))
+        if self.lam > 0:
+            self._refuse_blocks("SORS with lam > 0")
 
     def _rule(self) -> Any:
-        from .._kernels.rules import PLAIN, THRESHOLDED, Rule
-
         # Without a threshold this is OGD, and may be blocked like it.
         return Rule(THRESHOLDED, bool(self.off_diagonal)) if self.lam > 0 else Rule(PLAIN)
 
     def _step(self) -> Any:
-        from .._kernels.steps import CONSTANT, Step
-
-        return Step(CONSTANT, float(self.eta), self.schedule == "inv-sqrt", lam=float(self.lam))
+        return steps.Step(
+            steps.CONSTANT, float(self.eta), self.schedule == "inv-sqrt", lam=float(self.lam)
+        )
 
     def _needs_diagonal(self) -> str | None:
         return "off_diagonal=True" if self.off_diagonal else super()._needs_diagonal()
 
 
 @_documented
-class AdaSORS(BilinearLearner):
+class AdaSORS(TripletLearner):
     """SORS with an adaptive step per entry (AdaGrad).
 
     H_t = sqrt(H_{t-1}^2 + G_t^2) entrywise, and both the gradient step and the soft threshold of entry
@@ -348,8 +429,6 @@ class AdaSORS(BilinearLearner):
     2000
     """
 
-    _has_aux = True
-
     def __init__(
         self,
         lam: float = 1e-6,
@@ -378,23 +457,20 @@ class AdaSORS(BilinearLearner):
         check_number("lam", self.lam, exclusive=False)
         check_number("eta", self.eta)
         check_number("delta", self.delta)
+        self._refuse_blocks("AdaSORS")
 
     def _rule(self) -> Any:
-        from .._kernels.rules import ADAPTIVE, Rule
-
         return Rule(ADAPTIVE, bool(self.off_diagonal), delta=float(self.delta))
 
     def _step(self) -> Any:
-        from .._kernels.steps import CONSTANT, Step
-
-        return Step(CONSTANT, float(self.eta), lam=float(self.lam))
+        return steps.Step(steps.CONSTANT, float(self.eta), lam=float(self.lam))
 
     def _needs_diagonal(self) -> str | None:
         return "off_diagonal=True" if self.off_diagonal else super()._needs_diagonal()
 
 
 @_documented
-class AROMA(BilinearLearner):
+class AROMA(TripletLearner):
     """Adaptive regularisation of weight matrices: a Gaussian over M whose variance shrinks with use.
 
     Per round, argmin KL(N(M, S) || N(M_t, S_t)) + ([1 - m]_+)^2 / (2r) + phi' S phi / (2r) with
@@ -435,7 +511,7 @@ class AROMA(BilinearLearner):
     True
     """
 
-    _has_aux = True
+    _engine_types = (DenseEngine, SparseEngine, FactoredEngine)
 
     def __init__(
         self,
@@ -462,10 +538,10 @@ class AROMA(BilinearLearner):
         super()._check_parameters()
         check_number("r", self.r)
         check_choice("covariance", self.covariance, ("diagonal", "diagonal-drop", "factored"))
+        if self.covariance != "factored":
+            self._refuse_blocks("AROMA with a diagonal covariance")
 
     def _rule(self) -> Any:
-        from .._kernels.rules import CONFIDENT, Rule
-
         return Rule(
             CONFIDENT,
             inverse_r=1.0 / float(self.r),
@@ -474,19 +550,17 @@ class AROMA(BilinearLearner):
         )
 
     def _step(self) -> Any:
-        from .._kernels.steps import CONFIDENCE, Step
-
-        return Step(CONFIDENCE, r=float(self.r), average_from=self.average_from or 0)
+        return steps.Step(steps.CONFIDENCE, r=float(self.r), average_from=self.average_from or 0)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         if self.covariance != "factored":
             return super()._new_engine(tuples)
-        start = self._start(tuples.left, tuples.right)
+        start = self._start(tuples)
         dense = start.toarray() if sp.issparse(start) else start
         return FactoredEngine(self._rule(), self.average_from, dense)
 
     def _block_size(self, engine: Any) -> int:
-        if engine.kind != "factored":
+        if not isinstance(engine, FactoredEngine):
             return 1
         # Its recursion costs B^3: smaller blocks than usual, but blocks even where d is small.
         return self.block_size or max(32, default_block_size(max(engine.shape)) // 4)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..similarity.mahalanobis import MahalanobisEstimator
 from .protocol import as_dense
 
 
@@ -31,7 +30,7 @@ def item_vectors(model: Any, items: Any) -> Any:
     (array([[ 2. ,  1. , -2.5]]), array([[0., 1., 1.]]))
     """
     learner = _learner(model)
-    if not isinstance(learner, MahalanobisEstimator):
+    if not hasattr(learner, "pair_distance"):
         return items
     mapped = as_dense(learner.transform(items))
     half_norms = np.einsum("ij,ij->i", mapped, mapped) / 2
@@ -47,7 +46,7 @@ def query_vectors(model: Any, queries: Any) -> Any:
     queries first: it changes no distance, and in float32 less cancels.
     """
     learner = _learner(model)
-    if not isinstance(learner, MahalanobisEstimator):
+    if not hasattr(learner, "pair_distance"):
         return learner.transform_query(queries)
     mapped = as_dense(learner.transform(queries))
     return np.column_stack([mapped, np.ones(len(mapped), mapped.dtype)])

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .._engines import FrozenTasks
 from ..search import ExactView
+from ..similarity.tasks import Tasks
 from .tally import Tally
 
 
@@ -28,12 +28,12 @@ class Model(NamedTuple):
 
     position: int
     common: Any = None
-    tasks: FrozenTasks | None = None
+    tasks: Tasks | None = None
 
     @property
-    def of_task(self) -> Mapping[Hashable, int]:
+    def of_task(self) -> Mapping[Hashable, Any]:
         """Tasks with a similarity of their own, by name."""
-        return {} if self.tasks is None else self.tasks.numbers
+        return {} if self.tasks is None else self.tasks.own
 
     def matrix(self, task: Hashable = None) -> Any:
         """M of a task; what all have in common for a task never seen."""

@@ -1,159 +1,97 @@
-"""What every similarity can do, however it was learnt: read tuples, score pairs, decide triplets, search."""
+"""A similarity of two items: it scores pairs, decides triplets and searches, however it was learnt."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
 
-from ..data.comparisons import Comparisons
-from ..persistence import Savable
-from ..validation import Items, check_choice, check_index_tuples, check_integer, check_items
-from .scoring import ScoreFunction, SearchResult, chunks, top_k
+from .._documentation import short_repr
+from ..data.comparisons import Comparisons, ItemCache
+from ..persistence import save_model
+from ..validation import check_choice, check_integer, check_items
+from .scoring import SearchResult, chunks, top_k
 
-_ROLES = ("anchor", "positive", "negative")
+ScoreFunction = Callable[[Any, Any], float]
 
 
-class SimilarityEstimator(Savable, BaseEstimator):
-    """Base of all estimators of a similarity of two items.
+class Similarity(BaseEstimator, ABC):
+    """Base of all similarities: what they need to know is how to score rows of items."""
 
-    Subclasses provide `_learnt` (something with a `shape` and a `dtype`, or None before learning),
-    `_score_rows` and `_score_all`.
-    """
+    dtype: Any = None
+    preprocessor: Any = None
+    _items: ItemCache | None = None
 
-    preprocessor: Any
-    dtype: Any
-    _items_cache: tuple[Any, Any, Items, Items] | None = None
-
-    #: What must be called before the estimator can be used.
-    _to_be_called = "fit, partial_fit or learn_one"
-
-    def _learnt(self) -> Any:
-        """What was learnt, with a `shape` and a `dtype`; None if nothing was."""
-        raise NotFittedError("provided by the estimator")
-
-    def _fitted(self) -> Any:
-        learnt = self._learnt()
-        if learnt is None:
-            raise NotFittedError(
-                f"this {type(self).__name__} has not learnt anything yet: call {self._to_be_called} first"
-            )
-        return learnt
+    __repr__ = short_repr
 
     @property
+    @abstractmethod
     def shape_(self) -> tuple[int, int]:
         """Features of queries and of items."""
-        rows, columns = self._fitted().shape
-        return int(rows), int(columns)
 
     @property
+    @abstractmethod
     def dtype_(self) -> np.dtype[Any]:
-        """Precision of the learnt numbers, and of the items as they are used."""
-        return np.dtype(self._fitted().dtype)
+        """Precision of the similarity's numbers, and of the items when they are scored."""
+
+    @abstractmethod
+    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        """Similarity of corresponding rows."""
+
+    @abstractmethod
+    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        """Similarity of every query with every item."""
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._learnt() is not None
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_items_cache", None)
-        return state
+        return True
 
     def check_parameters(self) -> None:
-        """Raise if a parameter of the constructor is not legal; `fit` does so too."""
-        self._check_parameters()
-
-    def _check_parameters(self) -> None:
+        """Raise if a parameter of the constructor is not legal."""
         if self.dtype is not None:
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
 
+    def _with_items(self, preprocessor: Any, items: ItemCache) -> Self:
+        """Look up row numbers in these items, which somebody else may have checked already."""
+        self.preprocessor, self._items = preprocessor, items
+        return self
+
+    def _frozen(self) -> Similarity:
+        """A similarity of a public class that shares nothing with a learner but its items."""
+        return self
+
     # -- reading input ------------------------------------------------------------------------
 
-    def _target_dtype(self) -> Any:
-        """Precision that items must have: that of the model, or what the parameter says."""
-        learnt = self._learnt()
-        return learnt.dtype if learnt is not None else self.dtype
+    def _item_cache(self) -> ItemCache:
+        if self._items is None:
+            self._items = ItemCache()
+        return self._items
 
-    def _preprocessed(self, dtype: Any) -> tuple[Items, Items]:
-        """The items behind row numbers: (left, right), the same object in one item space.
+    def _read_tuples(self, tuples: Any, size: int) -> Comparisons:
+        read = self._item_cache().tuples(self.preprocessor, tuples, size, self.dtype_)
+        check_features(self.shape_, read.left, read.right)
+        return read
 
-        They are checked once for each object given as `preprocessor`: do not change it in place.
-        """
-        source = self.preprocessor
-        if source is None:
+    def _read_sides(self, queries: Any, items: Any) -> tuple[Any, Any]:
+        left = check_items(queries, "queries", dtype=self.dtype_)
+        right = check_items(items, "items", dtype=self.dtype_)
+        check_features(self.shape_, left, right)
+        return left.values, right.values
+
+    def _read_rows(self, rows: Any, name: str, side: int) -> Any:
+        """Checked rows of one side: 0 for queries, 1 for items."""
+        checked = check_items(rows, name, dtype=self.dtype_)
+        if checked.shape[1] != self.shape_[side]:
             raise ValueError(
-                "preprocessor: expected items (an array, a CSR matrix, or a pair of them) to look up "
-                "row numbers, got None"
+                f"{name}: expected {self.shape_[side]} features, got {checked.shape[1]}"
             )
-        cached = self._items_cache
-        if cached is None or cached[0] is not source or cached[1] != dtype:
-            if isinstance(source, tuple):
-                if len(source) != 2:
-                    raise ValueError(
-                        f"preprocessor: expected a pair (queries, items), got {len(source)} parts"
-                    )
-                left = check_items(source[0], "preprocessor[0]", dtype=dtype)
-                right = check_items(source[1], "preprocessor[1]", dtype=dtype or left.dtype)
-            else:
-                left = right = check_items(source, "preprocessor", dtype=dtype)
-            cached = self._items_cache = (source, dtype, left, right)
-        return cached[2], cached[3]
+        return checked.values
 
-    def _read_tuples(self, tuples: Any, size: int, dtype: Any) -> Comparisons:
-        """Checked tuples of so many items, given as row numbers or as vectors; labels are not looked at."""
-        what = "triplets" if size == 3 else "pairs"
-        if sp.issparse(tuples):
-            raise TypeError(
-                f"{what}: expected an array, got a sparse matrix; pass it as preprocessor"
-            )
-        array = np.asarray(tuples)
-        if array.ndim == 3:
-            if array.shape[1] != size:
-                raise ValueError(f"{what}: expected shape (n, {size}, d), got {array.shape}")
-            if len(array) == 0:
-                raise ValueError(f"{what}: expected at least one, got none")
-            flat = array.reshape(-1, array.shape[2])
-            items = check_items(flat, what, dtype=dtype)
-            return Comparisons(items, items, np.arange(len(flat)).reshape(-1, size))
-        is_index = array.ndim == 2 and array.shape[1] == size and array.dtype.kind in "iu"
-        if self.preprocessor is None and not is_index:
-            raise ValueError(
-                f"{what}: expected row numbers of shape (n, {size}), or vectors of shape (n, {size}, d), got "
-                f"{array.dtype} of shape {array.shape}"
-            )
-        left, right = self._preprocessed(dtype)
-        sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
-        roles = _ROLES if size == 3 else ("first item", "second item")
-        return Comparisons(left, right, check_index_tuples(array, sizes, roles))
-
-    def _check_features(self, left: Any, right: Any) -> None:
-        expected = self._fitted().shape
-        got = left.shape[1], right.shape[1]
-        if got != expected:
-            if expected[0] == expected[1] and got[0] == got[1]:
-                raise ValueError(
-                    f"items: expected {expected[0]} features, as the model was first given, got {got[0]}"
-                )
-            raise ValueError(
-                f"items: expected {expected[0]} features on the left and {expected[1]} on the right, "
-                f"as the model was first given, got {got[0]} and {got[1]}"
-            )
-
-    # -- using the similarity -----------------------------------------------------------------
-
-    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
-        raise NotFittedError("provided by the model")
-
-    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        raise NotFittedError("provided by the model")
-
-    def _rows_in_chunks(self, tuples: Comparisons) -> list[slice]:
-        width = max(self._fitted().shape)
-        return chunks(len(tuples), width * tuples.left.dtype.itemsize)
+    # -- scoring ------------------------------------------------------------------------------
 
     def pair_score(self, pairs: Any) -> np.ndarray:
         """Similarity of each pair; higher is more similar.
@@ -166,16 +104,12 @@ class SimilarityEstimator(Savable, BaseEstimator):
         -------
         array of shape (n,)
         """
-        read = self._read_tuples(pairs, 2, self._fitted().dtype)
-        self._check_features(read.left, read.right)
-        return self._pair_scores(read)
-
-    def _pair_scores(self, pairs: Comparisons) -> np.ndarray:
-        left, right, index = pairs.left, pairs.right, pairs.index
+        read = self._read_tuples(pairs, 2)
+        left, right, index = read.left, read.right, read.index
         return np.concatenate(
             [
                 self._score_rows(left.rows(index[s, 0]), right.rows(index[s, 1]))
-                for s in self._rows_in_chunks(pairs)
+                for s in self._row_chunks(read)
             ]
         )
 
@@ -190,29 +124,26 @@ class SimilarityEstimator(Savable, BaseEstimator):
         -------
         array of shape (n,)
         """
-        read = self._read_tuples(triplets, 3, self._fitted().dtype)
-        self._check_features(read.left, read.right)
-        return self._margins(read)
+        return self._margins(self._read_tuples(triplets, 3))
 
     def _margins(self, triplets: Comparisons) -> np.ndarray:
         left, right, index = triplets.left, triplets.right, triplets.index
         parts = []
-        for s in self._rows_in_chunks(triplets):
+        for s in self._row_chunks(triplets):
             anchors = left.rows(index[s, 0])
             positive = self._score_rows(anchors, right.rows(index[s, 1]))
             parts.append(positive - self._score_rows(anchors, right.rows(index[s, 2])))
         return np.concatenate(parts)
+
+    def _row_chunks(self, tuples: Comparisons) -> list[slice]:
+        return chunks(len(tuples), max(self.shape_) * tuples.left.dtype.itemsize)
 
     def score_items(self, queries: Any, items: Any) -> np.ndarray:
         """Similarity of every query with every item, an array of shape (n_queries, n_items).
 
         `search` and `simstream.metrics` work in chunks and never build the whole array.
         """
-        engine = self._fitted()
-        left = check_items(queries, "queries", dtype=engine.dtype)
-        right = check_items(items, "items", dtype=engine.dtype)
-        self._check_features(left, right)
-        return self._score_all(left.values, right.values)
+        return self._score_all(*self._read_sides(queries, items))
 
     def search(self, queries: Any, items: Any, k: int = 10) -> SearchResult:
         """Most similar items of each query, best first; ties go to the lower row number.
@@ -228,14 +159,12 @@ class SimilarityEstimator(Savable, BaseEstimator):
         SearchResult
             ``indices`` and ``scores``, both of shape (n_queries, k).
         """
-        engine = self._fitted()
         k = check_integer("k", k)
-        left = check_items(queries, "queries", dtype=engine.dtype)
-        right = check_items(items, "items", dtype=engine.dtype)
-        self._check_features(left, right)
+        left, right = self._read_sides(queries, items)
+        n_items = right.shape[0]
         parts = [
-            top_k(self._score_all(left.values[s], right.values), min(k, right.shape[0]))
-            for s in chunks(left.shape[0], 4 * right.shape[0] * engine.dtype.itemsize)
+            top_k(self._score_all(left[s], right), min(k, n_items))
+            for s in chunks(left.shape[0], 4 * n_items * self.dtype_.itemsize)
         ]
         return SearchResult(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
@@ -244,40 +173,19 @@ class SimilarityEstimator(Savable, BaseEstimator):
 
         Higher is more similar, as in `pair_score`; where scikit-learn wants a distance, negate it.
         """
-        frozen = self._frozen_score()
+        frozen = self._frozen()
 
         def metric(u: Any, v: Any) -> float:
             a, b = check_items(one_row(u), "u").values, check_items(one_row(v), "v").values
-            return float(frozen(a, b)[0])
+            return float(frozen._score_rows(a, b)[0])
 
         return metric
 
-    def _frozen_score(self) -> Any:
-        self._fitted()
-        return self._score_rows
-
-    # -- saving -------------------------------------------------------------------------------
-
-    def save(self, path: str | Path, *, extra: dict[str, Any] | None = None) -> None:
-        """Write the model to a safetensors file, atomically; `simstream.load` reads it back.
-
-        The items (`preprocessor`) are not saved.
-
-        Parameters
-        ----------
-        path : file name
-        extra : dict of JSON values kept with the model, for the caller's own use
-        """
-        self._fitted()
-        super().save(path, extra=extra)
-
-
-class TripletDecisions:
-    """Deciding triplets, for estimators that learn from them."""
+    # -- deciding triplets --------------------------------------------------------------------
 
     def decision_function(self, triplets: Any) -> np.ndarray:
         """How much more similar the anchor is to the positive than to the negative: `triplet_margin`."""
-        return self.triplet_margin(triplets)  # type: ignore[attr-defined]
+        return self.triplet_margin(triplets)
 
     def predict(self, triplets: Any) -> np.ndarray:
         """+1 where the anchor is more similar to the positive, else -1."""
@@ -286,6 +194,41 @@ class TripletDecisions:
     def score(self, triplets: Any, y: Any = None) -> float:
         """Triplet accuracy: the share of triplets whose order the model gets right."""
         return float(np.mean(self.decision_function(triplets) > 0))
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, extra: dict[str, Any] | None = None) -> None:
+        """Write the similarity to a safetensors file, atomically; `simstream.load` reads it back.
+
+        The items (`preprocessor`) are not saved.
+
+        Parameters
+        ----------
+        path : file name
+        extra : dict of JSON values kept with the model, for the caller's own use
+        """
+        save_model(self, path, extra)
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What is saved besides the parameters: JSON values, and arrays by name."""
+        return {}, {}
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Take over what `_get_state` gave; raises if the parameters do not make a similarity."""
+        self.shape_  # noqa: B018
+
+
+def check_features(expected: tuple[int, int], left: Any, right: Any) -> None:
+    """Raise if items do not have as many features as a model."""
+    got = left.shape[1], right.shape[1]
+    if got == tuple(expected):
+        return
+    if expected[0] == expected[1] and got[0] == got[1]:
+        raise ValueError(f"items: expected {expected[0]} features, as in the model, got {got[0]}")
+    raise ValueError(
+        f"items: expected {expected[0]} features on the left and {expected[1]} on the right, as in the "
+        f"model, got {got[0]} and {got[1]}"
+    )
 
 
 def one_row(vector: Any) -> Any:

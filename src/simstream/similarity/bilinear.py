@@ -1,50 +1,19 @@
-"""What every bilinear similarity s(q, x) = q' M x can do, however M was learnt."""
+"""The bilinear similarity s(q, x) = q' M x."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ..metrics.models import sparsity
 from ..validation import check_items
-from .base import SimilarityEstimator, TripletDecisions
-from .scoring import BilinearModel, row_products
+from .base import Similarity
+from .scoring import all_products, row_products
 
 
-class BilinearEstimator(BilinearModel, SimilarityEstimator):
-    """Base of all estimators of a bilinear similarity. Subclasses provide `_matrix`."""
-
-    def _frozen_score(self) -> Any:
-        matrix = self.get_bilinear_matrix()
-        return lambda a, b: row_products(a @ matrix, b)
-
-    def get_bilinear_matrix(self) -> Any:
-        """Copy of M in s(q, x) = q' M x: CSR if it was learnt from sparse items, else an array."""
-        return self._matrix().copy()
-
-    def transform_query(self, queries: Any) -> Any:
-        """Map queries q to M'q, so that plain inner products with items are the learnt similarity.
-
-        An index of the items never has to be rebuilt when M changes: only queries are transformed.
-
-        Returns
-        -------
-        array (n_queries, d'), or CSR if both the queries and M are sparse
-        """
-        engine = self._fitted()
-        left = check_items(queries, "queries", dtype=engine.dtype)
-        if left.shape[1] != engine.shape[0]:
-            raise ValueError(f"queries: expected {engine.shape[0]} features, got {left.shape[1]}")
-        return self._transform(left.values)
-
-    @property
-    def sparsity_(self) -> float:
-        """Share of the entries of M that are zero."""
-        from ..metrics import sparsity
-
-        return sparsity(self._matrix())
-
-
-class Bilinear(TripletDecisions, BilinearEstimator):
-    """A bilinear similarity with a given matrix: nothing is learnt.
+class Bilinear(Similarity):
+    """A bilinear similarity s(q, x) = q' M x with a given matrix: nothing is learnt.
 
     Parameters
     ----------
@@ -62,30 +31,75 @@ class Bilinear(TripletDecisions, BilinearEstimator):
     array([5.])
     """
 
-    _kept: tuple[tuple[Any, ...], Any] | None = None
+    #: The parameters that were checked last, and the checked matrix.
+    _kept: tuple[Any, Any, Any] | None = None
 
     def __init__(self, matrix: Any, *, dtype: Any = None, preprocessor: Any = None) -> None:
         self.matrix = matrix
         self.dtype = dtype
         self.preprocessor = preprocessor
 
-    def _matrix(self) -> Any:
-        key = (id(self.matrix), str(self.dtype))
-        if self._kept is None or self._kept[0] != key:
-            self._check_parameters()
-            self._kept = (key, check_items(self.matrix, "matrix", dtype=self.dtype).values)
-        return self._kept[1]
-
-    def _learnt(self) -> Any:
-        return self._matrix()
+    @classmethod
+    def _of(cls, matrix: Any) -> Bilinear:
+        """Of a matrix that needs no check."""
+        self = cls(matrix)
+        self._kept = (matrix, None, matrix)
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
+        state = dict(super().__getstate__())
         state.pop("_kept", None)
         return state
 
-    def _get_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {}, {}
+    def _matrix(self) -> Any:
+        kept = self._kept
+        # By identity: an id may be given to another matrix once this one is gone.
+        if kept is None or kept[0] is not self.matrix or kept[1] is not self.dtype:
+            self.check_parameters()
+            values = check_items(self.matrix, "matrix", dtype=self.dtype).values
+            kept = self._kept = (self.matrix, self.dtype, values)
+        return kept[2]
 
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
-        self._matrix()
+    @property
+    def shape_(self) -> tuple[int, int]:
+        """Features of queries and of items."""
+        return self._matrix().shape
+
+    @property
+    def dtype_(self) -> np.dtype[Any]:
+        """Precision of M, and of the items when they are scored."""
+        return self._matrix().dtype
+
+    def _transform(self, rows: Any) -> Any:
+        return rows @ self._matrix()
+
+    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        return row_products(self._transform(queries), items)
+
+    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        return all_products(self._transform(queries), items)
+
+    def _frozen(self) -> Bilinear:
+        return Bilinear._of(self.get_bilinear_matrix())._with_items(
+            self.preprocessor, self._item_cache()
+        )
+
+    def get_bilinear_matrix(self) -> Any:
+        """Copy of M in s(q, x) = q' M x: CSR if it was learnt from sparse items, else an array."""
+        return self._matrix().copy()
+
+    def transform_query(self, queries: Any) -> Any:
+        """Map queries q to M'q, so that plain inner products with items are the learnt similarity.
+
+        An index of the items never has to be rebuilt when M changes: only queries are transformed.
+
+        Returns
+        -------
+        array (n_queries, d'), or CSR if both the queries and M are sparse
+        """
+        return self._transform(self._read_rows(queries, "queries", 0))
+
+    @property
+    def sparsity_(self) -> float:
+        """Share of the entries of M that are zero."""
+        return sparsity(self._matrix())

@@ -1,18 +1,19 @@
-"""What every learnt distance can do: d(q, x) = (q - x)' M (q - x), M symmetric positive semi-definite."""
+"""The Mahalanobis distance d(q, x) = (q - x)' M (q - x), M symmetric positive semi-definite."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
+from ..metrics.models import sparsity
 from ..validation import check_choice, check_integer, check_items, check_pair_labels
-from .base import SimilarityEstimator, one_row
-from .scoring import EuclideanModel
+from .base import Similarity, check_features, one_row
+from .scoring import all_products, row_products
 
 #: Eigenvalues below this share of the largest one do not count as dimensions.
 _NO_DIMENSION = 1e-10
@@ -35,14 +36,18 @@ class Spectrum:
         self.dtype = np.dtype(dtype)
 
     @classmethod
-    def of_matrix(cls, matrix: Any, *, rounding: float = np.finfo(np.float64).eps) -> Spectrum:
+    def of_matrix(
+        cls, matrix: Any, *, rounding: float = np.finfo(np.float64).eps, dtype: Any = None
+    ) -> Spectrum:
         """The positive part of a symmetric matrix: that of its nearest positive semi-definite one.
 
         `rounding` is the relative precision of its entries: eigenvalues that may be rounding are zero.
+        `dtype` is the precision of the model, by default that of the matrix.
         """
+        dtype = dtype or matrix.dtype
         if not sp.issparse(matrix):
             values, vectors = np.linalg.eigh(_symmetric(matrix))
-            return cls(_without_noise(values, rounding), vectors.T, matrix.dtype)
+            return cls(_without_noise(values, rounding), vectors.T, dtype)
         # Features that M does not touch have no part in its eigenvectors.
         csr = sp.csr_matrix(_symmetric(matrix))
         touched = np.unique(csr.nonzero()[1])
@@ -51,7 +56,7 @@ class Spectrum:
             (np.ones(len(touched)), (np.arange(len(touched)), touched)),
             (len(touched), matrix.shape[1]),
         )
-        return cls(_without_noise(values, rounding), sp.csr_matrix(wide), matrix.dtype)
+        return cls(_without_noise(values, rounding), sp.csr_matrix(wide), dtype)
 
     @classmethod
     def of_components(cls, components: np.ndarray) -> Spectrum:
@@ -94,43 +99,130 @@ def _symmetric(matrix: Any) -> Any:
     return (matrix.astype(np.float64) + matrix.T.astype(np.float64)) / 2
 
 
-class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
-    """Base of all estimators of a distance. Subclasses provide `_spectrum` and `_own_threshold`.
+class Mahalanobis(Similarity):
+    """A distance d(q, x) = (q - x)' M (q - x) with a given matrix: nothing is learnt.
 
-    Distances are squared everywhere, thresholds too, but in `get_metric`.
+    Distances and thresholds are squared everywhere except in `get_metric`; scores are negative distances.
+
+    Parameters
+    ----------
+    matrix : array of shape (d, d)
+        Symmetric and positive semi-definite; do not change it in place.
+    n_components : int, optional
+        Use only this many of its largest directions.
+    dtype : "float32" or "float64", optional
+    preprocessor : array, CSR matrix or pair of them, optional
+        Items behind row numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import Mahalanobis
+    >>> model = Mahalanobis(np.diag([4.0, 1.0]))
+    >>> model.pair_distance([[[1.0, 0.0], [0.0, 1.0]]])
+    array([5.])
+    >>> model.truncated(1).get_metric()([1.0, 0.0], [0.0, 1.0])
+    2.0
     """
 
-    _calibrated: float | None = None
+    #: The parameters that were checked last, and their spectrum.
+    _kept: tuple[tuple[Any, ...], Spectrum] | None = None
+    _threshold: float | None = None
+
+    def __init__(
+        self,
+        matrix: Any,
+        *,
+        n_components: int | None = None,
+        dtype: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        self.matrix = matrix
+        self.n_components = n_components
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    @classmethod
+    def _of(cls, spectrum: Spectrum, threshold: float | None = None) -> Self:
+        """Of a known spectrum: M itself is not built."""
+        self = cls(None)
+        self._kept, self._threshold = ((None, None, None), spectrum), threshold
+        return self
+
+    def _frozen(self) -> Mahalanobis:
+        spectrum = self._spectrum()
+        copy = Mahalanobis(spectrum.matrix())
+        copy._kept, copy._threshold = ((copy.matrix, None, None), spectrum), self._threshold
+        return copy._with_items(self.preprocessor, self._item_cache())
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if self.matrix is not None:  # else the spectrum is all there is
+            state.pop("_kept", None)
+        return state
 
     def _spectrum(self) -> Spectrum:
-        """Eigenvalues and eigenvectors of M as it is now."""
-        raise NotFittedError("provided by the estimator")
+        """Eigenvalues and eigenvectors of M."""
+        given, kept = (self.matrix, self.n_components, self.dtype), self._kept
+        # By identity: an id may be given to another matrix once this one is gone.
+        if kept is None or any(a is not b for a, b in zip(given, kept[0], strict=True)):
+            self.check_parameters()
+            spectrum = Spectrum.of_matrix(check_positive(self.matrix, "matrix", dtype=self.dtype))
+            if self.n_components is not None:
+                spectrum = spectrum.truncated(self.n_components)
+            kept = self._kept = (given, spectrum)
+        return kept[1]
 
-    def _own_threshold(self) -> float | None:
-        """The threshold that belongs to the method, if it has one."""
-        return None
+    def check_parameters(self) -> None:
+        """Raise if a parameter of the constructor is not legal."""
+        super().check_parameters()
+        if self.n_components is not None:
+            check_integer("n_components", self.n_components)
+
+    @property
+    def shape_(self) -> tuple[int, int]:
+        """Features of queries and of items."""
+        return self._spectrum().shape
+
+    @property
+    def dtype_(self) -> np.dtype[Any]:
+        """Precision of the matrix, and of the items when they are read."""
+        return self._spectrum().dtype
+
+    # -- scoring: in float64, because norms and products of data far from zero nearly cancel ---
 
     def _embed(self, rows: Any) -> Any:
         return rows @ self._spectrum().components.T
+
+    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        difference = self._embed(queries.astype(np.float64) - items)
+        return -row_products(difference, difference)
+
+    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        queries, items = queries.astype(np.float64), items.astype(np.float64)
+        if not (sp.issparse(queries) or sp.issparse(items)):
+            centre = items.mean(axis=0)  # distances do not change, and cancel less
+            queries, items = queries - centre, items - centre
+        queries, items = self._embed(queries), self._embed(items)
+        q, x = row_products(queries, queries), row_products(items, items)
+        return np.minimum(0.0, 2 * all_products(queries, items) - q[:, None] - x)
 
     # -- the metric ---------------------------------------------------------------------------
 
     def get_mahalanobis_matrix(self) -> np.ndarray:
         """M, a positive semi-definite array of shape (d, d)."""
-        self._fitted()
         return self._spectrum().matrix()
 
     @property
     def components_(self) -> np.ndarray:
         """L of shape (q, d) with M = L'L: `transform` maps x to Lx. The longest direction comes first."""
-        self._fitted()
         components = self._spectrum().components
         return components.toarray() if sp.issparse(components) else components.copy()
 
     @property
     def eigenvalues_(self) -> np.ndarray:
         """The d eigenvalues of M, largest first."""
-        values = np.zeros(self._fitted().shape[0])
+        values = np.zeros(self.shape_[0])
         found = self._spectrum().values
         values[: len(found)] = found
         return values
@@ -144,8 +236,6 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
     @property
     def sparsity_(self) -> float:
         """Share of the entries of M that are zero."""
-        from ..metrics import sparsity
-
         return sparsity(self.get_mahalanobis_matrix())
 
     def transform(self, X: Any) -> np.ndarray:
@@ -161,8 +251,8 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
         -------
         array of shape (n_items, q)
         """
-        items = check_items(X, "X", dtype=self._fitted().dtype)
-        self._check_features(items, items)
+        items = check_items(X, "X", dtype=self.dtype_)
+        check_features(self.shape_, items, items)
         embedded = self._embed(items.values)
         return embedded.toarray() if sp.issparse(embedded) else np.asarray(embedded)
 
@@ -171,7 +261,6 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
 
         It has no threshold: one for all directions does not fit a few of them (`calibrate_threshold`).
         """
-        self._fitted()
         q = check_integer("n_components", n_components)
         return Mahalanobis(
             self._spectrum().truncated(q).matrix(),
@@ -195,7 +284,6 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
         squared : bool
             Whether to return the squared distance, as `pair_distance` does.
         """
-        self._fitted()
         components = self._spectrum().components
 
         def metric(u: Any, v: Any) -> float:
@@ -211,26 +299,14 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
 
         return metric
 
-    # -- deciding pairs -----------------------------------------------------------------------
+    # -- deciding pairs, and triplets -----------------------------------------------------------
 
     @property
     def threshold_(self) -> float:
         """Squared distance up to which two items count as similar."""
-        self._fitted()
-        threshold = self._own_threshold() if self._calibrated is None else self._calibrated
-        if threshold is None:
-            raise NotFittedError(
-                f"{type(self).__name__} has no threshold of its own: call calibrate_threshold first"
-            )
-        return float(threshold)
-
-    def _restore_threshold(self, header: dict[str, Any]) -> None:
-        calibrated = header["calibrated"]
-        if calibrated is not None:
-            if not isinstance(calibrated, (int, float)) or not np.isfinite(calibrated):
-                raise ValueError(f"calibrated: expected a number or None, got {calibrated!r}")
-            calibrated = float(calibrated)
-        self._calibrated = calibrated
+        if self._threshold is None:
+            raise NotFittedError("there is no threshold yet: call calibrate_threshold first")
+        return float(self._threshold)
 
     def predict_pairs(self, pairs: Any) -> np.ndarray:
         """+1 where the distance of a pair is at most `threshold_`, else -1."""
@@ -253,8 +329,56 @@ class MahalanobisEstimator(EuclideanModel, SimilarityEstimator):
         check_choice("criterion", criterion, ("accuracy", "balanced_accuracy", "f1"))
         distances = self.pair_distance(pairs)
         similar = check_pair_labels(y, len(distances)) > 0
-        self._calibrated = _best_threshold(distances, similar, criterion)
+        self._threshold = _best_threshold(distances, similar, criterion)
         return self
+
+    def decision_function(self, tuples: Any) -> np.ndarray:
+        """How far each pair is below `threshold_`, or the margin of each triplet; positive means similar.
+
+        Parameters
+        ----------
+        tuples : pairs or triplets, as row numbers or vectors
+        """
+        if tuple_size(tuples) == 2:
+            return self.threshold_ - self.pair_distance(tuples)
+        return self.triplet_margin(tuples)
+
+    def predict(self, tuples: Any) -> np.ndarray:
+        """+1 for pairs with a distance up to `threshold_`, and for triplets in the right order; else -1."""
+        if tuple_size(tuples) == 2:
+            return self.predict_pairs(tuples)
+        return np.where(self.decision_function(tuples) > 0, 1, -1)
+
+    def score(self, tuples: Any, y: Any = None) -> float:
+        """Share of pairs on the right side of `threshold_`, or of triplets in the right order."""
+        predicted = self.predict(tuples)
+        expected = 1 if tuple_size(tuples) == 3 else check_pair_labels(y, len(predicted))
+        return float(np.mean(predicted == expected))
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return {"calibrated": self._threshold}, {}
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        self._threshold = saved_threshold(header)
+        self._spectrum()
+
+
+def tuple_size(tuples: Any) -> int:
+    """2 for pairs, 3 for triplets; errors are left to those who read them."""
+    shape = np.shape(tuples)
+    return 2 if len(shape) in (2, 3) and shape[1] == 2 else 3
+
+
+def saved_threshold(header: dict[str, Any]) -> float | None:
+    """The threshold in the header of a file, if it was calibrated."""
+    calibrated = header.get("calibrated")
+    if calibrated is None:
+        return None
+    if not isinstance(calibrated, (int, float)) or not np.isfinite(calibrated):
+        raise ValueError(f"calibrated: expected a number or None, got {calibrated!r}")
+    return float(calibrated)
 
 
 def _best_threshold(distances: np.ndarray, similar: np.ndarray, criterion: str) -> float:
@@ -286,77 +410,6 @@ def _best_threshold(distances: np.ndarray, similar: np.ndarray, criterion: str) 
         return below
     middle = (below + float(sorted_distances[best])) / 2
     return middle if middle < sorted_distances[best] else below
-
-
-class Mahalanobis(MahalanobisEstimator):
-    """A distance with a given matrix: nothing is learnt.
-
-    Parameters
-    ----------
-    matrix : array of shape (d, d)
-        Symmetric and positive semi-definite; do not change it in place.
-    n_components : int, optional
-        Use only so many of its largest directions.
-    dtype : "float32" or "float64", optional
-    preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from simstream import Mahalanobis
-    >>> model = Mahalanobis(np.diag([4.0, 1.0]))
-    >>> model.pair_distance([[[1.0, 0.0], [0.0, 1.0]]])
-    array([5.])
-    >>> model.truncated(1).get_metric()([1.0, 0.0], [0.0, 1.0])
-    2.0
-    """
-
-    _kept: tuple[tuple[Any, ...], Spectrum] | None = None
-
-    def __init__(
-        self,
-        matrix: Any,
-        *,
-        n_components: int | None = None,
-        dtype: Any = None,
-        preprocessor: Any = None,
-    ) -> None:
-        self.matrix = matrix
-        self.n_components = n_components
-        self.dtype = dtype
-        self.preprocessor = preprocessor
-
-    def _spectrum(self) -> Spectrum:
-        key = (id(self.matrix), self.n_components, str(self.dtype))
-        if self._kept is None or self._kept[0] != key:
-            self._check_parameters()
-            matrix = check_positive(self.matrix, "matrix", dtype=self.dtype)
-            spectrum = Spectrum.of_matrix(matrix)
-            if self.n_components is not None:
-                spectrum = spectrum.truncated(self.n_components)
-            self._kept = (key, spectrum)
-        return self._kept[1]
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.n_components is not None:
-            check_integer("n_components", self.n_components)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_kept", None)
-        return state
-
-    def _learnt(self) -> Any:
-        return self._spectrum()
-
-    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return {"calibrated": self._calibrated}, {}
-
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        self._restore_threshold(header)
-        self._spectrum()
 
 
 def check_positive(

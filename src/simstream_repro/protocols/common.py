@@ -86,7 +86,16 @@ def digest(*arrays: np.ndarray) -> str:
 
 def make(cell: Cell, **parameters: Any) -> Any:
     """The learner of a cell, with its parameters and these."""
-    return getattr(simstream, cell.learner)(**cell.parameters | parameters)
+    given = cell.parameters | parameters
+    if given.pop("gradient", "exact") == "printed":
+        return PrintedGradient(**given)
+    return getattr(simstream, cell.learner)(**given)
+
+
+class PrintedGradient(simstream.OSLLRGS):
+    """OSLLR-GS with the one of the gradient's two terms that its paper prints."""
+
+    _exact_gradient = False
 
 
 def teach(

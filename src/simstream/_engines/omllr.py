@@ -6,24 +6,37 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
+from .._kernels.entrywise import DIVERGED, DONE
+from .._kernels.omllr import Triples, learn_nuclear
 from ..data.comparisons import Comparisons
-from .base import Engine, check_array, check_floats
+from .base import (
+    Engine,
+    LowRankEngine,
+    State,
+    check_array,
+    saved_dtype,
+    saved_flag,
+    saved_number,
+    saved_shape,
+)
 
-#: Work (products in small problems) between two moments at which Ctrl-C is noticed, and most triplets.
+#: Work (products in small problems) between two checks for Ctrl-C, and most triplets.
 _PRODUCTS_PER_CALL = 2e9
 _TRIPLETS_PER_CALL = 64
+
+#: Singular values of an average below this share of the largest one are rounding, and no dimensions.
+_ROUNDING = 1e-12
 
 
 @cache
 def _threads() -> Any:
     """Controller of the threads of BLAS: more than one only wait for each other in problems this small."""
-    from threadpoolctl import ThreadpoolController
-
     return ThreadpoolController()
 
 
-class NuclearEngine(Engine):
+class NuclearEngine(LowRankEngine):
     """W = sum_i value_i left_i right_i' in float64, optionally with its average.
 
     A triplet costs O(d rank), one that is violated O(d rank^2 + rank^3). The average takes a full matrix
@@ -53,7 +66,7 @@ class NuclearEngine(Engine):
         averages: bool,
         dtype: Any,
     ) -> None:
-        super().__init__(None, None)
+        super().__init__()
         r = len(value)
         self.value = np.array(value, np.float64)
         self.left = np.array(left, np.float64, order="C")
@@ -85,9 +98,6 @@ class NuclearEngine(Engine):
         return len(self.value)
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.entrywise import DIVERGED, DONE
-        from .._kernels.omllr import learn_nuclear
-
         most = min(min(self._shape), self.rank + 2 * _TRIPLETS_PER_CALL)
         chunk = int(np.clip(_PRODUCTS_PER_CALL / (20.0 * most**3), 1, _TRIPLETS_PER_CALL))
 
@@ -101,12 +111,10 @@ class NuclearEngine(Engine):
             self._take(triples, rank)
             return (DONE if learnt == len(x) else DIVERGED), begin + learnt
 
-        self._drive(learn, len(tuples), chunk, None, None)
+        self._drive(learn, len(tuples), chunk)
 
     def _with_room(self, n: int) -> Any:
         """Arrays for the kernel, with room for n more vectors (there are never more than features)."""
-        from .._kernels.omllr import Triples
-
         r, (d, others) = self.rank, self._shape
         capacity = min(max(self._shape), r + n) + 2
         triples = Triples(
@@ -146,26 +154,38 @@ class NuclearEngine(Engine):
         _, left, right = self.sides()
         return (self.total + left.T @ self.mixed @ right) / self.weight[0]
 
+    def full(self) -> np.ndarray | None:
+        return self.read() if self.averages else None
+
+    def factors(self, full: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        if full is None:
+            value, left, right = self.sides()
+        else:
+            u, value, right = np.linalg.svd(full, full_matrices=False)
+            kept = value > _ROUNDING * value.max(initial=0.0)
+            value, left, right = value[kept], u.T[kept], right[kept]
+        roots = np.sqrt(value)
+        return left.T * roots, right.T * roots
+
+    def singular_values(self) -> np.ndarray | None:
+        return None if self.averages else self.value
+
     def matrix(self) -> np.ndarray:
         return self.read().astype(self.dtype)
 
-    def state(self) -> dict[str, np.ndarray]:
-        names = ("clock", "value", "left", "right", "mixed", "total", "weight")
-        return {name: getattr(self, name) for name in names} | {
-            "options": np.array([self.symmetric]),
-            "shape": np.array(self._shape),
-            "one": np.ones(1, self.dtype),
+    def state(self) -> State:
+        names = ("clock", "value", "left", "right", "mixed", "total")
+        scalars = {
+            "symmetric": self.symmetric,
+            "shape": list(self._shape),
+            "weight": float(self.weight[0]),
+            "dtype": str(self.dtype),
         }
+        return scalars, {name: getattr(self, name) for name in names}
 
     @classmethod
-    def from_state(
-        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
-    ) -> NuclearEngine:
-        check_array("options", arrays["options"], np.bool_, (1,))
-        check_array("shape", arrays["shape"], np.int64, (2,))
-        check_array("weight", arrays["weight"], np.float64, (1,))
-        symmetric = bool(arrays["options"][0])
-        d, others = (int(n) for n in arrays["shape"])
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> NuclearEngine:
+        symmetric, (d, others) = saved_flag(scalars, "symmetric"), saved_shape(scalars)
         value, left, right = arrays["value"], arrays["left"], arrays["right"]
         check_array("left", left, np.float64, (None, d))
         r = len(left)
@@ -180,10 +200,9 @@ class NuclearEngine(Engine):
         check_array("total", arrays["total"], np.float64, (d, others) if averages else (0, 0))
         check_array("mixed", arrays["mixed"], np.float64, (r, r) if averages else (0, 0))
         self = cls.__new__(cls)
-        Engine.__init__(self, None, None, arrays["clock"])
+        Engine.__init__(self, arrays["clock"])
         self.value, self.left, self.right = value, left, right
-        self.mixed, self.total, self.weight = arrays["mixed"], arrays["total"], arrays["weight"]
-        self.symmetric, self._shape = symmetric, (d, others)
-        self._dtype = check_floats("one", arrays["one"])
-        check_array("one", arrays["one"], self._dtype, (1,))
+        self.mixed, self.total = arrays["mixed"], arrays["total"]
+        self.weight = np.array([saved_number(scalars, "weight")], np.float64)
+        self.symmetric, self._shape, self._dtype = symmetric, (d, others), saved_dtype(scalars)
         return self

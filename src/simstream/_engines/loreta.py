@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from .._kernels.loreta import Factors, learn_retracted
 from ..data.comparisons import Comparisons
-from .base import ENTRIES_PER_CALL, Engine, check_array, check_floats
+from .base import ENTRIES_PER_CALL, Engine, LowRankEngine, State, check_array, saved_dtype
 
 
-class RetractionEngine(Engine):
+class RetractionEngine(LowRankEngine):
     """W = A B' in float64, and the inverses of A'A and B'B; O((d + d') k) for a triplet.
 
     Parameters
@@ -23,64 +24,60 @@ class RetractionEngine(Engine):
     learns_blocks = False
 
     def __init__(self, a: np.ndarray, b: np.ndarray, dtype: Any) -> None:
-        from .._kernels.loreta import Factors
-
-        super().__init__(None, None)
+        super().__init__()
         a, b = (np.array(m, np.float64, order="C") for m in (a, b))
-        self.factors = Factors(a, b, _inverse(a), _inverse(b))
+        self.pair = Factors(a, b, _inverse(a), _inverse(b))
         self._dtype = np.dtype(dtype)
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.factors.a), len(self.factors.b)
+        return len(self.pair.a), len(self.pair.b)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._dtype
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        from .._kernels.loreta import learn_retracted
-
-        k = self.factors.a.shape[1]
+        k = self.pair.a.shape[1]
         work = np.empty((8, k))
         # Rows are read as full vectors: not too many at a time.
         chunk = int(np.clip(ENTRIES_PER_CALL / (4 * sum(self.shape) * k), 1, 256))
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             x, z = tuples.rows(begin, end)
-            status, learnt = learn_retracted(step, self.factors, work, x, z, 0, len(x), self.clock)
+            status, learnt = learn_retracted(step, self.pair, work, x, z, 0, len(x), self.clock)
             return status, begin + learnt
 
-        self._drive(learn, len(tuples), chunk, None, self._refresh)
+        self._drive(learn, len(tuples), chunk)
 
-    def _refresh(self, rule: Any, shift: float) -> None:
-        """Work the inverses out anew."""
-        a, b, inverse_a, inverse_b = self.factors
+    def _rebase(self) -> None:
+        """Compute the inverses afresh."""
+        a, b, inverse_a, inverse_b = self.pair
         inverse_a[...], inverse_b[...] = _inverse(a), _inverse(b)
 
-    def matrix(self) -> np.ndarray:
-        return (self.factors.a @ self.factors.b.T).astype(self.dtype)
+    def full(self) -> None:
+        return None
 
-    def state(self) -> dict[str, np.ndarray]:
-        one = np.ones(1, self.dtype)
-        return {"clock": self.clock, "one": one, **self.factors._asdict()}
+    def factors(self, full: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        return self.pair.a.copy(), self.pair.b.copy()
+
+    def matrix(self) -> np.ndarray:
+        return (self.pair.a @ self.pair.b.T).astype(self.dtype)
+
+    def state(self) -> State:
+        return {"dtype": str(self.dtype)}, {"clock": self.clock, **self.pair._asdict()}
 
     @classmethod
-    def from_state(
-        cls, rule: Any, average_from: int | None, arrays: dict[str, np.ndarray], **_: Any
-    ) -> RetractionEngine:
-        from .._kernels.loreta import Factors
-
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> RetractionEngine:
         self = cls.__new__(cls)
-        Engine.__init__(self, None, None, arrays["clock"])
-        self.factors = Factors(*(arrays[name] for name in Factors._fields))
-        check_array("a", self.factors.a, np.float64, (None, None))
-        k = self.factors.a.shape[1]
-        check_array("b", self.factors.b, np.float64, (None, k))
+        Engine.__init__(self, arrays["clock"])
+        self.pair = Factors(*(arrays[name] for name in Factors._fields))
+        check_array("a", self.pair.a, np.float64, (None, None))
+        k = self.pair.a.shape[1]
+        check_array("b", self.pair.b, np.float64, (None, k))
         for name in ("inverse_a", "inverse_b"):
             check_array(name, arrays[name], np.float64, (k, k))
-        self._dtype = check_floats("one", arrays["one"])
-        check_array("one", arrays["one"], self._dtype, (1,))
+        self._dtype = saved_dtype(scalars)
         return self
 
 

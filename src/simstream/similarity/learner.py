@@ -1,0 +1,144 @@
+"""What every estimator that learns a similarity shares: it has one, and is used through it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from .._documentation import short_repr
+from ..data.comparisons import Comparisons, ItemCache
+from ..persistence import save_model
+from ..validation import check_choice
+from .base import Similarity
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def delegated(method: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatenate[Any, _P], _R]:
+    """A method of a learner that calls the same method of its similarity."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return getattr(self._similarity(), name)(*args, **kwargs)
+
+    return call
+
+
+def delegated_property(similarity: type[Similarity], name: str) -> Any:
+    """A property of a learner that reads the same property of its similarity."""
+    return property(
+        lambda self: getattr(self._similarity(), name), doc=getattr(similarity, name).__doc__
+    )
+
+
+class Learner(BaseEstimator, ABC):
+    """Base of all estimators that learn a similarity.
+
+    Subclasses provide `_learnt` and `_similarity`, and say by `delegated` which methods of the similarity
+    they offer besides those that every similarity has.
+    """
+
+    preprocessor: Any
+    dtype: Any
+    #: Kind of tuples that the learner is made for: "triplets", "pairs" or "labels".
+    natural_tuples: str
+    _items: ItemCache | None = None
+
+    #: What must be called before the estimator can be used.
+    _to_be_called = "fit, partial_fit or learn_one"
+
+    __repr__ = short_repr
+
+    @abstractmethod
+    def _learnt(self) -> Any:
+        """What was learnt, with a `shape` and a `dtype`; None if nothing was."""
+
+    @abstractmethod
+    def _similarity(self) -> Similarity:
+        """The similarity as it is now; it may change when learning goes on."""
+
+    def _fitted(self) -> Any:
+        learnt = self._learnt()
+        if learnt is None:
+            raise NotFittedError(
+                f"this {type(self).__name__} has not learnt anything yet: call {self._to_be_called} first"
+            )
+        return learnt
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._learnt() is not None
+
+    @property
+    def shape_(self) -> tuple[int, int]:
+        """Features of queries and of items."""
+        rows, columns = self._fitted().shape
+        return int(rows), int(columns)
+
+    @property
+    def dtype_(self) -> np.dtype[Any]:
+        """Precision of the learnt numbers, and of the items as they are used."""
+        return np.dtype(self._fitted().dtype)
+
+    def check_parameters(self) -> None:
+        """Raise if a parameter of the constructor is not legal; `fit` does so too."""
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        if self.dtype is not None:
+            check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
+
+    # -- reading input ------------------------------------------------------------------------
+
+    def _item_cache(self) -> ItemCache:
+        if self._items is None:
+            self._items = ItemCache()
+        return self._items
+
+    def _read_tuples(self, tuples: Any, size: int, dtype: Any) -> Comparisons:
+        """Checked tuples of `size` items, given as row numbers or as vectors; labels are not read."""
+        return self._item_cache().tuples(self.preprocessor, tuples, size, dtype)
+
+    # -- using what was learnt ----------------------------------------------------------------
+
+    @property
+    def similarity_(self) -> Similarity:
+        """What was learnt, as a similarity of its own: it stays as it is when learning goes on."""
+        return self._similarity()._frozen()
+
+    pair_score = delegated(Similarity.pair_score)
+    triplet_margin = delegated(Similarity.triplet_margin)
+    score_items = delegated(Similarity.score_items)
+    search = delegated(Similarity.search)
+    get_metric = delegated(Similarity.get_metric)
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, extra: dict[str, Any] | None = None) -> None:
+        """Write the model to a safetensors file, atomically; `simstream.load` reads it back.
+
+        The items (`preprocessor`) are not saved.
+
+        Parameters
+        ----------
+        path : file name
+        extra : dict of JSON values kept with the model, for the caller's own use
+        """
+        self._fitted()
+        save_model(self, path, extra)
+
+    @abstractmethod
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What is saved besides the parameters: JSON values, and arrays by name."""
+
+    @abstractmethod
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Take over what `_get_state` gave; raises if it does not fit together."""

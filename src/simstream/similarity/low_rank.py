@@ -1,0 +1,164 @@
+"""The bilinear similarity of a matrix of low rank, W = L R', kept in its factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..metrics.models import sparsity
+from ..validation import check_items
+from .base import Similarity
+from .scoring import all_products, row_products
+
+#: Singular values below this share of the largest one do not count in `rank_`.
+_NO_RANK = 1e-6
+
+
+class LowRank(Similarity):
+    """A bilinear similarity s(q, x) = q' L R' x with given factors: nothing is learnt.
+
+    Queries and items can be mapped into a space of few dimensions, where plain inner products are the
+    similarity.
+
+    Parameters
+    ----------
+    left : array of shape (d, m)
+    right : array of shape (d', m)
+        The two factors; do not change them in place.
+    dtype : "float32" or "float64", optional
+        Precision of the items when they are scored, and of the matrix that is read.
+    preprocessor : array, CSR matrix or pair of them, optional
+        Items behind row numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import LowRank
+    >>> model = LowRank(np.array([[1.0], [2.0]]), np.array([[1.0], [0.0]]))
+    >>> model.pair_score([[[1.0, 1.0], [2.0, 5.0]]]), model.rank_
+    (array([6.]), 1)
+    """
+
+    def __init__(
+        self, left: Any, right: Any, *, dtype: Any = None, preprocessor: Any = None
+    ) -> None:
+        self.left = left
+        self.right = right
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    _kept: tuple[Any, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_kept", None)
+        return state
+
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        """L and R."""
+        given, kept = (self.left, self.right, self.dtype), self._kept
+        if kept is None or any(a is not b for a, b in zip(given, kept[0], strict=True)):
+            self.check_parameters()
+            sides = []
+            for name, value in (("left", self.left), ("right", self.right)):
+                side = check_items(value, name, dtype=np.float64).values
+                sides.append(side.toarray() if sp.issparse(side) else side)
+            if sides[0].shape[1] != sides[1].shape[1]:
+                raise ValueError(
+                    f"left, right: expected as many columns in both, got {sides[0].shape[1]} and "
+                    f"{sides[1].shape[1]}"
+                )
+            kept = self._kept = (given, *sides)
+        return kept[1], kept[2]
+
+    def _full(self) -> np.ndarray | None:
+        """W in float64, where scoring with it is cheaper than with its factors."""
+        return None
+
+    @property
+    def shape_(self) -> tuple[int, int]:
+        """Features of queries and of items."""
+        left, right = self._factors()
+        return len(left), len(right)
+
+    @property
+    def dtype_(self) -> np.dtype[Any]:
+        """Precision of the items when they are scored, and of the matrix that is read."""
+        return np.dtype(self.dtype or np.float64)
+
+    def _sides(self, queries: Any, items: Any) -> tuple[Any, Any]:
+        """Queries and items where inner products are the similarity."""
+        full = self._full()
+        if full is not None:
+            return queries @ full, items
+        left, right = self._factors()
+        return queries @ left, items @ right
+
+    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        return row_products(*self._sides(queries, items))
+
+    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        return all_products(*self._sides(queries, items))
+
+    def _frozen(self) -> LowRank:
+        left, right = self._factors()
+        return LowRank(left.copy(), right.copy(), dtype=str(self.dtype_))._with_items(
+            self.preprocessor, self._item_cache()
+        )
+
+    def get_bilinear_matrix(self) -> np.ndarray:
+        """Copy of W in s(q, x) = q' W x: an array of shape (d, d')."""
+        full = self._full()
+        if full is None:
+            left, right = self._factors()
+            full = left @ right.T
+        return full.astype(self.dtype_)
+
+    def transform_query(self, queries: Any) -> np.ndarray:
+        """Map queries into the low-dimensional space: inner products with `transform_items` are similarities.
+
+        Returns
+        -------
+        array (n_queries, n_dimensions)
+        """
+        return np.asarray(self._read_rows(queries, "queries", 0) @ self._factors()[0])
+
+    def transform_items(self, items: Any) -> np.ndarray:
+        """Map items into the low-dimensional space, where `transform_query` maps queries.
+
+        Both maps change while a learner goes on learning: an index of the items has to be rebuilt.
+
+        Returns
+        -------
+        array (n_items, n_dimensions)
+        """
+        return np.asarray(self._read_rows(items, "items", 1) @ self._factors()[1])
+
+    @property
+    def singular_values_(self) -> np.ndarray:
+        """Singular values of W, largest first."""
+        return self._singular_values().copy()
+
+    def _singular_values(self) -> np.ndarray:
+        full = self._full()
+        if full is None:
+            left, right = self._factors()
+            if left.shape[1] < min(len(left), len(right)):
+                small = [np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right)]
+                full = small[0] @ small[1].T
+            else:
+                full = left @ right.T
+        return np.linalg.svd(full, compute_uv=False)
+
+    @property
+    def rank_(self) -> int:
+        """Number of singular values above 1e-6 times the largest one."""
+        values = self.singular_values_
+        return int(np.count_nonzero(values > _NO_RANK * values.max(initial=0.0)))
+
+    @property
+    def sparsity_(self) -> float:
+        """Share of the entries of W that are zero."""
+        return sparsity(self.get_bilinear_matrix())

@@ -1,0 +1,174 @@
+"""A learner has a similarity, which scores as the learner does and stays as it is when learning goes on."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import simstream
+from cases import dense, items, triplets
+from simstream import (
+    OASIS,
+    OGRSL,
+    OMLLR,
+    OMTRSL,
+    OSLLRGS,
+    SDCA,
+    SORS,
+    Bilinear,
+    Dot,
+    Euclidean,
+    Loreta,
+    LowRank,
+    Mahalanobis,
+    PAMetric,
+    Tasks,
+)
+from simstream.catalogue import ALGORITHMS
+
+X, T = items(), triplets()
+P = T[:50, :2]
+TASKS = np.array(["ann", "bob", "cat"])[np.arange(len(T)) % 3]
+
+#: A learner of each kind, and the class of its similarity.
+KINDS = [
+    (OASIS(), Bilinear),
+    (OASIS(symmetric=True), Bilinear),
+    (SORS(lam=1e-3), Bilinear),
+    (Dot(), Bilinear),
+    (SDCA(random_state=0), Bilinear),
+    (Euclidean(), Mahalanobis),
+    (PAMetric(), Mahalanobis),
+    (PAMetric(projection="every-step"), Mahalanobis),
+    (Loreta(4), LowRank),
+    (OMLLR(), LowRank),
+    (OSLLRGS(output="avg_w"), LowRank),
+    (OMTRSL(0.3), Tasks),
+    (OGRSL(0.3), Tasks),
+]
+every_kind = pytest.mark.parametrize(
+    ("learner", "kind"), KINDS, ids=[f"{type(a).__name__}-{i}" for i, (a, _) in enumerate(KINDS)]
+)
+
+
+def fitted(learner, convert=np.asarray, part=T):
+    model = clone(learner).set_params(preprocessor=convert(X))
+    if isinstance(model, OMTRSL):
+        return model.fit(part, tasks=TASKS[: len(part)])
+    return model.fit(part)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+@every_kind
+def test_a_similarity_scores_as_its_learner_and_is_saved(learner, kind, convert, tmp_path):
+    model = fitted(learner, convert)
+    similarity = model.similarity_
+    assert type(similarity) is kind
+    assert similarity.shape_ == model.shape_
+    assert similarity.dtype_ == model.dtype_
+    similarity.save(tmp_path / "s")
+    for found in (
+        similarity,
+        simstream.load(tmp_path / "s", preprocessor=convert(X)),
+        pickle.loads(pickle.dumps(similarity)),
+        clone(similarity),
+    ):
+        np.testing.assert_allclose(found.pair_score(P), model.pair_score(P), atol=1e-9)
+        np.testing.assert_allclose(
+            found.decision_function(T), model.decision_function(T), atol=1e-9
+        )
+        np.testing.assert_allclose(
+            found.score_items(X[:3], X), model.score_items(X[:3], X), atol=1e-9
+        )
+        assert found.score(T) == model.score(T)
+    if kind is Tasks:
+        names = [*TASKS[:4], "a stranger"]
+        expected = model.triplet_margin(T[:5], names)
+        for found in (similarity, simstream.load(tmp_path / "s", preprocessor=convert(X))):
+            np.testing.assert_allclose(found.triplet_margin(T[:5], names), expected, atol=1e-11)
+            for name in names:
+                got = found.transform_query(convert(X[:2]), task=name)
+                want = model.transform_query(convert(X[:2]), task=name)
+                np.testing.assert_allclose(dense(got), dense(want), atol=1e-11)
+
+
+@every_kind
+def test_a_similarity_stays_as_it_is_when_learning_goes_on(learner, kind):
+    model = fitted(learner, part=T[:100])
+    if not hasattr(model, "partial_fit"):
+        return
+    similarity = model.similarity_
+    before = similarity.pair_score(P)
+    model.partial_fit(T[100:])
+    np.testing.assert_array_equal(similarity.pair_score(P), before)
+    changed = not np.allclose(model.pair_score(P), before, rtol=0, atol=1e-9)
+    assert changed != isinstance(model, (Dot, Euclidean))
+
+
+def test_items_are_checked_once_for_a_learner_and_its_similarities(monkeypatch):
+    from simstream.data import comparisons
+
+    checked = []
+    check = comparisons.check_items
+    monkeypatch.setattr(
+        comparisons, "check_items", lambda *a, **k: checked.append(a[1]) or check(*a, **k)
+    )
+    model = OASIS(preprocessor=X).fit(T)
+    for _ in range(3):
+        model.learn_one(X[0], X[1], X[2])
+        model.pair_score(P)
+        model.similarity_.pair_score(P)
+    assert checked == ["preprocessor"]
+
+
+@pytest.mark.parametrize("cls", [Bilinear, Mahalanobis])
+def test_a_new_matrix_is_used_even_where_it_has_the_address_of_the_old_one(cls):
+    model = cls(np.eye(2))
+    pair = [[[1.0, 0.0], [0.0, 0.0]]] if cls is Mahalanobis else [[[1.0, 0.0], [1.0, 0.0]]]
+    addresses = set()
+    for scale in range(1, 200):
+        model.set_params(matrix=None)  # let the old one go: of integers, only a copy is kept
+        matrix = scale * np.eye(2, dtype=int)
+        addresses.add(id(matrix))
+        model.set_params(matrix=matrix)
+        del matrix
+        assert abs(model.pair_score(pair)[0]) == pytest.approx(scale)
+    assert len(addresses) < 199  # some address was used again
+
+
+@pytest.mark.parametrize("name", [algorithm.name for algorithm in ALGORITHMS])
+def test_at_most_three_own_classes_are_above_an_estimator(name):
+    own = [c for c in getattr(simstream, name).__mro__[1:] if c.__module__.startswith("simstream")]
+    assert len(own) <= 3, own
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["similarity.base.Similarity", "similarity.learner.Learner", "online.base.OnlineLearner"],
+)
+def test_bases_are_abstract(place):
+    module, name = place.rsplit(".", 1)
+    base = getattr(__import__(f"simstream.{module}", fromlist=[name]), name)
+    assert inspect.isabstract(base)
+    with pytest.raises(TypeError, match="abstract"):
+        base()
+
+
+def test_low_rank_factors_are_checked():
+    with pytest.raises(ValueError, match="as many columns in both, got 2 and 1"):
+        LowRank(np.ones((3, 2)), np.ones((3, 1))).pair_score([[[1.0] * 3, [1.0] * 3]])
+    with pytest.raises(ValueError, match="left: expected finite"):
+        LowRank(np.full((3, 2), np.nan), np.ones((3, 2))).rank_  # noqa: B018
+
+
+def test_repr_shows_the_shapes_of_arrays_not_their_numbers():
+    model = OASIS(C=0.5, init=np.eye(16), preprocessor=(X, sp.csr_matrix(X)))
+    assert repr(model) == (
+        "OASIS(C=0.5, init=<16 x 16 ndarray of float64>, "
+        "preprocessor=(<40 x 16 ndarray of float64>, <40 x 16 csr_matrix of float64>))"
+    )
+    assert repr(OASIS(C=0.1)) == "OASIS()"
+    assert "preprocessor=<40 x 16" in repr(simstream.FromLabels(OASIS(preprocessor=X)))
