@@ -760,7 +760,7 @@ def test_parameters_of_the_step_may_change_between_calls(name):
 @convert_items
 def test_rows_that_die_before_and_after_the_history_is_full(convert):
     """Longer than the kernels remember: rows are buried in passing, or when they are next touched."""
-    from simstream._kernels.low_rank import HISTORY
+    from simstream._kernels.osllrgs import HISTORY
 
     data = items(3, n=60, d=30, density=0.1)
     T_ = triplets(3, n=3 * HISTORY + 100, n_items=60)

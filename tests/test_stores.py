@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import reference as ref
 from cases import CASES, dense, items, stream, triplets
-from simstream import AROMA, OASIS, SORS, AdaSORS, TripletSampler
+from simstream import AROMA, OASIS, OMTRSL, SORS, AdaSORS, TripletSampler
 from simstream._engines import store as stores
 from simstream._kernels import steps
 
@@ -137,3 +137,15 @@ def test_large_models_are_read_piece_by_piece_in_their_own_numbering(monkeypatch
     read = split.get_bilinear_matrix()
     assert read.has_sorted_indices
     np.testing.assert_allclose(read.toarray(), whole.toarray(), rtol=1e-12, atol=1e-15)
+
+
+def test_a_triplet_that_waits_for_space_is_considered_once(tiny_arena):
+    X, T = sp.csr_matrix(items(d=60, n=80, density=0.15)), triplets(n=400, n_items=80)
+    tasks = np.arange(len(T)) % 3
+    counts = []
+    for options in (HASHED, {}):  # with hash tables that grow again and again, and with none
+        model = OMTRSL(query="active", random_state=0, preprocessor=X, **options)
+        clock = model.partial_fit(T, tasks=tasks, oracle=np.ones(len(T)))._engine.clock
+        counts.append((clock[steps.CONSIDERED], clock[steps.ASKED]))
+    assert counts[0] == counts[1]
+    assert counts[0][0] == len(T)

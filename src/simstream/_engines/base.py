@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._interrupts import ctrl_c_waits
-from .._kernels.entrywise import DIVERGED, NEEDS_REBASE, NEEDS_SPACE
-from .._kernels.rows import Scratch
+from .._kernels.entrywise import DIVERGED, NEEDS_REBASE, NEEDS_SPACE, Scratch
 from .._kernels.steps import CLOCK_SIZE, ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 

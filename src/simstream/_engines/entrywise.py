@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.blocked import Blas, learn_block
-from .._kernels.confidence import learn_factored_block, learn_factored_singly
-from .._kernels.entrywise import DIVERGED, DONE, Dense, learn_one_at_a_time
-from .._kernels.rows import DenseRows, Gathered, SparseRows, gather
-from .._kernels.rules import RULES, AdaptiveThreshold, Confidence, Plain
+from .._kernels.blocked import Blas, learn_block, learn_factored_block, learn_factored_singly
+from .._kernels.entrywise import (
+    DIVERGED,
+    DONE,
+    Dense,
+    DenseRows,
+    Gathered,
+    SparseRows,
+    gather,
+    learn_one_at_a_time,
+)
+from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, Rule
 from .._kernels.steps import ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 from ..validation import check_integer, check_items
@@ -54,20 +61,19 @@ class EntrywiseEngine(Engine):
         self.average_from = average_from
 
     def _scalars(self) -> dict[str, Any]:
-        rule = {"name": type(self.rule).__name__, "fields": list(self.rule)}
-        return {"rule": rule, "average_from": self.average_from}
+        return {"rule": self.rule.to_header(), "average_from": self.average_from}
 
     def _restore(self, scalars: dict[str, Any], clock: np.ndarray) -> None:
         """Take over the rule, the average and the clock; the first thing that `from_state` does."""
         rule, average_from = scalars["rule"], scalars["average_from"]
         if average_from is not None:
             check_integer("average_from", average_from)
-        EntrywiseEngine.__init__(self, RULES[rule["name"]](*rule["fields"]), average_from, clock)
+        EntrywiseEngine.__init__(self, Rule.from_header(rule), average_from, clock)
 
     @property
     def _has_aux(self) -> bool:
         """Whether every entry has a second number: H of AdaGrad, or the precision of AROMA."""
-        return isinstance(self.rule, (AdaptiveThreshold, Confidence))
+        return self.rule.kind in (ADAPTIVE, CONFIDENT)
 
     @property
     def _averages(self) -> bool:
@@ -75,7 +81,7 @@ class EntrywiseEngine(Engine):
 
     def _decode(self, u: Any, aux: Any, acc: Any, on_diagonal: Any) -> np.ndarray:
         """Values of entries from their raw numbers (see `_kernels.rules`)."""
-        if isinstance(self.rule, (Plain, Confidence)):
+        if self.rule.kind in (PLAIN, CONFIDENT):
             rounds = 0.0
             if self.average_from is not None:
                 rounds = max(0.0, self.clock[ROUNDS] - self.average_from + 1)
@@ -83,8 +89,8 @@ class EntrywiseEngine(Engine):
         value = _shrunk(u, self.clock[SHIFT])
         if self.rule.off_diagonal:
             value[on_diagonal] = u[on_diagonal]
-        if isinstance(self.rule, AdaptiveThreshold):
-            value /= u.dtype.type(self.rule.parameter) + aux
+        if self.rule.kind == ADAPTIVE:
+            value /= u.dtype.type(self.rule.delta) + aux
         return value
 
 
@@ -109,8 +115,8 @@ class DenseEngine(EntrywiseEngine):
     def __init__(self, rule: Any, average_from: int | None, start: np.ndarray) -> None:
         super().__init__(rule, average_from)
         u = np.array(start, order="C")
-        if isinstance(rule, AdaptiveThreshold):
-            u *= rule.parameter
+        if rule.kind == ADAPTIVE:
+            u *= rule.delta
         rows, columns = u.shape
         self.arrays = Dense(
             u=u,
@@ -177,7 +183,7 @@ class DenseEngine(EntrywiseEngine):
 
     def _learn_blocks(self, step: Any, tuples: Comparisons, block_size: int) -> None:
 
-        assert isinstance(self.rule, Plain), self.rule  # no other rule has a blocked form
+        assert self.rule.kind == PLAIN, self.rule  # no other rule has a blocked form
         ops = Blas(self.dtype)
         u, acc = self.arrays.u, self.arrays.acc
         sign = tuples.sign
@@ -263,8 +269,8 @@ class SparseEngine(EntrywiseEngine):
             start = renumber(start, self.row_rank, self.column_rank)
         numbers = np.zeros((start.nnz, self._width), start.dtype)
         numbers[:, 0] = start.data
-        if isinstance(rule, AdaptiveThreshold):
-            numbers[:, 0] *= rule.parameter
+        if rule.kind == ADAPTIVE:
+            numbers[:, 0] *= rule.delta
         indptr, indices = start.indptr.astype(np.int64), start.indices.astype(np.int32)
         self._lay_out(Entries(start.shape, indptr, indices, numbers))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.low_rank_retraction import Factors, learn_retracted
+from .._kernels.loreta import Factors, learn_retracted
 from ..data.comparisons import Comparisons
 from .base import ENTRIES_PER_CALL, Engine, LowRankEngine, State, check_array, saved_dtype
 

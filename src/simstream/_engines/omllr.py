@@ -9,7 +9,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .._kernels.entrywise import DIVERGED, DONE
-from .._kernels.low_rank_nuclear import Triples, learn_nuclear
+from .._kernels.omllr import Triples, learn_nuclear
 from ..data.comparisons import Comparisons
 from .base import (
     Engine,

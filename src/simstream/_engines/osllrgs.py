@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels import low_rank as kernels
-from .._kernels.rows import DenseRows
+from .._kernels import osllrgs as kernels
+from .._kernels.entrywise import DenseRows
 from .._kernels.steps import SHIFT
 from ..data.comparisons import Comparisons
 from ..validation import check_integer

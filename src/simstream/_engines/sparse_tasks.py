@@ -9,10 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._interrupts import ctrl_c_waits
-from .._kernels.entrywise import learn_one_at_a_time, tuple_values
-from .._kernels.rows import TaskTriplets
-from .._kernels.rules import Plain
-from .._kernels.task_rows import add_numbers, number_rows
+from .._kernels.rules import PLAIN, Rule
+from .._kernels.tasks import (
+    TaskTriplets,
+    add_numbers,
+    learn_task_triplets,
+    number_rows,
+    task_values,
+)
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
 from .base import State, check_array, new_scratch, saved_shape
@@ -56,7 +60,7 @@ class SparseTasksEngine(TasksEngine):
     """Only touched entries, in one store: the rows of S, an empty row, then rows that tasks have touched.
 
     A task's row gets its number when a triplet of the task is learnt from whose anchor has that feature (see
-    `_kernels.task_rows`), and its entries a hash table of their own. So memory grows with the rows and entries
+    `_kernels.tasks`), and its entries a hash table of their own. So memory grows with the rows and entries
     that tasks have touched, whatever the number of tasks times that of features.
     """
 
@@ -72,7 +76,7 @@ class SparseTasksEngine(TasksEngine):
         row_keys: np.ndarray | None = None,
     ) -> None:
         super().__init__(*args)
-        self.rule, self.ranks, self.head_bytes = Plain(), ranks, head_bytes
+        self.rule, self.ranks, self.head_bytes = Rule(PLAIN), ranks, head_bytes
         d, columns = self.shape
         if entries is None or row_keys is None:
             nothing = np.empty(0, np.int32), np.empty((0, 1), self.dtype)
@@ -94,7 +98,7 @@ class SparseTasksEngine(TasksEngine):
     # -- numbers of rows ----------------------------------------------------------------------
 
     def _number_table(self, most: int, keys: np.ndarray, numbers: np.ndarray) -> None:
-        """Make a hash table with room for `most` row numbers, holding these, and as many rows in the store."""
+        """Make a hash table with room for `most` row numbers, holding these; the store gets as many rows."""
         self._store.have_rows(self.shape[0] + 1 + most)
         key, number = np.full(2 * most, -1), np.empty(2 * most, np.int32)
         add_numbers(key, number, keys, numbers)
@@ -139,7 +143,7 @@ class SparseTasksEngine(TasksEngine):
             named = self._named(tuples.part(first, last), weights[first])
 
             def learn(begin: int, end: int, named: Any = named, first: int = first) -> Any:
-                status, learnt = learn_one_at_a_time(
+                status, learnt = learn_task_triplets(
                     self.rule,
                     self._store.arrays,
                     step,
@@ -189,7 +193,7 @@ class SparseTasksEngine(TasksEngine):
         for begin in range(0, len(tuples), chunk):
             end = min(len(tuples), begin + chunk)
             what = self.rule, self._store.arrays, *readers, named
-            tuple_values(*what, begin, end, scratch, 0.0, out)
+            task_values(*what, begin, end, scratch, out)
         return out
 
     def _decoded(self) -> tuple[sp.csr_matrix, SparseParts]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from .._kernels import cone
+from .._kernels.cone import PROJECT, SHORTEN, Workspace, learn_in_the_cone
+from .._kernels.cone import Spectrum as Eigenpairs
 from .._kernels.entrywise import DIVERGED, DONE
-from .._kernels.spectral import PROJECT, SHORTEN, Workspace, learn_in_the_cone
-from .._kernels.spectral import Spectrum as Eigenpairs
 from .._kernels.steps import THRESHOLD
 from ..data.comparisons import Comparisons
 from .base import Engine, State, check_array, saved_dtype, saved_flag

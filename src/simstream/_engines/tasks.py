@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from .._kernels.blocked import Blas, rank_one_recursion, row_dots
 from .._kernels.entrywise import DIVERGED, DONE
-from .._kernels.task_terms import add_terms, couple, mix, places, term_values
+from .._kernels.tasks import add_terms, couple, mix, places, term_values
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
 from .base import (

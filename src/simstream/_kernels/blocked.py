@@ -5,12 +5,16 @@ the block change for later ones comes from B x B Gram matrices; a scalar recursi
 step lengths of one-at-a-time processing (to rounding), and one rank-B update applies them.
 
 The functions that touch large arrays are collected in `Blas`; the recursions only see B x B arrays.
+
+AROMA with a factored covariance Lambda (x) Omega is here too, one triplet at a time and in blocks: a violated
+triplet moves M along (Lambda x)(Omega z)' and shrinks both factors by a rank-one matrix, so the blocked form
+applies to all three matrices at once.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import blas
+from scipy.linalg import blas, solve_triangular
 
 from .dispatch import driver, helper
 from .steps import (
@@ -19,6 +23,7 @@ from .steps import (
     LARGEST_NORM,
     THRESHOLD,
     average_weight,
+    count_asked,
     count_round,
     current_eta,
     is_active,
@@ -67,6 +72,55 @@ class Blas:
             m[...] = done.T  # m was not contiguous: BLAS worked on a copy
 
 
+@helper
+def product_into(matrix, vector, out):
+    """out = matrix vector; returns vector' out."""
+    total = 0.0
+    for i in range(len(matrix)):
+        row = matrix[i]
+        s = vector.dtype.type(0)
+        for j in range(len(vector)):
+            s += row[j] * vector[j]
+        out[i] = s
+    for i in range(len(matrix)):
+        total += float(vector[i]) * float(out[i])
+    return total
+
+
+@helper
+def add_outer(matrix, c, a, b):
+    """matrix += c a b'."""
+    for i in range(len(a)):
+        row = matrix[i]
+        ca = a.dtype.type(c) * a[i]
+        for j in range(len(b)):
+            row[j] += ca * b[j]
+
+
+@helper
+def eliminate(gram, t, beta, mix):
+    """Take the step -beta a_t a_t' out of the Gram matrix of the later tuples; note how it mixes into them.
+
+    Only the upper triangle is kept: row t holds the products with the later tuples.
+    """
+    n = len(gram)
+    for s in range(t + 1, n):
+        g = beta * gram[t, s]
+        mix[t, s] = g
+        for j in range(s, n):
+            gram[s, j] -= g * gram[t, j]
+
+
+def unmix(mix: np.ndarray, active: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows a_t = A_t z_t of the active tuples from the rows A_0 z_t (inactive ones never mix in)."""
+    triangle = mix[np.ix_(active, active)].astype(rows.dtype)
+    np.fill_diagonal(triangle, 1)
+    solved = solve_triangular(
+        triangle, rows[active], trans="T", unit_diagonal=True, check_finite=False
+    )
+    return np.ascontiguousarray(solved)
+
+
 @driver
 def row_dots(a, b):
     """Sums over rows of a * b in float64: the recursion adds many small changes to them."""
@@ -109,10 +163,13 @@ def _is_zero(a, i):
 
 
 @driver
-def rank_one_recursion(step, value, sign, coin, x, z, gram_x, gram_z, clock, coefficient, weighted):
+def rank_one_recursion(
+    step, value, sign, coins, x, z, gram_x, gram_z, clock, coefficient, weighted
+):
     """Steps of one-at-a-time processing; returns how many tuples had finite values.
 
-    The Gram matrices may be empty: their rows are then worked out for the tuples that move M.
+    The Gram matrices may be empty: their rows are then worked out for the tuples that move M. So may
+    `coins`, the uniform numbers that decide whether to ask, where all answers are asked for.
     """
     n = len(value)
     has_gram = len(gram_x) > 0
@@ -123,7 +180,7 @@ def rank_one_recursion(step, value, sign, coin, x, z, gram_x, gram_z, clock, coe
         loss = signed_loss(sign[t], value[t], clock)
         has_direction = not (_is_zero(x, t) or _is_zero(z, t))
         c = 0.0
-        asked = step.ask == ASK_ALL or is_asked(step, value[t], coin[t], clock)
+        asked = step.ask == ASK_ALL or is_asked(step, value[t], coins[t])
         if asked and is_active(step, loss) and has_direction:
             if has_gram:
                 squared_norm = float(gram_x[t, t]) * float(gram_z[t, t])
@@ -149,6 +206,7 @@ def rank_one_recursion(step, value, sign, coin, x, z, gram_x, gram_z, clock, coe
             clock[THRESHOLD] -= c * step.bias
         coefficient[t] = c
         weighted[t] = c * average_weight(step, clock)
+        count_asked(clock, step, asked)
         count_round(clock, loss, c != 0.0, not has_direction)
     return n
 
@@ -177,7 +235,7 @@ def learn_block(ops, step, m, acc, x, z, sign, clock):
         gram_z = gram_x if z is x else ops.gram(z)
     coefficient, weighted = np.zeros(len(x)), np.zeros(len(x))
     learnt = rank_one_recursion(
-        step, value, sign, sign, x, z, gram_x, gram_z, clock, coefficient, weighted
+        step, value, sign, np.empty(0), x, z, gram_x, gram_z, clock, coefficient, weighted
     )
     active = np.flatnonzero(coefficient)
     if len(active):
@@ -186,4 +244,111 @@ def learn_block(ops, step, m, acc, x, z, sign, clock):
         ops.add_product(m, xa, coefficient[active], za)
         if acc.shape[1]:
             ops.add_product(acc, xa, weighted[active], za)
+    return learnt
+
+
+# -- AROMA with a factored covariance ---------------------------------------------------------------
+
+
+@helper
+def _shrink_factors(step, qx, qz, width_x, width_z):
+    """How much Lambda and Omega lose along (Lambda x)(Lambda x)' and (Omega z)(Omega z)'.
+
+    With q = x' Lambda x and q' = z' Omega z, Lambda^{-1} gains (q'/(r d')) x x': Sherman-Morrison.
+    """
+    kx, kz = qz / (step.r * width_z), qx / (step.r * width_x)
+    return kx / (1.0 + kx * qx), kz / (1.0 + kz * qz)
+
+
+@driver
+def learn_factored_singly(step, m, acc, covariance_x, covariance_z, x, z, clock):
+    """Rows of x and z one after the other; return how many were learnt."""
+    lx, lz = np.empty_like(x[0]), np.empty_like(z[0])
+    for t in range(len(x)):
+        margin = 0.0
+        for i in range(len(lx)):
+            if x[t, i] != 0:
+                row = m[i]
+                s = x.dtype.type(0)
+                for j in range(len(lz)):
+                    s += row[j] * z[t, j]
+                margin += float(x[t, i]) * float(s)
+        if not abs(margin) < HOPELESS:
+            return t
+        qx = product_into(covariance_x, x[t], lx)
+        qz = product_into(covariance_z, z[t], lz)
+        violated = margin < 1.0 and qx * qz > 0.0
+        if violated:
+            alpha = step_length(step, 1.0 - margin, 0.0, qx * qz, 0.0)
+            bx, bz = _shrink_factors(step, qx, qz, len(lx), len(lz))
+            add_outer(m, alpha, lx, lz)
+            if acc.shape[1] > 0:
+                add_outer(acc, alpha * average_weight(step, clock), lx, lz)
+            add_outer(covariance_x, -bx, lx, lx)
+            add_outer(covariance_z, -bz, lz, lz)
+        count_round(clock, 1.0 - margin, violated, qx * qz == 0.0)
+    return len(x)
+
+
+@driver
+def _confidence_recursion(
+    step,
+    margin,
+    gram_x,
+    gram_z,
+    width_x,
+    width_z,
+    clock,
+    alpha,
+    weighted,
+    beta_x,
+    beta_z,
+    mix_x,
+    mix_z,
+):
+    """The same for factored AROMA; gram_x = X Lambda X', gram_z = Z Omega Z' are used up.
+
+    Columns a_t = Lambda_t x_t of the whole block follow from A (I + mix) = Lambda X'.
+    """
+    n = len(margin)
+    for t in range(n):
+        if not abs(margin[t]) < HOPELESS:
+            return t
+        qx, qz = gram_x[t, t], gram_z[t, t]
+        violated = margin[t] < 1.0 and qx * qz > 0.0
+        if violated:
+            a = step_length(step, 1.0 - margin[t], 0.0, qx * qz, 0.0)
+            bx, bz = _shrink_factors(step, qx, qz, width_x, width_z)
+            alpha[t], beta_x[t], beta_z[t] = a, bx, bz
+            weighted[t] = a * average_weight(step, clock)
+            for s in range(t + 1, n):
+                margin[s] += a * gram_x[t, s] * gram_z[t, s]
+            eliminate(gram_x, t, bx, mix_x)
+            eliminate(gram_z, t, bz, mix_z)
+        count_round(clock, 1.0 - margin[t], violated, qx * qz == 0.0)
+    return n
+
+
+def learn_factored_block(ops, step, m, acc, covariance_x, covariance_z, x, z, clock):
+    """One block of AROMA with covariance Lambda (x) Omega; return how many triplets were learnt."""
+    n = len(x)
+    lx, lz = ops.product(x, covariance_x), ops.product(z, covariance_z)
+    margin = row_dots(ops.product(x, m), z)
+    gram_x = ops.product_transposed(lx, x).astype(np.float64)
+    gram_z = ops.product_transposed(lz, z).astype(np.float64)
+    alpha, weighted, beta_x, beta_z = np.zeros((4, n))
+    mix_x, mix_z = np.zeros((2, n, n))
+    learnt = _confidence_recursion(
+        step, margin, gram_x, gram_z, x.shape[1], z.shape[1], clock, alpha, weighted, beta_x, beta_z,
+        mix_x, mix_z,
+    )  # fmt: skip
+    active = np.flatnonzero(alpha)
+    if len(active):
+        ax = unmix(mix_x, active, lx)
+        az = unmix(mix_z, active, lz)
+        ops.add_product(m, ax, alpha[active], az)
+        if acc.shape[1]:
+            ops.add_product(acc, ax, weighted[active], az)
+        ops.add_product(covariance_x, ax, -beta_x[active], ax)
+        ops.add_product(covariance_z, az, -beta_z[active], az)
     return learnt

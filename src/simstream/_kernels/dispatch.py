@@ -1,88 +1,111 @@
-"""How kernels are compiled, and how a kernel chooses an implementation for its components.
+"""How kernels are compiled, and how one driver works on several stores and readers.
 
-Components of a kernel (an entry rule, a store, a row reader) are ``NamedTuple`` classes. A driver
-calls one function for all of them; numba resolves the call when it compiles the driver for given
-component types, so the choice costs nothing at run time, and the driver stays cacheable on disk.
-With ``NUMBA_DISABLE_JIT=1`` the very same implementations run as plain Python.
+A store or a reader of rows is a ``NamedTuple`` class. A driver calls one function for all of them; numba
+resolves the call when it compiles the driver for given types, so the choice costs nothing at run time, and
+the driver stays cacheable on disk. With ``NUMBA_DISABLE_JIT=1`` the same functions run as plain Python.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from numba import njit, types
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.datamodel.registry import default_manager
-from numba.core.errors import NumbaTypeError
-from numba.core.typed_passes import NopythonTypeInference
+import numpy as np
+from numba import config, njit, types
 from numba.extending import overload
 
 
-def _is_counted(kind: Any) -> bool:
-    """Whether values of a type are, or hold, something with a count of its references: an array."""
-    return default_manager.lookup(kind).contains_nrt_meminfo()
-
-
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _RefuseArrays(FunctionPass):
-    """Refuses functions that return an array, or that call one that does."""
-
-    _name = "simstream_refuse_arrays"
-
-    def __init__(self) -> None:
-        FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        """Raise if an array comes out of the function, or of what it calls."""
-        name = state.func_id.func_qualname
-        if _is_counted(state.return_type):
-            raise NumbaTypeError(
-                f"{name}: functions inside loops must return numbers, got {state.return_type}"
-            )
-        for expression, signature in state.calltypes.items():
-            if getattr(expression, "op", None) == "call" and _is_counted(signature.return_type):
-                raise NumbaTypeError(
-                    f"{name}: functions inside loops must call what returns numbers, got "
-                    f"{signature.return_type} at {expression.loc}"
-                )
-        return False
-
-
-class _BorrowingCompiler(CompilerBase):
-    """Numba's compiler, for functions that count no references to arrays: none may come out of them."""
-
-    def define_pipelines(self) -> list[Any]:
-        """The usual passes, and ours as soon as types are known."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.add_pass_after(_RefuseArrays, NopythonTypeInference)
-        passes.finalize()
-        return [passes]
-
-
-def _known(**options: Any) -> dict[str, Any]:
-    """The options, without `_nrt` where this numba has no such option: that costs speed alone."""
-    from numba.core.compiler import Flags
-    from numba.core.registry import cpu_target
-
+def _known(**options: bool) -> dict[str, bool]:
+    """Those of these undocumented options that this numba has: without them kernels are merely slower."""
     try:
-        cpu_target.options.parse_as_flags(Flags(), options)
-    except KeyError:
-        del options["_nrt"]
-    return options
+        from numba.core.registry import cpu_target
+
+        options_of_numba: Any = cpu_target.options
+    except (ImportError, AttributeError):
+        return {}
+    return {name: value for name, value in options.items() if hasattr(options_of_numba, name)}
 
 
-# Small functions inside a loop become part of it, and count no references to the arrays they are given: the
-# caller holds those. A call with its many arguments, and two atomic counts for each array taken out of a
-# tuple, would cost several times the work of a step in low dimension, and keep loops from vectorising.
-_INSIDE_LOOPS: Any = _known(forceinline=True, _nrt=False) | {"pipeline_class": _BorrowingCompiler}
+# The only private parts of numba that kernels use.
+#
+# `forceinline` and `_nrt=False`: small functions inside a loop become part of it and do not count references
+# to the arrays they are given (the caller holds them). Otherwise every array that is passed, or taken out of
+# a tuple, costs two atomic operations, which also keep loops from vectorising. Without both options OASIS and
+# SORS on dense rows, one at a time, take 3.5 to 5 times as long with 16 features and 1.4 times with 128; SORS
+# on sparse rows takes 1.2 times as long. `forceinline` alone hardly helps, nor does `inline="always"`.
+# `no_*_wrapper`: only drivers are called from Python, which saves a quarter of the time to compile.
+_CALLED_BY_KERNELS: Any = _known(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_INSIDE_LOOPS: Any = _CALLED_BY_KERNELS | _known(forceinline=True, _nrt=False)
 
-# All else says so too: numba would hand the options of whatever calls a function first down to it, and keep
-# that version for all later callers.
+# All other functions state the opposite: numba would hand the options of the first caller down to a
+# function it calls, and keep that version for all later callers.
 _ELSEWHERE: Any = _known(forceinline=False, _nrt=True)
+
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
+
+# Reordering a sum is allowed (it must vectorise); assumptions about NaN or infinity are not.
+_FASTMATH = {"reassoc", "contract"}
+
+
+def _fingerprint() -> str:
+    """Hash of all kernel sources, and of the version for installations without sources."""
+    from .. import __version__
+
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    parts = [__version__.encode(), *(p.read_bytes() for p in sources)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+_FINGERPRINT = _fingerprint()
+
+
+def driver(function: Callable[..., Any]) -> Any:
+    """Decorate a function that Python calls: compiled once per machine, cached on disk.
+
+    Numba's cache notices changes of the driver's own file alone, by its time and size, but a driver is
+    compiled together with helpers from other files. Numba names its cache files after the qualified name
+    of the function: with a fingerprint of all sources in it, no other release's code can be found.
+    """
+    function.__qualname__ += f".{_FINGERPRINT}"
+    return njit(cache=True, **_OPTIONS, **_ELSEWHERE, fastmath=_FASTMATH)(function)
+
+
+#: Decorator of the functions that drivers call.
+helper = njit(**_OPTIONS, **_ELSEWHERE, **_CALLED_BY_KERNELS, fastmath=_FASTMATH)
+
+#: The same where every operation must be done as it is written: (a - b) - c is not a - (b + c). Numba would
+#: hand the caller's `fastmath` down, were it not given.
+exact_helper = njit(**_OPTIONS, **_ELSEWHERE, **_CALLED_BY_KERNELS, fastmath=False)
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """Decorate a small function inside loops, which must neither make nor return arrays.
+
+    It counts no references, so an array that came out of it would be freed while it is in use. Plain
+    Python (`make nojit`) checks that there is none.
+    """
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return _checked(function)
+    return njit(**_OPTIONS, **_INSIDE_LOOPS, fastmath=_FASTMATH)(function)
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, refusing to return arrays."""
+
+    @functools.wraps(function)
+    def checked(*args: Any) -> Any:
+        result = function(*args)
+        for part in result if isinstance(result, tuple) else (result,):
+            if isinstance(part, np.ndarray):
+                raise TypeError(
+                    f"{function.__name__}: expected numbers to be returned, got an array"
+                )
+        return result
+
+    return checked
 
 
 def by_component(
@@ -93,9 +116,12 @@ def by_component(
     All implementations must have the same parameter names: numba compares the signatures. Those that make
     or return arrays must be named in ``allocating``: the others are compiled like `inner` functions.
     """
+    in_python = {
+        kind: f if kind in allocating else _checked(f) for kind, f in implementations.items()
+    }
 
     def function(*args: Any) -> Any:
-        return implementations[type(args[0])](*args)
+        return in_python[type(args[0])](*args)
 
     def register(kinds: dict[type, Callable[..., Any]], options: Any) -> None:
         def choose(component: Any, *args: Any) -> Any:
@@ -103,55 +129,10 @@ def by_component(
                 return kinds.get(component.instance_class)
             return None
 
-        overload(function, strict=False, jit_options=options)(choose)
+        overload(function, strict=False, jit_options={"nopython": True} | options)(choose)
 
     inside = {kind: f for kind, f in implementations.items() if kind not in allocating}
-    register(inside, {"nopython": True} | _INSIDE_LOOPS)
+    register(inside, _INSIDE_LOOPS)
     others = {kind: f for kind, f in implementations.items() if kind in allocating}
-    register(others, {"nopython": True} | _ELSEWHERE)
+    register(others, _ELSEWHERE | _CALLED_BY_KERNELS)
     return function
-
-
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy"} | _ELSEWHERE
-
-# Reordering a sum is allowed (it must vectorise); assumptions about NaN or infinity are not.
-_FASTMATH = {"reassoc", "contract"}
-
-
-def _fingerprint() -> tuple[str, int]:
-    """Of all kernel sources, in the form of numba's own stamp of a driver's file.
-
-    An installation may come without sources: then the version alone tells kernels apart.
-    """
-    from .. import __version__
-
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    parts = [__version__.encode(), *(p.read_bytes() for p in sources)]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest(), 0
-
-
-_STAMP = _fingerprint()
-
-
-def driver(function: Callable[..., Any]) -> Any:
-    """Decorate a function that Python calls: compiled once per machine, cached on disk.
-
-    Numba's cache notices a change of the driver's own file only, but what a driver does is also in the
-    files of its helpers: all of them are made part of the stamp.
-    """
-    compiled = njit(cache=True, **_OPTIONS, fastmath=_FASTMATH)(function)
-    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if cache_file is not None:
-        cache_file._source_stamp = _STAMP
-    return compiled
-
-
-#: Decorator of the functions that drivers call.
-helper = njit(**_OPTIONS, fastmath=_FASTMATH)
-
-#: The same for small functions inside loops, which neither make arrays nor return any.
-inner = njit(**{**_OPTIONS, **_INSIDE_LOOPS}, fastmath=_FASTMATH)
-
-#: The same where every operation must be done as it is written: (a - b) - c is not a - (b + c). Numba would
-#: hand the caller's `fastmath` down too, were it not given.
-exact_helper = njit(**_OPTIONS, fastmath=False)

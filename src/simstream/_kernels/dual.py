@@ -11,9 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .blocked import row_dots
 from .dispatch import driver, inner
-from .entrywise import DIVERGED, DONE, NEEDS_SPACE, store_margin, store_update
-from .rows import read_tuple, step_norm
+from .entrywise import (
+    DIVERGED,
+    DONE,
+    NEEDS_SPACE,
+    read_tuple,
+    step_norm,
+    store_margin,
+    store_update,
+)
 from .steps import HOPELESS
 
 # Sums over the draws of an epoch, each before its own step.
@@ -65,11 +73,11 @@ def ascend_singly(
         margin, _, slots = store_margin(store, rule, scratch, nx, nz, 0.0)
         if not abs(margin) < HOPELESS:
             return DIVERGED, draw
-        norm = step_norm(tuples, scratch, nx, nz)
+        norm = step_norm(scratch, nx, nz)
         delta = _move(alpha[i], margin, norm, scale)
         if delta != 0.0 and norm > 0.0:
             tau = delta * scale
-            if not store_update(store, rule, scratch, slots, nx, nz, tau, 0.0, 0.0):
+            if not store_update(store, rule, scratch, slots, nx, nz, tau, 0.0, 0.0, 0.0):
                 return NEEDS_SPACE, draw
         _count(sums, margin)
         _change(alpha, total, since, i, first_draw + draw, delta)
@@ -128,8 +136,6 @@ def ascend_block(ops, m, rows_of, draws, first_draw, dual, scale, sums):
 
     `rows_of(triplets)` gives their rows x and z.
     """
-    from .blocked import row_dots
-
     chosen, place = np.unique(draws, return_inverse=True)
     x, z = rows_of(chosen)
     margin = row_dots(ops.product(x, m), z)

@@ -1,9 +1,10 @@
 """The one driver of all learners that change a matrix entry by entry, one tuple at a time.
 
-It is compiled for a combination of components (see `dispatch`): an entry rule (`rules`) says what a
-stored number means and how a step changes it, a store says where the numbers live (`Dense` here, or
-`head_tail` for sparse rows), and readers (`rows`) say where the vectors of a tuple come from. The step
-(`steps`) says how far.
+An entry rule (`rules`) says what a stored number means and how a step changes it, the step (`steps`) how
+far. The driver is compiled for a combination of a store, which says where the numbers live (`Dense` here, or
+`head_tail` for sparse rows), and of a reader, which fills the scratch with the two vectors x and z whose
+product x z' a tuple moves M along. A triplet gives the anchor x and the difference z = positive - negative;
+a pair gives x = z = first - second.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import by_component, driver
+from .dispatch import by_component, driver, inner
 from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
-from .rows import coin_of, read_tuple, ready_for_step, step_norm, unstored_part
 from .rules import row_margin, row_update, row_variance
 from .steps import (
-    CONFIDENCE,
     HOPELESS,
     LARGEST_NORM,
     SHIFT,
@@ -26,13 +25,154 @@ from .steps import (
     count_round,
     current_eta,
     is_active,
-    is_asked,
     signed_loss,
     step_length,
 )
 
 # What the driver found when it returned.
 DONE, NEEDS_SPACE, NEEDS_REBASE, DIVERGED = 0, 1, 2, 3
+
+
+# -- readers ----------------------------------------------------------------------------------------
+
+
+class DenseRows(NamedTuple):
+    """Items as rows of a C-contiguous array."""
+
+    values: np.ndarray
+
+
+class SparseRows(NamedTuple):
+    """Items as rows of a CSR matrix with sorted, unique column numbers."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+
+
+class Triplets(NamedTuple):
+    """Row numbers (anchor, positive, negative), and on which side of the threshold x'Mz belongs."""
+
+    items: np.ndarray
+    sign: np.ndarray  # +1: above
+
+
+class Pairs(NamedTuple):
+    """Row numbers of two sparse items, and on which side of the threshold their distance belongs."""
+
+    items: np.ndarray
+    sign: np.ndarray  # +1: above (dissimilar), -1: below (similar)
+
+
+class Gathered(NamedTuple):
+    """Tuples whose vectors have been copied: tuple t has row t of the left and of the right reader."""
+
+    sign: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """Work space of one call: the current tuple, and the current row of the matrix."""
+
+    x_index: np.ndarray
+    x: np.ndarray
+    z_index: np.ndarray
+    z: np.ndarray
+    numbers: np.ndarray  # of one row of M: u, then aux, then acc, as far as they are used
+
+
+@inner
+def read_anchor(rows, i, scratch):
+    """Row i of a CSR matrix as x; returns its length."""
+    indices, values, x_index, x = rows.indices, rows.values, scratch.x_index, scratch.x
+    n = 0
+    for k in range(rows.indptr[i], rows.indptr[i + 1]):
+        if values[k] != 0:
+            x_index[n] = indices[k]
+            x[n] = values[k]
+            n += 1
+    return n
+
+
+@inner
+def read_difference(rows, p, others, n, scratch):
+    """Difference of two rows of CSR matrices as z; returns its length."""
+    z_index, z = scratch.z_index, scratch.z
+    a_indices, a_values, b_indices, b_values = (
+        rows.indices,
+        rows.values,
+        others.indices,
+        others.values,
+    )
+    a, a_end = rows.indptr[p], rows.indptr[p + 1]
+    b, b_end = others.indptr[n], others.indptr[n + 1]
+    size = 0
+    while a < a_end or b < b_end:
+        if b >= b_end or (a < a_end and a_indices[a] < b_indices[b]):
+            column, value = a_indices[a], a_values[a]
+            a += 1
+        elif a >= a_end or b_indices[b] < a_indices[a]:
+            column, value = b_indices[b], -b_values[b]
+            b += 1
+        else:
+            column, value = a_indices[a], a_values[a] - b_values[b]
+            a += 1
+            b += 1
+        if value != 0:
+            z_index[size] = column
+            z[size] = value
+            size += 1
+    return size
+
+
+def _read_triplet(tuples, t, left, right, scratch):
+    items = tuples.items
+    nx = read_anchor(left, items[t, 0], scratch)
+    return nx, read_difference(right, items[t, 1], right, items[t, 2], scratch)
+
+
+def _read_pair(tuples, t, left, right, scratch):
+    items = tuples.items
+    nz = read_difference(left, items[t, 0], right, items[t, 1], scratch)
+    z_index, z, x_index, x = scratch.z_index, scratch.z, scratch.x_index, scratch.x
+    for k in range(nz):
+        x_index[k] = z_index[k]
+        x[k] = z[k]
+    return nz, nz
+
+
+def _read_gathered(tuples, t, left, right, scratch):
+    from_left, from_right, z = left.values, right.values, scratch.z
+    x_index, x = scratch.x_index, scratch.x
+    for j in range(from_right.shape[1]):
+        z[j] = from_right[t, j]
+    n = 0
+    for j in range(from_left.shape[1]):
+        if from_left[t, j] != 0:
+            x_index[n] = j
+            x[n] = from_left[t, j]
+            n += 1
+    return n, from_right.shape[1]
+
+
+#: (tuples, t, left, right, scratch) -> (nx, nz)
+read_tuple = by_component({Triplets: _read_triplet, Pairs: _read_pair, Gathered: _read_gathered})
+
+
+@inner
+def squared_norm(values, begin, end):
+    total = 0.0
+    for k in range(end - begin):
+        total += float(values[begin + k]) * float(values[begin + k])
+    return total
+
+
+@inner
+def step_norm(scratch, nx, nz):
+    """Squared norm of x z': how much a step of length one changes the tuple's own x'Mz."""
+    return squared_norm(scratch.x, 0, nx) * squared_norm(scratch.z, 0, nz)
+
+
+# -- stores -----------------------------------------------------------------------------------------
 
 
 class Dense(NamedTuple):
@@ -57,14 +197,14 @@ def _margin_in_dense(store, rule, scratch, nx, nz, shift):
     return margin, variance, 0
 
 
-def _update_in_dense(store, rule, scratch, slots, nx, nz, tau, shift, weight):
+def _update_in_dense(store, rule, scratch, slots, nx, nz, tau, beta, shift, weight):
     u, aux, acc = store.u, store.aux, store.acc
     averaging = acc.shape[1] > 0
     x_index, x, z = scratch.x_index, scratch.x, scratch.z[:nz]
     for p in range(nx):
         i = x_index[p]
         d = i if rule.off_diagonal else -1
-        row_update(rule, u, i, aux, i, acc, i, averaging, z, x[p], d, tau, shift, weight)
+        row_update(rule, u, i, aux, i, acc, i, averaging, z, x[p], d, tau, beta, shift, weight)
     return True
 
 
@@ -73,7 +213,7 @@ store_margin = by_component(
     {Dense: _margin_in_dense, HeadTail: margin_in_head_tail}, allocating={HeadTail}
 )
 
-#: (store, rule, scratch, slots, nx, nz, tau, shift, weight) -> whether the step could be taken
+#: (store, rule, scratch, slots, nx, nz, tau, beta, shift, weight) -> whether the step could be taken
 store_update = by_component(
     {Dense: _update_in_dense, HeadTail: update_in_head_tail}, allocating={HeadTail}
 )
@@ -93,28 +233,24 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         shift = clock[SHIFT]
         nx, nz = read_tuple(tuples, t, left, right, scratch)
         value, variance, slots = store_margin(store, rule, scratch, nx, nz, shift)
-        value += unstored_part(tuples, scratch, nx, nz)
         if not abs(value) < HOPELESS:
             return DIVERGED, t
         eta = current_eta(step, clock)
         loss = signed_loss(signs[t], value, clock)
-        norm = step_norm(tuples, scratch, nx, nz)
+        norm = step_norm(scratch, nx, nz)
         if not norm < LARGEST_NORM:
             return DIVERGED, t
         updated = False
-        asked = is_asked(step, value, coin_of(tuples, t), clock)
-        if asked and is_active(step, loss) and norm > 0.0:
+        if is_active(step, loss) and norm > 0.0:
             tau = step_length(step, loss, norm + step.bias, variance, eta)
             if not abs(tau) < largest:
                 return DIVERGED, t
-            if step.rule == CONFIDENCE:
-                shift = 1.0 / (variance + step.r)  # no threshold here; see _step_confidence
+            beta = 1.0 / (variance + step.r)  # AROMA's alone
             updated = tau != 0.0 and abs(tau) >= step.tolerance
             if updated:
                 tau *= signs[t]
                 weight = average_weight(step, clock)
-                ready_for_step(tuples, scratch, nx, nz)
-                if not store_update(store, rule, scratch, slots, nx, nz, tau, shift, weight):
+                if not store_update(store, rule, scratch, slots, nx, nz, tau, beta, shift, weight):
                     return NEEDS_SPACE, t
                 clock[THRESHOLD] -= tau * step.bias
         count_round(clock, loss, updated, norm == 0.0)
@@ -127,9 +263,27 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
 
 
 @driver
-def tuple_values(rule, store, left, right, tuples, begin, end, scratch, shift, out):
-    """Write x'Mz of tuples begin .. end - 1; nothing is learnt."""
-    for t in range(begin, end):
-        nx, nz = read_tuple(tuples, t, left, right, scratch)
-        value, _, _ = store_margin(store, rule, scratch, nx, nz, shift)
-        out[t] = value + unstored_part(tuples, scratch, nx, nz)
+def differences(a, i, b, j):
+    """Rows a[i] - b[j] of dense arrays, in one pass."""
+    out = np.empty((len(i), a.shape[1]), a.dtype)
+    for t in range(len(i)):
+        first, second = i[t], j[t]
+        for k in range(a.shape[1]):
+            out[t, k] = a[first, k] - b[second, k]
+    return out
+
+
+@driver
+def gather(left, right, tuples, x, z):
+    """Copy the dense vectors of tuples (row numbers) to the rows of x and z; for pairs to z alone."""
+    for t in range(len(tuples)):
+        first, second = tuples[t, -2], tuples[t, -1]
+        if tuples.shape[1] == 2:
+            for k in range(left.shape[1]):
+                z[t, k] = left[first, k] - right[second, k]
+        else:
+            anchor = tuples[t, 0]
+            for k in range(left.shape[1]):
+                x[t, k] = left[anchor, k]
+            for k in range(right.shape[1]):
+                z[t, k] = right[first, k] - right[second, k]

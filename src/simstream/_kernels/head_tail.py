@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import driver, helper
+from .dispatch import driver, inner
 from .rules import is_dead, row_margin, row_update, row_variance, shrink
 
 
@@ -42,7 +42,7 @@ class HeadTail(NamedTuple):
 # the functions below that run once per triplet take whole stores; those inside the loops take arrays.
 
 
-@helper
+@inner
 def _slot(key, first, room, column):
     """Slot of the column in a row's segment, or minus one minus the free slot where it belongs."""
     if room == 0:
@@ -60,38 +60,31 @@ def _slot(key, first, room, column):
             offset = 0
 
 
-@helper
-def _load_head(head, i, z_index, n, numbers):
-    """Copy row i at the first n columns of z to the scratch."""
+@inner
+def _load_row(head, i, z_index, split, tail, slots, begin, n, numbers):
+    """Copy row i at the n columns of z to the scratch: the first `split` are in the head.
+
+    The others are in the slots from `begin` on; a negative slot is an absent entry.
+    """
     for q in range(head.shape[2]):
-        for k in range(n):
+        for k in range(split):
             numbers[q, k] = head[i, z_index[k], q]
-
-
-@helper
-def _save_head(head, i, z_index, n, numbers):
-    for q in range(head.shape[2]):
-        for k in range(n):
-            head[i, z_index[k], q] = numbers[q, k]
-
-
-@helper
-def _load_tail(tail, slots, begin, n, numbers, place):
-    """Copy the entries in n slots to the scratch, from `place` on; a negative slot is an absent one."""
-    for q in range(tail.shape[1]):
-        for k in range(n):
+        for k in range(n - split):
             slot = slots[begin + k]
-            numbers[q, place + k] = tail[slot, q] if slot >= 0 else 0
+            numbers[q, split + k] = tail[slot, q] if slot >= 0 else 0
 
 
-@helper
-def _save_tail(tail, slots, begin, n, numbers, place):
-    for q in range(tail.shape[1]):
-        for k in range(n):
-            tail[slots[begin + k], q] = numbers[q, place + k]
+@inner
+def _save_row(head, i, z_index, split, tail, slots, begin, n, numbers):
+    """Copy a row from the scratch back to its places."""
+    for q in range(head.shape[2]):
+        for k in range(split):
+            head[i, z_index[k], q] = numbers[q, k]
+        for k in range(n - split):
+            tail[slots[begin + k], q] = numbers[q, split + k]
 
 
-@helper
+@inner
 def _find_slots(key, first, room, labels, n, slots, begin, stride):
     """Look the first n labels up; return how many are missing."""
     missing = 0
@@ -102,7 +95,7 @@ def _find_slots(key, first, room, labels, n, slots, begin, stride):
     return missing
 
 
-@helper
+@inner
 def _place_of(labels, n, i):
     """Number of the first n labels, which are sorted, that are below i."""
     low, high = 0, n
@@ -115,7 +108,7 @@ def _place_of(labels, n, i):
     return low
 
 
-@helper
+@inner
 def _diagonal_place(rule, z_index, nz, i):
     """Place of column i in z if the rule treats the diagonal apart, else -1."""
     if not rule.off_diagonal:
@@ -124,14 +117,7 @@ def _diagonal_place(rule, z_index, nz, i):
     return place if place < nz and z_index[place] == i else -1
 
 
-@helper
-def _split(labels, n, size):
-    """How many of the first n sorted labels are in a head of this size, and how many are not."""
-    inside = _place_of(labels, n, size)
-    return inside, n - inside
-
-
-@helper
+@inner
 def _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz):
     """The q-th table a triplet opens: its number, how many labels it is asked for, their slots.
 
@@ -144,7 +130,7 @@ def _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz):
     return np.int64(x_index[x_head + q - z_tail]), nz, x_head * z_tail + (q - z_tail) * nz, 1
 
 
-@helper
+@inner
 def _row_slots(p, x_head, z_head, nz):
     """How many columns of z the p-th row of x has in the head, and where its other slots begin."""
     z_tail = nz - z_head
@@ -157,8 +143,8 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
     x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
     numbers = scratch.numbers
-    x_head, x_tail = _split(x_index, nx, head.shape[0])
-    z_head, z_tail = _split(z_index, nz, head.shape[1])
+    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
+    x_tail, z_tail = nx - x_head, nz - z_head
 
     # Where all entries outside the head are; behind that, how many each table lacks.
     n_slots = x_head * z_tail + x_tail * nz
@@ -173,8 +159,7 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     for p in range(nx):
         i = x_index[p]
         split, begin = _row_slots(p, x_head, z_head, nz)
-        _load_head(head, i, z_index, split, numbers)
-        _load_tail(tail, slots, begin, nz - split, numbers, split)
+        _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
         x_i = float(x[p])
         margin += x_i * float(row_margin(rule, numbers, 0, numbers, 1, z, d, shift))
@@ -182,13 +167,13 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     return margin, variance, slots
 
 
-def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, shift, weight):
+def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, weight):
     """False if the arena has no room for the new entries: nothing has changed then."""
     head, tail, has_acc = store.head, store.tail, store.has_acc
     x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
     numbers = scratch.numbers
-    x_head, x_tail = _split(x_index, nx, head.shape[0])
-    z_head, z_tail = _split(z_index, nz, head.shape[1])
+    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
+    x_tail, z_tail = nx - x_head, nz - z_head
 
     n_slots = x_head * z_tail + x_tail * nz
     for q in range(z_tail + x_tail):
@@ -205,18 +190,30 @@ def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, shift, weight)
     for p in range(nx):
         i = x_index[p]
         split, begin = _row_slots(p, x_head, z_head, nz)
-        _load_head(head, i, z_index, split, numbers)
-        _load_tail(tail, slots, begin, nz - split, numbers, split)
+        _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
         row_update(
-            rule, numbers, 0, numbers, 1, numbers, last, has_acc, z, x[p], d, tau, shift, weight
+            rule,
+            numbers,
+            0,
+            numbers,
+            1,
+            numbers,
+            last,
+            has_acc,
+            z,
+            x[p],
+            d,
+            tau,
+            beta,
+            shift,
+            weight,
         )
-        _save_head(head, i, z_index, split, numbers)
-        _save_tail(tail, slots, begin, nz - split, numbers, split)
+        _save_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
     return True
 
 
-@helper
+@inner
 def _insert(store, rule, t, missing, shift, labels, n, slots, begin, stride):
     """Give the first n labels a slot in table t, moving the table to the arena's end if it is too small."""
     start, room, used, key, tail = store.start, store.room, store.used, store.key, store.tail
@@ -255,14 +252,14 @@ def _insert(store, rule, t, missing, shift, labels, n, slots, begin, stride):
     return True
 
 
-@helper
+@inner
 def _survives(rule, own, key, values, n, shift):
     """Whether values[n] is an entry worth keeping; `own` is the key of a diagonal kept apart."""
     cut = values.dtype.type(0.0 if key == own else shift)
     return key >= 0 and not is_dead(rule, values, n, cut)
 
 
-@helper
+@inner
 def _copy(source, n, target, m):
     for q in range(source.shape[1]):
         target[m, q] = source[n, q]

@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
+from .blocked import add_outer, eliminate, product_into, unmix
 from .dispatch import driver, helper
-from .rank_one import add_outer, eliminate, product_into, unmix
-from .steps import HOPELESS, count_outcome
+from .steps import HOPELESS, LOSS, MISTAKES, ROUNDS, SKIPPED, UPDATES, VIOLATIONS
 
 #: Online ITML keeps the trace of C = A (I - A)^{-1} below this, and A so far below the identity.
 _LARGEST_TRACE = 1e4
@@ -35,8 +35,12 @@ def _calls_for_step(always, sign, target, q, squared_norm):
 def _count(clock, sign, targets, q, updated, squared_norm):
     """Count a round: the loss is half the squared violation, a mistake the wrong side of the middle."""
     violation = max(0.0, sign * (_target(sign, targets) - q))
-    mistaken = sign * (q - 0.5 * (targets[0] + targets[1])) <= 0.0
-    count_outcome(clock, 0.5 * violation * violation, mistaken, updated, squared_norm == 0.0)
+    clock[ROUNDS] += 1.0
+    clock[UPDATES] += updated
+    clock[SKIPPED] += squared_norm == 0.0
+    clock[LOSS] += 0.5 * violation * violation
+    clock[MISTAKES] += sign * (q - 0.5 * (targets[0] + targets[1])) <= 0.0
+    clock[VIOLATIONS] += violation > 0.0
 
 
 @helper

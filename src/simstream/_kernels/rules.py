@@ -1,8 +1,8 @@
 """Entry rules: what the numbers stored for an entry of M mean, and how a step changes them.
 
-Every entry has up to three numbers: ``u`` (its encoded value), ``aux`` (AdaGrad's H, or AROMA's
-precision minus one) and ``acc`` (the running sum that makes averages free, used when averaging).
-All three are zero for an entry never touched, so absent and untouched mean the same.
+Every entry has up to three numbers: ``u`` (its encoded value), ``aux`` (AdaGrad's H, or AROMA's precision
+minus one) and ``acc`` (a running sum from which the average of M follows, where one is kept). All three are
+zero for an entry never touched, so absent and untouched mean the same.
 
 Lazy soft-thresholding needs no time stamps. With ``shift`` = lam * (eta_1 + ... + eta_t), an entry of
 value v is stored as ``u = sign(v) (|v| + shift)``, with the shift at the time of writing; its value at
@@ -10,53 +10,58 @@ any later time is ``sign(u) max(0, |u| - shift)``. AdaGrad's scaled threshold wo
 ``v * (delta + H)``. The threshold of the round that writes the entry is included: it is written with
 the shift *before* the round, and read with a later one.
 
-A rule is four small functions of one entry; the loops over a row are written once, below.
+The rule is chosen at run time, once for each row: the loops over a row are written out for each of them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .dispatch import by_component, inner
+from .dispatch import inner
 
+# OASIS, OGD: the stored number is the value.
+# SORS: l1-regularised steps.
+# AdaSORS: AdaGrad steps and thresholds; ``aux`` is H, the root of the summed squared gradients.
+# AROMA with a diagonal covariance: a variance for each entry; ``aux`` is the precision minus one.
+PLAIN, THRESHOLDED, ADAPTIVE, CONFIDENT = 0, 1, 2, 3
 
-class Plain(NamedTuple):
-    """The stored number is the value: OASIS, OGD."""
-
-    off_diagonal: bool = False  # of no consequence here; all rules have the same first two fields
-    parameter: float = 0.0
-
-
-class SoftThreshold(NamedTuple):
-    """l1-regularised steps: SORS. With `off_diagonal` the diagonal is not thresholded."""
-
-    off_diagonal: bool
-    parameter: float = 0.0
+_NAMES = ("Plain", "SoftThreshold", "AdaptiveThreshold", "Confidence")
 
 
-class AdaptiveThreshold(NamedTuple):
-    """AdaGrad steps and thresholds: AdaSORS. ``aux`` is H, the root of the summed squared gradients."""
+class Rule(NamedTuple):
+    """One of the kinds above and its parameters."""
 
-    off_diagonal: bool
-    parameter: float  # delta
+    kind: int
+    off_diagonal: bool = False  # THRESHOLDED, ADAPTIVE: the diagonal is not thresholded
+    delta: float = 0.0  # ADAPTIVE
+    inverse_r: float = 0.0  # CONFIDENT
+    drop: bool = False  # CONFIDENT: diagonal of the full update, not the exact diagonal minimiser
+    factored: bool = False  # CONFIDENT: the engine keeps two factors, and no numbers for each entry
 
+    def to_header(self) -> dict[str, Any]:
+        """The rule as model files hold it."""
+        parameter = self.delta if self.kind == ADAPTIVE else self.inverse_r
+        fields = [self.off_diagonal, parameter, self.drop, self.factored]
+        return {"name": _NAMES[self.kind], "fields": fields}
 
-class Confidence(NamedTuple):
-    """A variance per entry: AROMA with diagonal covariance. ``aux`` is the precision minus one."""
-
-    off_diagonal: bool
-    parameter: float  # 1 / r
-    drop: bool  # keep the diagonal of the full update instead of the exact diagonal minimiser
-    factored: bool = False  # the engine keeps two factors instead of numbers per entry
-
-
-#: Name in model files -> rule.
-RULES = {rule.__name__: rule for rule in (Plain, SoftThreshold, AdaptiveThreshold, Confidence)}
+    @classmethod
+    def from_header(cls, header: dict[str, Any]) -> Rule:
+        """The rule that a model file holds."""
+        kind = _NAMES.index(header["name"])
+        off_diagonal, parameter, *flags = header[
+            "fields"
+        ]  # kinds other than CONFIDENT may lack flags
+        drop, factored = flags or (False, False)
+        delta, inverse_r = (parameter, 0.0) if kind == ADAPTIVE else (0.0, parameter)
+        return cls(
+            kind, bool(off_diagonal), float(delta), float(inverse_r), bool(drop), bool(factored)
+        )
 
 
 @inner
 def shrink(u, cut):
+    """Decode a stored number: the soft threshold."""
     return math.copysign(max(abs(u) - cut, cut - cut), u)
 
 
@@ -66,152 +71,60 @@ def _lengthened(w, cut):
     return math.copysign(abs(w) + cut, w) if w != 0 else w
 
 
-# -- value of an entry: (rule, u, aux, cut, parameter) -------------------------------------------
+@inner
+def _adaptive_step(u, h, g, tau, cut, delta):
+    """u and H after a step along the gradient entry g."""
+    value = shrink(u, cut) / (delta + h)
+    h = math.sqrt(h * h + g * g)
+    return _lengthened(value * (delta + h) + tau * g, cut), h
 
 
-def _value_plain(rule, u, aux, cut, parameter):
-    return u
-
-
-def _value_soft(rule, u, aux, cut, parameter):
-    return shrink(u, cut)
-
-
-def _value_adaptive(rule, u, aux, cut, parameter):
-    return shrink(u, cut) / (parameter + aux)
-
-
-_value = by_component(
-    {
-        Plain: _value_plain,
-        SoftThreshold: _value_soft,
-        AdaptiveThreshold: _value_adaptive,
-        Confidence: _value_plain,
-    }
-)
-
-
-# -- a step along g = x_i z_j: (rule, u, aux, g, tau, cut, parameter) -> (u, aux, change of value) --
-
-
-def _step_plain(rule, u, aux, g, tau, cut, parameter):
-    return u + tau * g, aux, tau * g
-
-
-def _step_soft(rule, u, aux, g, tau, cut, parameter):
-    return _lengthened(shrink(u, cut) + tau * g, cut), aux, g
-
-
-def _step_adaptive(rule, u, aux, g, tau, cut, parameter):
-    value = shrink(u, cut) / (parameter + aux)
-    aux = math.sqrt(aux * aux + g * g)
-    return _lengthened(value * (parameter + aux) + tau * g, cut), aux, g
-
-
-def _step_confidence(rule, u, aux, g, tau, cut, parameter):
-    one = g * 0 + 1
-    precision = one + aux
-    change = tau * g / precision
-    if rule.drop:
-        # Sigma -= beta (Sigma g)^2; this rule has no threshold, and `cut` carries beta
-        aux = precision * precision / (precision - cut * g * g) - one
-    else:
-        aux += g * g * parameter
-    return u + change, aux, change
-
-
-_step = by_component(
-    {
-        Plain: _step_plain,
-        SoftThreshold: _step_soft,
-        AdaptiveThreshold: _step_adaptive,
-        Confidence: _step_confidence,
-    }
-)
-
-
-# -- may an entry be forgotten without changing anything ever after: (rule, values, n, cut) ----------
-
-
-def _dead_plain(rule, values, n, cut):
-    return values[n, 0] == 0 and values[n, -1] == 0
-
-
-def _dead_soft(rule, values, n, cut):
-    return abs(values[n, 0]) <= cut
-
-
-def _dead_adaptive(rule, values, n, cut):
-    return values[n, 1] == 0 and abs(values[n, 0]) <= cut
-
-
-def _dead_confidence(rule, values, n, cut):
+@inner
+def is_dead(rule, values, n, cut):
+    """Whether the entry values[n] may be forgotten without changing anything ever after."""
+    if rule.kind == PLAIN:
+        return values[n, 0] == 0 and values[n, -1] == 0
+    if rule.kind == THRESHOLDED:
+        return abs(values[n, 0]) <= cut
+    if rule.kind == ADAPTIVE:
+        return values[n, 1] == 0 and abs(values[n, 0]) <= cut
     return values[n, 1] == 0 and values[n, 0] == 0
 
 
-is_dead = by_component(
-    {
-        Plain: _dead_plain,
-        SoftThreshold: _dead_soft,
-        AdaptiveThreshold: _dead_adaptive,
-        Confidence: _dead_confidence,
-    }
-)
-
-
-# -- aux is an array without columns where a rule has no use for it ----------------------------------
-
-
-def _no_aux(rule, aux, i, k):
-    return aux.dtype.type(0)
-
-
-def _aux(rule, aux, i, k):
-    return aux[i, k]
-
-
-_read_aux = by_component(
-    {Plain: _no_aux, SoftThreshold: _no_aux, AdaptiveThreshold: _aux, Confidence: _aux}
-)
-
-
-def _drop_aux(rule, aux, i, k, value):
-    pass
-
-
-def _set_aux(rule, aux, i, k, value):
-    aux[i, k] = value
-
-
-_write_aux = by_component(
-    {Plain: _drop_aux, SoftThreshold: _drop_aux, AdaptiveThreshold: _set_aux, Confidence: _set_aux}
-)
-
-
-# -- one row of M against z: u[i, :n], aux[j, :n], acc[m, :n] --------------------------------------------
-# Whole arrays and row numbers instead of slices: a slice costs two atomic reference counts.
+# -- one row of M against z: u[i, :n], aux[j, :n], acc[m, :n] ----------------------------------------
+#
+# aux and acc have no columns where nothing is kept in them. Place d is the diagonal where the rule treats it
+# apart, else -1.
 
 
 @inner
 def row_margin(rule, u, i, aux, j, z, d, shift):
-    """Sum of value * z; place d is the diagonal where the rule treats it apart, else -1."""
+    """Sum of value * z."""
     cut = z.dtype.type(shift)
-    parameter = z.dtype.type(rule.parameter)
     s = z.dtype.type(0)
-    for k in range(len(z)):
-        s += _value(rule, u[i, k], _read_aux(rule, aux, j, k), cut, parameter) * z[k]
-    if d >= 0:
-        a = _read_aux(rule, aux, j, d)
-        uncut = _value(rule, u[i, d], a, cut - cut, parameter)
-        s += (uncut - _value(rule, u[i, d], a, cut, parameter)) * z[d]
+    if rule.kind == THRESHOLDED:
+        for k in range(len(z)):
+            s += shrink(u[i, k], cut) * z[k]
+        if d >= 0:
+            s += (u[i, d] - shrink(u[i, d], cut)) * z[d]
+    elif rule.kind == ADAPTIVE:
+        delta = z.dtype.type(rule.delta)
+        for k in range(len(z)):
+            s += shrink(u[i, k], cut) / (delta + aux[j, k]) * z[k]
+        if d >= 0:
+            scale = delta + aux[j, d]
+            s += (u[i, d] / scale - shrink(u[i, d], cut) / scale) * z[d]
+    else:
+        for k in range(len(z)):
+            s += u[i, k] * z[k]
     return s
 
 
-def _no_variance(rule, aux, j, z):
-    return 0.0
-
-
-def _variance(rule, aux, j, z):
+@inner
+def row_variance(rule, aux, j, z):
+    """Sum of variance * z^2."""
+    if rule.kind != CONFIDENT:
+        return 0.0
     v = z.dtype.type(0)
     one = z.dtype.type(1)
     for k in range(len(z)):
@@ -219,37 +132,49 @@ def _variance(rule, aux, j, z):
     return float(v)
 
 
-#: (rule, aux, j, z) -> sum of variance * z^2
-row_variance = by_component(
-    {
-        Plain: _no_variance,
-        SoftThreshold: _no_variance,
-        AdaptiveThreshold: _no_variance,
-        Confidence: _variance,
-    }
-)
-
-
 @inner
-def row_update(rule, u, i, aux, j, acc, m, averaging, z, x, d, tau, shift, weight):
-    """Step along x z' in one row; the average counts the change `weight` times."""
+def row_update(rule, u, i, aux, j, acc, m, averaging, z, x, d, tau, beta, shift, weight):
+    """Step of length tau along x z' in one row.
+
+    AROMA's covariance loses beta (Sigma x z)(Sigma x z)'. The average counts the change `weight` times; it
+    comes first, from the same numbers, so that each loop stays a plain one.
+    """
     cut = z.dtype.type(shift)
-    parameter = z.dtype.type(rule.parameter)
     length = z.dtype.type(tau)
-    place = max(d, 0)
-    u_d, aux_d = u[i, place], _read_aux(rule, aux, j, place)
-    if averaging:  # first, from the same numbers: the loop below stays a plain one
-        w = z.dtype.type(weight)
+    w = z.dtype.type(weight)
+    if rule.kind == PLAIN:
+        if averaging:
+            for k in range(len(z)):
+                acc[m, k] += w * (length * (x * z[k]))
         for k in range(len(z)):
-            old = _read_aux(rule, aux, j, k)
-            change = _step(rule, u[i, k], old, x * z[k], length, cut, parameter)[2]
-            acc[m, k] += w * change
-    for k in range(len(z)):
-        old = _read_aux(rule, aux, j, k)
-        new, a, change = _step(rule, u[i, k], old, x * z[k], length, cut, parameter)
-        u[i, k] = new
-        _write_aux(rule, aux, j, k, a)
-    if d >= 0:
-        new, a, change = _step(rule, u_d, aux_d, x * z[d], length, cut - cut, parameter)
-        u[i, d] = new
-        _write_aux(rule, aux, j, d, a)
+            u[i, k] += length * (x * z[k])
+    elif rule.kind == THRESHOLDED:
+        u_d = u[i, max(d, 0)]
+        for k in range(len(z)):
+            u[i, k] = _lengthened(shrink(u[i, k], cut) + length * (x * z[k]), cut)
+        if d >= 0:
+            u[i, d] = u_d + length * (x * z[d])
+    elif rule.kind == ADAPTIVE:
+        delta = z.dtype.type(rule.delta)
+        u_d, h_d = u[i, max(d, 0)], aux[j, max(d, 0)]
+        for k in range(len(z)):
+            u[i, k], aux[j, k] = _adaptive_step(u[i, k], aux[j, k], x * z[k], length, cut, delta)
+        if d >= 0:
+            u[i, d], aux[j, d] = _adaptive_step(u_d, h_d, x * z[d], length, cut - cut, delta)
+    else:
+        one = 1.0  # the precision is worked out in float64
+        if averaging:
+            for k in range(len(z)):
+                acc[m, k] += w * (length * (x * z[k]) / (one + aux[j, k]))
+        lost = z.dtype.type(beta)
+        inverse_r = z.dtype.type(rule.inverse_r)
+        for k in range(len(z)):
+            u[i, k] += length * (x * z[k]) / (one + aux[j, k])
+        if rule.drop:
+            for k in range(len(z)):
+                g = x * z[k]
+                precision = one + aux[j, k]
+                aux[j, k] = precision * precision / (precision - lost * g * g) - one
+        else:
+            for k in range(len(z)):
+                aux[j, k] += (x * z[k]) * (x * z[k]) * inverse_r

@@ -52,17 +52,21 @@ def current_eta(step, clock):
 
 
 @inner
-def is_asked(step, value, coin, clock):
-    """Whether the answer of a tuple is asked for, given x'Mz and a uniform number of its own; counts it."""
+def is_asked(step, value, coin):
+    """Whether to ask for the answer of a tuple, given its x'Mz and a uniform number of its own."""
     if step.ask == ASK_ALL:
         return True
     if step.ask == ASK_ACTIVE:
-        asked = coin * (step.ask_parameter + abs(value)) < step.ask_parameter
-    else:
-        asked = coin < step.ask_parameter
-    clock[CONSIDERED] += 1.0
-    clock[ASKED] += asked
-    return asked
+        return coin * (step.ask_parameter + abs(value)) < step.ask_parameter
+    return coin < step.ask_parameter
+
+
+@inner
+def count_asked(clock, step, asked):
+    """Count a tuple that was considered, where not everything is asked for."""
+    if step.ask != ASK_ALL:
+        clock[CONSIDERED] += 1.0
+        clock[ASKED] += asked
 
 
 @inner
@@ -117,16 +121,12 @@ def average_weight(step, clock):
 
 
 @inner
-def count_outcome(clock, loss, mistaken, updated, skipped):
+def count_round(clock, loss, updated, skipped):
+    """Count a round of the hinge loss, given 1 - margin: of one or more it is on the wrong side."""
     clock[ROUNDS] += 1.0
     clock[UPDATES] += updated
     clock[SKIPPED] += skipped
-    clock[LOSS] += loss
-    clock[MISTAKES] += mistaken
-    clock[VIOLATIONS] += loss > 0.0
-
-
-@inner
-def count_round(clock, loss, updated, skipped):
-    """The same for a hinge: a loss of one or more is on the wrong side."""
-    count_outcome(clock, max(0.0, loss), loss >= 1.0, updated, skipped)
+    clock[MISTAKES] += loss >= 1.0
+    if loss > 0.0:
+        clock[LOSS] += loss
+        clock[VIOLATIONS] += 1.0

@@ -16,7 +16,7 @@ from .._engines import DenseEngine, default_block_size, entrywise_engine, first_
 from .._kernels.blocked import Blas
 from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
 from .._kernels.entrywise import DIVERGED, DONE
-from .._kernels.rules import Plain
+from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
 from ..similarity.base import Similarity
 from ..similarity.bilinear import Bilinear
@@ -395,7 +395,7 @@ class _Ascent:
         ]
         shape = (tuples.left.shape[1], tuples.right.shape[1])
         start = first_matrix("zeros", shape, tuples.left.dtype, tuples.is_sparse)
-        self._engine: Any = entrywise_engine(Plain(), None, start, tuples, head_bytes)
+        self._engine: Any = entrywise_engine(Rule(PLAIN), None, start, tuples, head_bytes)
         self._block = block_size or default_block_size(max(shape))
 
     def matrix(self) -> Any:

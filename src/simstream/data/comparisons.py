@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.rows import Pairs, Triplets, differences
+from .._kernels.entrywise import Pairs, Triplets, differences
 from ..validation import Items, check_index_tuples, check_items
 
 _ROLES = ("anchor", "positive", "negative")

@@ -23,8 +23,8 @@ from .._engines import (
     first_matrix,
 )
 from .._engines.base import LowRankEngine
-from .._kernels.low_rank import GroupStep
-from .._kernels.low_rank_nuclear import NuclearStep
+from .._kernels.omllr import NuclearStep
+from .._kernels.osllrgs import GroupStep
 from ..data.comparisons import Comparisons
 from ..similarity.learner import delegated, delegated_property
 from ..similarity.low_rank import LowRank

@@ -20,7 +20,7 @@ from .._engines import (
     first_matrix,
 )
 from .._kernels import steps
-from .._kernels.rules import Plain
+from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
 from ..similarity.learner import delegated, delegated_property
 from ..similarity.mahalanobis import (
@@ -289,7 +289,7 @@ class PAMetric(PairLearner):
         if not isinstance(self.init, str):
             check_positive(self.init, "init", size=d)
         start = first_matrix(self.init, (d, d), dtype, tuples.is_sparse)
-        return entrywise_engine(Plain(), None, start, tuples, self.head_bytes)
+        return entrywise_engine(Rule(PLAIN), None, start, tuples, self.head_bytes)
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         kept = "every-step" if isinstance(engine, SpectralEngine) else "end"

@@ -22,7 +22,7 @@ from .._engines import (
     first_matrix,
 )
 from .._kernels import steps
-from .._kernels.rules import AdaptiveThreshold, Confidence, Plain, SoftThreshold
+from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, THRESHOLDED, Rule
 from ..data.comparisons import Comparisons
 from ..similarity.bilinear import Bilinear
 from ..similarity.learner import delegated, delegated_property
@@ -111,17 +111,13 @@ class TripletLearner(OnlineLearner):
         return entrywise_engine(self._rule(), self.average_from, start, tuples, self.head_bytes)
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
-        kept, given = (
-            (type(rule).__name__, *rule)  # rules of different types may have equal fields
-            for rule in (engine.rule, self._rule())
-        )
         return {
             "average_from": (engine.average_from, self.average_from),
-            "off_diagonal, delta, r, covariance, or whether lam is 0": (kept, given),
+            "off_diagonal, delta, r, covariance, or whether lam is 0": (engine.rule, self._rule()),
         }
 
     def _block_size(self, engine: Any) -> int:
-        if not isinstance(engine.rule, Plain):
+        if engine.rule.kind != PLAIN:
             return 1
         return self.block_size or default_block_size(max(engine.shape))
 
@@ -214,7 +210,7 @@ class OASIS(TripletLearner):
         check_choice("projection", self.projection, (None, "end"))
 
     def _rule(self) -> Any:
-        return Plain()
+        return Rule(PLAIN)
 
     def _step(self) -> Any:
         rule = {"PA-I": steps.PA_I, "PA": steps.PA, "PA-II": steps.PA_II}[self.variant]
@@ -293,7 +289,7 @@ class OGD(TripletLearner):
         check_choice("schedule", self.schedule, ("constant", "inv-sqrt"))
 
     def _rule(self) -> Any:
-        return Plain()
+        return Rule(PLAIN)
 
     def _step(self) -> Any:
         decay = self.schedule == "inv-sqrt"
@@ -380,7 +376,7 @@ class SORS(TripletLearner):
 
     def _rule(self) -> Any:
         # Without a threshold this is OGD, and may be blocked like it.
-        return SoftThreshold(bool(self.off_diagonal)) if self.lam > 0 else Plain()
+        return Rule(THRESHOLDED, bool(self.off_diagonal)) if self.lam > 0 else Rule(PLAIN)
 
     def _step(self) -> Any:
         return steps.Step(
@@ -464,7 +460,7 @@ class AdaSORS(TripletLearner):
         self._refuse_blocks("AdaSORS")
 
     def _rule(self) -> Any:
-        return AdaptiveThreshold(bool(self.off_diagonal), float(self.delta))
+        return Rule(ADAPTIVE, bool(self.off_diagonal), delta=float(self.delta))
 
     def _step(self) -> Any:
         return steps.Step(steps.CONSTANT, float(self.eta), lam=float(self.lam))
@@ -546,9 +542,9 @@ class AROMA(TripletLearner):
             self._refuse_blocks("AROMA with a diagonal covariance")
 
     def _rule(self) -> Any:
-        return Confidence(
-            False,
-            1.0 / float(self.r),
+        return Rule(
+            CONFIDENT,
+            inverse_r=1.0 / float(self.r),
             drop=self.covariance == "diagonal-drop",
             factored=self.covariance == "factored",
         )

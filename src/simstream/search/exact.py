@@ -17,8 +17,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.products import csr_scores
-from .._kernels.ranking import offer
+from .._kernels.ranking import csr_scores, offer
 from ..persistence import write_file
 from ..similarity.scoring import chunks, top_k
 from ..validation import check_integer

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .dispatch import by_component, driver, helper
-from .entrywise import DIVERGED, DONE
-from .rows import DenseRows, SparseRows, read_anchor, read_difference
+from .entrywise import DIVERGED, DONE, DenseRows, SparseRows, read_anchor, read_difference
 from .steps import HOPELESS, LARGEST_NORM, ROUNDS, SHIFT, count_round
 
 # Prefix sums of a stream of rows: of eta_t, and of eta_t times the threshold before round t; and how many

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .blocked import product_into
 from .dispatch import driver, helper
 from .entrywise import DIVERGED, DONE, NEEDS_REBASE
-from .rank_one import product_into
 from .steps import HOPELESS, LARGEST_NORM, UPDATES, count_round
 
 #: Steps between two times at which the inverses are worked out anew: errors of their updates add up.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .blocked import add_outer
 from .dispatch import driver, helper
-from .rank_one import add_outer
 from .steps import HOPELESS, LARGEST_NORM, ROUNDS, UPDATES, count_round
 
 # Relative sizes below which a number is rounding: of the part of x outside the span, and of a singular value.
