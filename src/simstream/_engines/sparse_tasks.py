@@ -53,11 +53,11 @@ class SparseParts(NamedTuple):
 
 
 class SparseTasksEngine(TasksEngine):
-    """Only touched entries, in one store: the rows of S, an empty row, then rows that tasks have touched.
+    """Only touched entries, in one store: the rows of S, an empty row, then the touched rows of tasks.
 
     A task's row gets its number when a triplet of the task is learnt from whose anchor has that feature (see
-    `_kernels.task_rows`), and its entries a hash table of their own. So memory grows with the rows and entries
-    that tasks have touched, whatever the number of tasks times that of features.
+    `_kernels.task_rows`), and its entries a hash table of their own. So memory grows with the rows and
+    entries that tasks have touched, not with the number of tasks times that of features.
     """
 
     kind = "sparse-tasks"
@@ -94,7 +94,7 @@ class SparseTasksEngine(TasksEngine):
     # -- numbers of rows ----------------------------------------------------------------------
 
     def _number_table(self, most: int, keys: np.ndarray, numbers: np.ndarray) -> None:
-        """Make a hash table with room for `most` row numbers, holding these, and as many rows in the store."""
+        """Make a hash table for up to `most` row numbers, holding these, and as many rows in the store."""
         self._store.have_rows(self.shape[0] + 1 + most)
         key, number = np.full(2 * most, -1), np.empty(2 * most, np.int32)
         add_numbers(key, number, keys, numbers)
