@@ -171,4 +171,5 @@ def test_repr_shows_the_shapes_of_arrays_not_their_numbers():
         "preprocessor=(<40 x 16 ndarray of float64>, <40 x 16 csr_matrix of float64>))"
     )
     assert repr(OASIS(C=0.1)) == "OASIS()"
-    assert "preprocessor=<40 x 16" in repr(simstream.FromLabels(OASIS(preprocessor=X)))
+    wrapper = simstream.FromLabels(OASIS(preprocessor=X))
+    assert repr(wrapper) == ("FromLabels(learner=OASIS(preprocessor=<40 x 16 ndarray of float64>))")

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._documentation import short_repr
 from ..data.samplers import PairSampler, TripletSampler
 from ..metrics import knn_predict, mean_average_precision
 from ..persistence import from_state, save_model, to_state
@@ -60,6 +61,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
     True
     """
 
+    __repr__ = short_repr
     learner_: Any
     classes_: np.ndarray
     _rng: np.random.Generator
