@@ -65,7 +65,9 @@ def canonical(state):
 
 def same_model(a, b):
     """Bit for bit: the counts, and everything the engines keep."""
-    left, right = canonical(a._engine.state()), canonical(b._engine.state())
+    (scalars, left), (others, right) = a._engine.state(), b._engine.state()
+    assert scalars == others
+    left, right = canonical(left), canonical(right)
     assert left.keys() == right.keys()
     for name in left:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
