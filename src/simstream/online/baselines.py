@@ -122,6 +122,9 @@ class Dot(TripletLearner):
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         return {}
 
+    def _block_size(self, engine: Any) -> int:
+        return 1
+
     def _step(self) -> Any:
         return self._similarity()
 
