@@ -146,9 +146,8 @@ def test_a_change_of_any_kernel_source_is_compiled_again(tmp_path):
         "row_dots(np.ones((2, 2)), np.ones((2, 2)));"
         "print(sum(row_dots.stats.cache_hits.values()))"
     )
-    kernels = tmp_path / "simstream" / "_kernels"
-    shutil.copytree(SOURCE / "_kernels", kernels, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(SOURCE / "__init__.py", kernels.parent)
+    package = tmp_path / "simstream"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
     environment = {
         **os.environ,
         "PYTHONPATH": str(tmp_path),
@@ -167,6 +166,6 @@ def test_a_change_of_any_kernel_source_is_compiled_again(tmp_path):
         return int(done.stdout)
 
     assert [loaded_from_the_cache(), loaded_from_the_cache()] == [0, 1]
-    with (kernels / "steps.py").open("a") as file:
+    with (package / "_kernels" / "steps.py").open("a") as file:
         file.write("# another function\n")
     assert loaded_from_the_cache() == 0
