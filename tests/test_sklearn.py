@@ -126,6 +126,19 @@ def test_partial_fit_goes_on(wine):
     assert clone(model).fit(X, y).learner_.n_rounds_ == 100
 
 
+def test_every_call_draws_new_tuples_from_one_generator(wine):
+    X, y = wine
+    model = FromLabels(OASIS(), n_tuples=100)
+    model._generator = lambda: np.random.default_rng(7)
+    model.partial_fit(X, y).partial_fit(X, y)
+    rng, expected = np.random.default_rng(7), OASIS(preprocessor=X)
+    for _ in range(2):
+        expected.partial_fit(TripletSampler(y, rng).draw(100))
+    np.testing.assert_array_equal(
+        model.learner_.get_bilinear_matrix(), expected.get_bilinear_matrix()
+    )
+
+
 def test_the_learner_given_is_left_alone(wine):
     learner = OASIS()
     FromLabels(learner, n_tuples=10).fit(*wine)
