@@ -359,15 +359,15 @@ def learn_in_the_cone(step, on_leaving, spectrum, work, rank, most, v, signs, cl
 
 # -- high rank: a full matrix and its shifted inverse -----------------------------------------------
 
-# What the driver found when it returned: all done, no finite number, P worn, a projection left to the
-# caller because too few products with P were allowed.
+# Why the driver returned: all done, a number that is not finite, P too inaccurate, a projection left to the
+# caller because it would take more products with P than allowed.
 DONE, HOPELESS_PAIR, WORN, LEFT = 0, 1, 2, 3
 
 # Numbers kept beside the matrices: sigma, steps since P was made, sum of the logarithms of the eigenvalues
 # projected away since then and their number, the step left to the caller.
 SIGMA, STEPS, ROOTS, N_ROOTS, LEFT_STEP, N_NUMBERS = 0, 1, 2, 3, 4, 5
 
-#: Steps after which P is made anew from M.
+#: Steps after which P is recomputed from M.
 _STEPS_OF_P = 128
 _FIRST_LOOK, _LOOK_EVERY, MOST_PRODUCTS = 6, 4, 100
 #: Residual of the eigenpair, relative to the size of M, that counts as exact.

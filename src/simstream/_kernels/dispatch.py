@@ -36,7 +36,8 @@ def _known(**options: bool) -> dict[str, bool]:
 # a tuple, costs two atomic operations, which also keep loops from vectorising. Without both options OASIS and
 # SORS on dense rows, one at a time, take 3.5 to 5 times as long with 16 features and 1.4 times with 128; SORS
 # on sparse rows takes 1.2 times as long. `forceinline` alone hardly helps, nor does `inline="always"`.
-# `no_*_wrapper`: only drivers are called from Python, which saves a quarter of the time to compile.
+# `no_*_wrapper`: no entry point for Python, which saves a quarter of the time to compile. Only drivers may be
+# called from Python; of the others, tests call `py_func`.
 _CALLED_BY_KERNELS: Any = _known(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _INSIDE_LOOPS: Any = _CALLED_BY_KERNELS | _known(forceinline=True, _nrt=False)
 

@@ -29,7 +29,7 @@ from .steps import (
     step_length,
 )
 
-# What the driver found when it returned.
+# Why a driver returned.
 DONE, NEEDS_SPACE, NEEDS_REBASE, DIVERGED = 0, 1, 2, 3
 
 

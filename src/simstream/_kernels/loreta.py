@@ -11,7 +11,7 @@ from .dispatch import driver, helper
 from .entrywise import DIVERGED, DONE, NEEDS_REBASE
 from .steps import HOPELESS, LARGEST_NORM, UPDATES, count_round
 
-#: Steps between two times at which the inverses are worked out anew: errors of their updates add up.
+#: Steps after which the inverses are recomputed: errors of their updates add up.
 FRESH_EVERY = 1000
 
 

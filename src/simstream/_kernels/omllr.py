@@ -21,7 +21,7 @@ from .steps import HOPELESS, LARGEST_NORM, ROUNDS, UPDATES, count_round
 _IN_SPAN = 1e-12
 _NEGLIGIBLE = 1e-15
 
-# Steps between two times at which the vectors are made orthonormal again: rounding adds up.
+# Steps after which the vectors are made orthonormal again: rounding adds up.
 _ORTHONORMAL_EVERY = 256
 
 

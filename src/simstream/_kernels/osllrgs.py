@@ -35,7 +35,7 @@ class GroupStep(NamedTuple):
     eta: float
     gamma: float
     beta: float
-    exact: bool  # the gradient's both terms, or the printed one
+    exact: bool  # both terms of the gradient, or only the one that the paper prints
 
 
 class LazyRows(NamedTuple):

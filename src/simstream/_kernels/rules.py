@@ -168,13 +168,14 @@ def row_update(rule, u, i, aux, j, acc, m, averaging, z, x, d, tau, beta, shift,
                 acc[m, k] += w * (length * (x * z[k]) / (one + aux[j, k]))
         lost = z.dtype.type(beta)
         inverse_r = z.dtype.type(rule.inverse_r)
-        for k in range(len(z)):
-            u[i, k] += length * (x * z[k]) / (one + aux[j, k])
         if rule.drop:
             for k in range(len(z)):
                 g = x * z[k]
                 precision = one + aux[j, k]
+                u[i, k] += length * g / precision
                 aux[j, k] = precision * precision / (precision - lost * g * g) - one
         else:
             for k in range(len(z)):
-                aux[j, k] += (x * z[k]) * (x * z[k]) * inverse_r
+                g = x * z[k]
+                u[i, k] += length * g / (one + aux[j, k])
+                aux[j, k] += g * g * inverse_r

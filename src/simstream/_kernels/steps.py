@@ -1,4 +1,4 @@
-"""How far to go in a round, and what a stream has counted so far."""
+"""Step lengths, and the clock: what a stream has counted so far."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ CONSTANT, PA, PA_I, PA_II, CONFIDENCE, PALS, ON_MISTAKE = 0, 1, 2, 3, 4, 5, 6
 # A margin as large as this (or NaN) means that learning has diverged, before numbers overflow.
 HOPELESS = 1e30
 
-# So has one whose squared norm is this large: the step would be lost among the infinities.
+# So has a step whose squared norm is this large: it would overflow.
 LARGEST_NORM = 1e300
 
 # Fields of the clock: everything the stream has counted so far, exact in float64, and two numbers that
-# belong to the model: the accumulated soft threshold, and the threshold that divides distances.
+# belong to the model: the accumulated soft threshold, and the threshold between similar and dissimilar pairs.
 ROUNDS, UPDATES, SKIPPED, MISTAKES, LOSS, SHIFT, THRESHOLD, VIOLATIONS = 0, 1, 2, 3, 4, 5, 6, 7
 CONSIDERED, ASKED = 8, 9  # by learners that ask for some answers only
 CLOCK_SIZE = 10
 
 
-# Who is asked for an answer: everyone, those whose margin is small, a random share.
+# Which tuples to ask an answer for: all, those with a small margin, a random share.
 ASK_ALL, ASK_ACTIVE, ASK_RANDOM = 0, 1, 2
 
 
@@ -99,7 +99,7 @@ def step_length(step, loss, squared_norm, variance, eta):
 
 @inner
 def pair_step(step, loss, squared_norm, sign):
-    """Step along v v' of a pair with this loss and ||v||^2: 0 for none, NaN where it is beyond all use."""
+    """Step along v v' of a pair with this loss and ||v||^2: 0 for none, NaN where it overflows."""
     if not (is_active(step, loss) and squared_norm > 0.0):
         return 0.0
     c = step_length(step, loss, squared_norm * squared_norm + step.bias, 0.0, step.eta)
