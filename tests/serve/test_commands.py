@@ -12,8 +12,8 @@ from live import Client, ServerProcess, add_items, do, judge, learner_of, oasis_
 import simstream
 from simstream.cli import main
 from simstream.data import write_items
-from simstream.serve.errors import LogError
 from simstream.serve.import_export import import_file, import_items
+from simstream.serve.log import LogError
 from simstream.serve.replaying import adopt_learning
 from simstream.serve.settings import Learning, Settings
 from simstream.serve.writer import Ledger

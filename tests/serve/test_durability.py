@@ -23,8 +23,8 @@ from live import (
     vectors,
 )
 
-from simstream.serve.errors import BusyError, ConflictError, LogError, NotFoundError, StorageError
-from simstream.serve.log import Log
+from simstream.serve.access import BusyError, ConflictError, NotFoundError, StorageError
+from simstream.serve.log import Log, LogError
 from simstream.serve.replaying import compare, same_bits
 from simstream.serve.service import Service
 from simstream.serve.settings import Limits, Settings

@@ -19,8 +19,8 @@ from simstream.serve.demo import (
     digits,
     progress,
 )
-from simstream.serve.errors import LogError
 from simstream.serve.events import EventKind
+from simstream.serve.log import LogError
 from simstream.serve.schemas import decode_picture
 from simstream.serve.version import model_of, similarities
 

@@ -16,7 +16,7 @@ from live import (
 )
 
 from simstream import OMTRSL
-from simstream.serve.errors import ConflictError, NotFoundError
+from simstream.serve.access import ConflictError, NotFoundError
 from simstream.serve.events import (
     LEARNER_KINDS,
     Event,

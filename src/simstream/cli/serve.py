@@ -135,10 +135,9 @@ def serve(
     if demo and items is not None:
         raise click.UsageError("--demo brings its own items: not with ITEMS")
 
-    from ..serve.access import check_host
+    from ..serve.access import KeyRing, check_host
     from ..serve.app import check_port, run
     from ..serve.import_export import import_file
-    from ..serve.keys import KeyRing
     from ..serve.log import damage_told
     from ..serve.service import Service
     from ..serve.settings import Learning, Limits, Settings

@@ -19,7 +19,7 @@ import numpy as np
 from .. import Bilinear
 from ..asking import Asking
 from ..metrics import precision_at_k
-from .errors import ServiceError
+from .access import ServiceError
 from .import_export import import_items
 from .service import Service, digest_of
 from .settings import Learning

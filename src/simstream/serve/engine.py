@@ -16,7 +16,6 @@ import scipy.sparse as sp
 
 from .. import DivergedError, ModelFileError
 from ..search import ExactIndex
-from .errors import LogError
 from .events import (
     CONTROL_KINDS,
     ITEM_KINDS,
@@ -25,7 +24,7 @@ from .events import (
     can_start_from,
 )
 from .items import ItemStore
-from .log import Log
+from .log import Log, LogError
 from .settings import Settings
 from .state import Snapshots, State
 from .version import Model, Version, model_of

@@ -16,14 +16,14 @@ import scipy.sparse as sp
 
 from ..data import ItemsFile, read_items
 from ..data.files import open_input, text_lines
-from .errors import BadRequestError, LogError
+from .access import BadRequestError
 from .events import (
     EventKind,
     SparseVector,
     Vector,
 )
 from .items import ItemStore
-from .log import Log
+from .log import Log, LogError
 from .schemas import LARGEST_NUMBER, decode_picture
 from .service import Service
 from .writer import Ledger, NewItem, Write

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .errors import LogError
 from .events import CONTROL_KINDS, FORMAT_VERSION, Event, EventKind, excluded_ranges, is_excluded
 
 #: Marks the file as ours (the text "simS").
@@ -51,6 +50,10 @@ _ITEM_EVENTS = "FROM events WHERE position > ? AND position <= ? AND kind IN ('i
 ItemChange = tuple[int, str, str, bytes | None]
 
 
+class LogError(ValueError):
+    """The files of a service are damaged, do not fit together, or come from a newer version."""
+
+
 def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
     """Lock the folder of a service now; leaving the returned context unlocks it.
 
@@ -64,7 +67,7 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
     ...     lock_folder(folder)
     Traceback (most recent call last):
     ...
-    simstream.serve.errors.LogError: ...: another service uses this folder; stop it first
+    simstream.serve.log.LogError: ...: another service uses this folder; stop it first
     """
     from filelock import FileLock, Timeout
 

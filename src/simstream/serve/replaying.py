@@ -12,9 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..persistence import read_file
-from .errors import LogError
 from .items import ItemStore
-from .log import Log, lock_folder
+from .log import Log, LogError, lock_folder
 from .settings import Learning
 from .state import Snapshots, State
 

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from .. import Bilinear, __version__
 from . import import_export, schemas
-from .errors import BadRequestError, NotFoundError
+from .access import BadRequestError, NotFoundError
 from .events import SparseVector
 from .service import Service, digest_of
 from .writer import Ledger, Receipt, Write, check_shape

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..metrics import sparsity
+from .access import BusyError, NotFoundError, StorageError
 from .engine import Engine
-from .errors import BusyError, NotFoundError, StorageError
 from .events import Vector, decode_vector
 from .log import Log, lock_folder
 from .settings import Settings

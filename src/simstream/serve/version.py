@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from ..asking import Asking, bring_near, choose_triplet, draw_triplets
 from ..search import ExactView
 from ..similarity.tasks import Tasks
-from .errors import NotFoundError
+from .access import NotFoundError
 from .items import ItemStore
 from .state import Tally
 from .writer import Question

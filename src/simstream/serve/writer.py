@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from .errors import BadRequestError, BusyError, ConflictError, NotFoundError, StorageError
+from .access import BadRequestError, BusyError, ConflictError, NotFoundError, StorageError
 from .events import (
     Event,
     EventKind,
@@ -291,7 +291,7 @@ def check_shape(vector: Vector, n_features: int, expects_sparse: bool) -> None:
     >>> check_shape(np.zeros(2), 3, expects_sparse=False)
     Traceback (most recent call last):
     ...
-    simstream.serve.errors.BadRequestError: vector: expected 3 numbers, got 2
+    simstream.serve.access.BadRequestError: vector: expected 3 numbers, got 2
     """
     is_sparse = isinstance(vector, SparseVector)
     if is_sparse != expects_sparse:
