@@ -14,8 +14,9 @@ from simstream.cli import main
 from simstream.data import write_items
 from simstream.serve.import_export import import_file, import_items
 from simstream.serve.log import LogError
-from simstream.serve.replaying import adopt_learning
-from simstream.serve.settings import Learning, Settings
+from simstream.serve.service import Settings
+from simstream.serve.snapshots import adopt_learning
+from simstream.serve.state import Learning
 from simstream.serve.writer import Ledger
 
 

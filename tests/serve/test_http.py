@@ -14,8 +14,8 @@ from simstream.data import read_triplets
 from simstream.serve.access import KeyRing, check_host, scope_needed
 from simstream.serve.app import SECURITY_HEADERS, create_app
 from simstream.serve.demo import png
-from simstream.serve.service import Service
-from simstream.serve.settings import Learning, Limits, Settings
+from simstream.serve.service import Limits, Service, Settings
+from simstream.serve.state import Learning
 
 PICTURE = "data:image/png;base64," + base64.b64encode(png(np.eye(3))).decode()
 

@@ -10,7 +10,7 @@ from live import add_items, assert_same_matrix, do, judge, learner_of, oasis_of,
 from simstream.serve import engine
 from simstream.serve.access import NotFoundError
 from simstream.serve.engine import Pace
-from simstream.serve.settings import Learning
+from simstream.serve.state import Learning
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
 

@@ -40,8 +40,7 @@ from .access import (
 )
 from .routes import Metrics, add_routes
 from .schemas import refusal
-from .service import Service
-from .settings import Limits
+from .service import Limits, Service
 
 _MEDIA_TYPES = {
     ".html": "text/html",
@@ -315,7 +314,7 @@ def run(
     host, port : where to listen; port 0 takes a free one
     on_ready : called with the address once the service answers
     """
-    keys = KeyRing(service.settings.keys_path)
+    keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys)
 
     class Server(uvicorn.Server):

@@ -22,10 +22,10 @@ from .events import (
     SparseVector,
     Vector,
 )
-from .items import ItemStore
 from .log import Log, LogError
 from .schemas import LARGEST_NUMBER, decode_picture
 from .service import Service
+from .state import ItemStore
 from .writer import Ledger, NewItem, Write
 
 #: Items that are made durable together.
