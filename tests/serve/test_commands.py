@@ -16,7 +16,7 @@ from simstream.serve.import_export import import_file, import_items
 from simstream.serve.log import LogError
 from simstream.serve.service import Settings
 from simstream.serve.snapshots import adopt_learning
-from simstream.serve.state import Learning
+from simstream.serve.state import Learning, State
 from simstream.serve.writer import Ledger
 
 
@@ -222,7 +222,9 @@ def test_a_lying_snapshot_is_found_by_replay(tmp_path):
         judge(service, "i0", "i1", "i2")
         judge(service, "i3", "i4", "i5")
     snapshots = service.engine.snapshots
-    snapshots.save(12, oasis_of(rows[[[0, 2, 1], [3, 4, 5]]]), service.version.tally)
+    wrong = oasis_of(rows[[[0, 2, 1], [3, 4, 5]]])
+    state = State(Learning(), service.engine.items, service.log, wrong, service.version.tally, 12)
+    snapshots.save(state)
     report = json.loads(run("replay", "--data", tmp_path, "--json"))
     assert report["identical"] is False
     assert "DIFFERS from the kept one" in run("replay", "--data", tmp_path)

@@ -95,7 +95,7 @@ class Version(NamedTuple):
     is_pinned: bool
     #: Whether the newest model overflowed, so that an older one is served.
     has_diverged: bool
-    view: ExactView | None
+    view: ExactView
     tally: Tally
     #: The learner's own statistics.
     statistics: dict[str, Any]
@@ -113,7 +113,7 @@ class Version(NamedTuple):
         learnt : False searches by the plain inner product
         leave_out : position of an item to leave out; 0 leaves out none
         """
-        if self.view is None or len(self.view) == 0:
+        if not len(self.view):
             return []
         query = self.model.transform(rows, task) if learnt else rows
         found = self.view.search(query, k + (leave_out > 0))
@@ -424,7 +424,7 @@ class LearningEngine:
         elif self._pinned is None or self._pinned.position != position:
             state = self._state_at(position)
             if state.learner is not None and state.is_whole:
-                self.snapshots.save(position, state.learner, state.tally)
+                self.snapshots.save(state)
             self._pinned = model_of(position, state.learner, self._learning.has_tasks)
 
     # -- snapshots ----------------------------------------------------------------------------
@@ -447,7 +447,7 @@ class LearningEngine:
             return
         with self._snapshot_pace.measured():
             try:
-                self.snapshots.save(state.position, state.learner, state.tally)
+                self.snapshots.save(state)
                 self.snapshots.thin_out(set() if self._pinned is None else {self._pinned.position})
             except (OSError, ModelFileError, ValueError) as error:
                 # The log has everything: a restart only takes longer.

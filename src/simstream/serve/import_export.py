@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -247,18 +246,14 @@ def as_jsonl(records: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 def as_csv(records: Iterator[dict[str, Any]], *, has_tasks: bool) -> Iterator[str]:
     """A header and one line per record; the column ``task`` only with tasks."""
-    buffer = io.StringIO()
     columns = [name for name in COLUMNS if has_tasks or name != "task"]
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for record in records:
-        yield _taken(buffer)
-        writer.writerow(record)
-    yield _taken(buffer)
+    writer = csv.DictWriter(_Echo(), columns, lineterminator="\n", extrasaction="ignore")
+    yield writer.writeheader()
+    yield from map(writer.writerow, records)
 
 
-def _taken(buffer: io.StringIO) -> str:
-    text = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return text
+class _Echo:
+    """A file for `csv`, whose methods return what the file's `write` returns."""
+
+    def write(self, line: str) -> str:
+        return line

@@ -103,15 +103,14 @@ class Log:
         self._connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
         self._lock = threading.Lock()
         try:
-            self._check_or_create(self.connection)
-        except sqlite3.DatabaseError as error:
-            self.close()
-            if _is_damage(error):
-                raise _damaged(self.path, error) from error
-            raise LogError(f"{path}: expected a simstream log, got {error}") from None
+            with damage_told(self.path):
+                self._check_or_create(self.connection)
         except LogError:
             self.close()
             raise
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise LogError(f"{path}: expected a simstream log, got {error}") from None
 
     def _check_or_create(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -291,21 +290,13 @@ def damage_told(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if not _is_damage(error):
+        # The lowest byte is the primary error code.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise
-        raise _damaged(path, error) from error
-
-
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    # The lowest byte is the primary error code.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
-
-
-def _damaged(path: Path, error: sqlite3.DatabaseError) -> LogError:
-    return LogError(
-        f"{path}: the log is damaged ({error}); stop the service, replace the log with a backup, and "
-        "remove log.sqlite-wal, log.sqlite-shm and snapshots/"
-    )
+        raise LogError(
+            f"{path}: the log is damaged ({error}); stop the service, replace the log with a backup, and "
+            "remove log.sqlite-wal, log.sqlite-shm and snapshots/"
+        ) from error
 
 
 class _Connected:

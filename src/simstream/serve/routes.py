@@ -7,7 +7,7 @@ import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -91,9 +91,13 @@ async def _write(service: Service, writes: Sequence[Write], wait: bool) -> _Done
     return _Done(receipts, service.version.position >= last)
 
 
-def _full_key(key: str | None, kind: str) -> str | None:
-    """Keys of different kinds of requests are independent."""
-    return None if key is None else f"{kind}:{key}"
+def _once(
+    key: str | None, kind: str, content: Any, change: Callable[..., None], *args: Any
+) -> Write:
+    """A write that is done once under its key, if it has one; keys of different kinds are independent."""
+    if key is None:
+        return Write(change, args)
+    return Write(change, args, f"{kind}:{key}", digest_of(content))
 
 
 def _with_payload(service: Service, found: dict[str, Any], wanted: bool = True) -> dict[str, Any]:
@@ -120,9 +124,8 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         names = [item.id for item in body.items]
         if len(set(names)) < len(names):
             raise BadRequestError("items: expected every id at most once")
-        digest = digest_of(body.model_dump(mode="json")) if key else ""
         items = [item.as_item(item.id) for item in body.items]
-        write = Write(Ledger.add_items, (items,), _full_key(key, "items"), digest)
+        write = _once(key, "items", body, Ledger.add_items, items)
         done = await _write(service, [write], wait)
         return JSONResponse(done.as_json(), 200 if done.is_repeated else 201)
 
@@ -133,8 +136,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         payload: bool = False,
     ) -> Any:
         """List the ids of items, page by page, in the order in which they were added."""
-        view = service.version.view
-        positions = [] if view is None else view.ids
+        positions = service.version.view.ids
         names = [service.engine.items.names[int(p)] for p in positions[offset : offset + limit]]
         return {
             "total": len(positions),
@@ -166,16 +168,13 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         id: ItemId, body: schemas.Content, key: Key = None, wait: Wait = True
     ) -> Any:
         """Add or replace an item. What was learnt with the old one stays."""
-        digest = digest_of([id, body.model_dump(mode="json")]) if key else ""
-        item = body.as_item(id)
-        write = Write(Ledger.put_item, (item,), _full_key(key, "put"), digest)
+        write = _once(key, "put", [id, body], Ledger.put_item, body.as_item(id))
         return (await _write(service, [write], wait)).as_json()
 
     @app.delete("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
     async def delete_item(id: ItemId, key: Key = None, wait: Wait = True) -> Any:
         """Delete an item. What was learnt with it stays."""
-        digest = digest_of(id) if key else ""
-        write = Write(Ledger.delete_item, (id,), _full_key(key, "delete"), digest)
+        write = _once(key, "delete", id, Ledger.delete_item, id)
         return (await _write(service, [write], wait)).as_json()
 
 
@@ -228,16 +227,10 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             raise BadRequestError("key: expected it in the header or with each judgement, not both")
         judgements = [one.as_judgement() for one in given]
         if key is not None:
-            digest = digest_of([one.model_dump(mode="json") for one in given])
-            writes = [Write(Ledger.judge, judgements, _full_key(key, "feedback"), digest)]
+            writes = [_once(key, "feedback", given, Ledger.judge, *judgements)]
         else:
             writes = [
-                Write(
-                    Ledger.judge,
-                    (judgement,),
-                    _full_key(one.key, "feedback"),
-                    digest_of(one.model_dump(mode="json")) if one.key else "",
-                )
+                _once(one.key, "feedback", one, Ledger.judge, judgement)
                 for one, judgement in zip(given, judgements, strict=True)
             ]
         done = await _write(service, writes, wait)

@@ -79,14 +79,14 @@ class Settings:
 
 
 def digest_of(value: Any) -> str:
-    """A short digest of JSON values, to detect a key that is used for two different requests.
+    """A short digest of JSON values or Pydantic models, to detect a key used for two different requests.
 
     Examples
     --------
     >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
     True
     """
-    text = json.dumps(value, sort_keys=True)
+    text = json.dumps(value, sort_keys=True, default=lambda model: model.model_dump(mode="json"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -185,7 +185,7 @@ class Service:
         items, asking, rng = self.engine.items, self.settings.asking, self._rng
         version = self.version
         model, view = version.model, version.view
-        if view is None or len(view) < 3:
+        if len(view) < 3:
             raise NotFoundError("question: there are fewer than three items to ask about")
         positions = np.array(view.ids)
 

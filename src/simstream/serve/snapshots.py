@@ -56,10 +56,14 @@ class Snapshots:
         found = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
         return sorted(int(match[1]) for match in found if match)
 
-    def save(self, position: int, learner: Any, tally: Tally) -> None:
+    def save(self, state: State) -> None:
         """Write a snapshot atomically."""
-        extra = {"position": position, "learning": self._digest, "tally": asdict(tally)}
-        learner.save(self.path(position), extra=extra)
+        extra = {
+            "position": state.position,
+            "learning": self._digest,
+            "tally": asdict(state.tally),
+        }
+        state.learner.save(self.path(state.position), extra=extra)
 
     def load(self, position: int) -> tuple[Any, Tally] | None:
         """Learner and counts of a position; a file that cannot be trusted is renamed and gives None."""

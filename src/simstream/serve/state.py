@@ -90,7 +90,6 @@ class ItemStore:
         self._log = log
         self.n_features = n_features
         self._index = ExactIndex()
-        self._has_rows = False
         #: Id -> position of the event that added the item, for current items.
         self.positions: dict[str, int] = {}
         #: Position -> id, for all items there ever were.
@@ -102,14 +101,14 @@ class ItemStore:
         return len(self.positions)
 
     @property
-    def view(self) -> ExactView | None:
-        """The searchable items now; None before the first item."""
-        return self._index.view() if self._has_rows else None
+    def view(self) -> ExactView:
+        """The searchable items now."""
+        return self._index.view()
 
-    def position_in(self, view: ExactView | None, name: str) -> int | None:
+    def position_in(self, view: ExactView, name: str) -> int | None:
         """Position of an item in a view, which may be older than `positions`; None if not in the view."""
         position = self.positions.get(name)
-        while position is not None and (view is None or position not in view):
+        while position is not None and position not in view:
             position = self._replaced.get(position)
         return position
 
@@ -146,16 +145,13 @@ class ItemStore:
             if self.n_features is None:
                 self.n_features = len(decode_vector(vectors[0]))
             self._index.add(list(new), stack_encoded(vectors, self.n_features))
-            self._has_rows = True
         if gone:
             self._index.remove(gone)
 
     def vectors(self, positions: Sequence[int]) -> Any:
         """Rows of items by position, in the given order; also of deleted and replaced items."""
-        view = self.view
-        if view is not None:
-            with contextlib.suppress(KeyError):  # one of them was deleted or replaced
-                return view.vectors(positions)
+        with contextlib.suppress(KeyError):  # one of them was deleted or replaced
+            return self.view.vectors(positions)
         found = self._log.vectors(set(positions))
         return stack_encoded([found[position] for position in positions], self.n_features or 0)
 
