@@ -103,15 +103,10 @@ class Version(NamedTuple):
     def search(
         self, rows: Any, k: int, task: Hashable = None, *, learnt: bool = True, leave_out: int = 0
     ) -> list[tuple[int, float]]:
-        """Positions and scores of the items most similar to one query.
+        """Positions and scores of the k items most similar to one query, given as a single row.
 
-        Parameters
-        ----------
-        rows : the query, one row
-        k : how many
-        task : whose similarity
-        learnt : False searches by the plain inner product
-        leave_out : position of an item to leave out; 0 leaves out none
+        Without `learnt` they are found by the plain inner product. `leave_out` is the position of an item
+        that is not to be found; 0 leaves out none.
         """
         if not len(self.view):
             return []

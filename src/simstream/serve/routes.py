@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Header, Query, Response
 from fastapi import Path as PathField
@@ -57,30 +57,10 @@ def add_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
     _add_operation_routes(app, service, metrics)
 
 
-class _Done(NamedTuple):
-    """The receipts of a request, and whether readers can see its events."""
-
-    receipts: list[Receipt]
-    is_visible: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """The answer to a request with a single write."""
-        (receipt,) = self.receipts
-        return {
-            "position": receipt.first,
-            "events": receipt.events,
-            "repeated": receipt.is_repeated,
-            "visible": self.is_visible,
-        }
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether nothing of it is new."""
-        return all(receipt.is_repeated for receipt in self.receipts)
-
-
-async def _write(service: Service, writes: Sequence[Write], wait: bool) -> _Done:
-    """Submit a request; return once it is durable, or visible with `wait`."""
+async def _write(
+    service: Service, writes: Sequence[Write], wait: bool
+) -> tuple[list[Receipt], bool]:
+    """Submit a request; once it is durable, return its receipts, and whether readers can see its events."""
     receipts = await asyncio.wrap_future(service.submit(writes))
     last = max(receipt.last for receipt in receipts)
     if wait:
@@ -88,7 +68,22 @@ async def _write(service: Service, writes: Sequence[Write], wait: bool) -> _Done
         seen = asyncio.wrap_future(service.engine.published(last))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(seen, _LONGEST_WAIT)
-    return _Done(receipts, service.version.position >= last)
+    return receipts, service.version.position >= last
+
+
+async def _write_one(service: Service, write: Write, wait: bool) -> dict[str, Any]:
+    """Submit a request with a single write; return the answer to it."""
+    (receipt,), is_visible = await _write(service, [write], wait)
+    return {
+        "position": receipt.first,
+        "events": receipt.events,
+        "repeated": receipt.is_repeated,
+        "visible": is_visible,
+    }
+
+
+def _created(answer: dict[str, Any]) -> Response:
+    return JSONResponse(answer, 200 if answer["repeated"] else 201)
 
 
 def _once(
@@ -126,8 +121,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
             raise BadRequestError("items: expected every id at most once")
         items = [item.as_item(item.id) for item in body.items]
         write = _once(key, "items", body, Ledger.add_items, items)
-        done = await _write(service, [write], wait)
-        return JSONResponse(done.as_json(), 200 if done.is_repeated else 201)
+        return _created(await _write_one(service, write, wait))
 
     @app.get("/v1/items", tags=["items"])
     def list_items(
@@ -169,13 +163,13 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
     ) -> Any:
         """Add or replace an item. What was learnt with the old one stays."""
         write = _once(key, "put", [id, body], Ledger.put_item, body.as_item(id))
-        return (await _write(service, [write], wait)).as_json()
+        return await _write_one(service, write, wait)
 
     @app.delete("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
     async def delete_item(id: ItemId, key: Key = None, wait: Wait = True) -> Any:
         """Delete an item. What was learnt with it stays."""
         write = _once(key, "delete", id, Ledger.delete_item, id)
-        return (await _write(service, [write], wait)).as_json()
+        return await _write_one(service, write, wait)
 
 
 def _add_search_route(app: FastAPI, service: Service) -> None:
@@ -233,20 +227,21 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
                 _once(one.key, "feedback", one, Ledger.judge, judgement)
                 for one, judgement in zip(given, judgements, strict=True)
             ]
-        done = await _write(service, writes, wait)
-        answer = {
-            "positions": [p for r in done.receipts for p in range(r.first, r.last + 1)],
-            "repeated": done.is_repeated,
-            "visible": done.is_visible,
-        }
-        return JSONResponse(answer, 200 if done.is_repeated else 201)
+        receipts, is_visible = await _write(service, writes, wait)
+        return _created(
+            {
+                "positions": [p for r in receipts for p in range(r.first, r.last + 1)],
+                "repeated": all(receipt.is_repeated for receipt in receipts),
+                "visible": is_visible,
+            }
+        )
 
     @app.get("/v1/query", tags=["questions"])
     async def get_question(task: Annotated[schemas.Name | None, Query()] = None) -> Any:
         """The next question for a person to answer. The log keeps that it was asked."""
         question = await run_in_threadpool(service.choose_question, task)
-        done = await _write(service, [Write(Ledger.ask, (question,))], False)
-        return await run_in_threadpool(_question, service, done.receipts[0].first)
+        asked = await _write_one(service, Write(Ledger.ask, (question,)), False)
+        return await run_in_threadpool(_question, service, asked["position"])
 
     @app.post(
         "/v1/answer", status_code=201, response_model=schemas.AnswerWritten, tags=["questions"]
@@ -259,9 +254,8 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             f"answer:{body.question}",
             digest_of(body.winner),
         )
-        done = await _write(service, [write], wait)
-        answer = done.as_json() | {"accuracy": service.version.tally.accuracy()}
-        return JSONResponse(answer, 200 if done.is_repeated else 201)
+        answer = await _write_one(service, write, wait)
+        return _created(answer | {"accuracy": service.version.tally.accuracy()})
 
     @app.post(
         "/v1/retract",
@@ -272,11 +266,10 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
     )
     async def take_back(body: schemas.At, wait: Wait = True) -> Any:
         """Undo feedback or an answer: the model becomes what it would be without it."""
-        done = await _write(service, [Write(Ledger.retract, (body.position,))], wait)
-        answer = done.as_json()
+        answer = await _write_one(service, Write(Ledger.retract, (body.position,)), wait)
         if answer["events"] == 2:  # the question of the answer is open again
-            last = done.receipts[0].last
-            answer["question"] = await run_in_threadpool(_question, service, last)
+            position = answer["position"] + 1
+            answer["question"] = await run_in_threadpool(_question, service, position)
         return answer
 
     @app.get("/v1/responses", tags=["questions"])
@@ -342,14 +335,12 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/pin", response_model=schemas.Written, tags=["model"])
     async def pin(body: schemas.MaybeAt, wait: Wait = True) -> Any:
         """Serve the model of a position, whatever is learnt later; null serves the newest again."""
-        write = Write(Ledger.pin, (body.position,))
-        return (await _write(service, [write], wait)).as_json()
+        return await _write_one(service, Write(Ledger.pin, (body.position,)), wait)
 
     @app.post("/v1/rollback", response_model=schemas.Written, tags=["model"])
     async def roll_back(body: schemas.At, wait: Wait = True) -> Any:
         """Forget what was learnt after a position. The log keeps it."""
-        write = Write(Ledger.roll_back, (body.position,))
-        return (await _write(service, [write], wait)).as_json()
+        return await _write_one(service, Write(Ledger.roll_back, (body.position,)), wait)
 
 
 # -- operation --------------------------------------------------------------------------------

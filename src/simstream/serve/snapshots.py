@@ -92,17 +92,10 @@ class Snapshots:
         return None
 
     def thin_out(self, keep: set[int]) -> None:
-        """Delete files so that their number grows with the logarithm of the log's length.
-
-        Parameters
-        ----------
-        keep : positions to keep in any case
-        """
+        """Delete files, never those to `keep`; their number grows with the logarithm of the log's length."""
         positions = self.positions()
-        wanted = to_keep(positions) | keep
-        for position in positions:
-            if position not in wanted:
-                self.path(position).unlink(missing_ok=True)
+        for position in set(positions) - to_keep(positions) - keep:
+            self.path(position).unlink(missing_ok=True)
 
 
 def to_keep(positions: list[int]) -> set[int]:

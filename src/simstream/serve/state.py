@@ -204,10 +204,6 @@ class Tally:
         self.baseline_right += baseline_is_right
         self.recent = [*self.recent[-_RECENT + 1 :], 2 * learnt_is_right + baseline_is_right]
 
-    def triplets_to_next_point(self) -> int:
-        """Triplets still to be learnt before the next point of the loss curve."""
-        return self.stride - self.triplets % self.stride
-
     def add_triplets(self, count: int, total_loss: float) -> None:
         """Count triplets; `total_loss` is the sum of the losses of all triplets so far."""
         self.triplets += count
@@ -444,9 +440,9 @@ class State:
             self.learner = self._new_learner(self._pending[0])
         begin = 0
         while begin < len(self._pending):
-            count = min(self.tally.triplets_to_next_point(), len(self._pending) - begin)
-            self._learn_piece(self._pending[begin : begin + count])
-            begin += count
+            end = begin + self.tally.stride - self.tally.triplets % self.tally.stride
+            self._learn_piece(self._pending[begin:end])
+            begin = end
         self._pending = []
 
     def _learn_piece(self, triplets: list[_Triplet]) -> None:
