@@ -16,11 +16,7 @@ import scipy.sparse as sp
 from ..data import ItemsFile, read_items
 from ..data.files import open_input, text_lines
 from .access import BadRequestError
-from .events import (
-    EventKind,
-    SparseVector,
-    Vector,
-)
+from .events import EventKind, SparseVector, Vector, triplets_of
 from .log import Log, LogError
 from .schemas import LARGEST_NUMBER, decode_picture
 from .service import Service
@@ -201,16 +197,9 @@ def responses(log: Log, items: ItemStore, until: int) -> Iterator[dict[str, Any]
     places = _places(items)
     for event in log.read_counting(0, until, (EventKind.FEEDBACK, EventKind.ANSWER)):
         body = event.body
-        if event.kind == EventKind.FEEDBACK:
-            triplets, source, is_random = body["triplets"], body["source"], False
-        elif body["winner"] is None:
-            continue
-        else:
-            anchor, *candidates = body["items"]
-            winner = body["winner"]
-            triplets = [(anchor, candidates[winner], candidates[1 - winner])]
-            source, is_random = "answer", body["random"]
-        for triplet in triplets:
+        is_answer = event.kind == EventKind.ANSWER
+        source, is_random = ("answer", body["random"]) if is_answer else (body["source"], False)
+        for triplet in triplets_of(event):
             if triplet[0] == 0:
                 continue
             names = [items.names[position] for position in triplet]
@@ -223,7 +212,7 @@ def count_left_out(log: Log, until: int) -> int:
     return sum(
         triplet[0] == 0
         for event in log.read_counting(0, until, (EventKind.FEEDBACK,))
-        for triplet in event.body["triplets"]
+        for triplet in triplets_of(event)
     )
 
 

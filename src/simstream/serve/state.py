@@ -20,7 +20,15 @@ from scipy.stats import binomtest
 
 from .. import DivergedError, catalogue
 from ..search import ExactIndex, ExactView
-from .events import LEARNER_KINDS, Event, EventKind, SparseVector, Vector, decode_vector
+from .events import (
+    LEARNER_KINDS,
+    Event,
+    EventKind,
+    SparseVector,
+    Vector,
+    decode_vector,
+    triplets_of,
+)
 from .log import ItemChange, Log
 
 #: The recent accuracy covers this many answers to random questions.
@@ -380,26 +388,21 @@ class State:
 
     def _apply(self, event: Event) -> None:
         body, tally = event.body, self.tally
-        task = body.get("task")
-        if event.kind == EventKind.FEEDBACK:
-            tally.feedback += 1
-            for anchor, positive, negative in body["triplets"]:
-                start = event.vector if anchor == 0 and event.vector is not None else anchor
-                self._pending.append(_Triplet(start, positive, negative, task, event.position))
-        elif event.kind == EventKind.QUESTION:
+        if event.kind == EventKind.QUESTION:
             tally.questions += 1
             tally.considered += body["considered"]
             tally.asked += body["considered"] > 0
-        elif event.kind == EventKind.ANSWER and body["winner"] is None:
+            return
+        if event.kind == EventKind.FEEDBACK:
+            tally.feedback += 1
+        elif body["winner"] is None:
             tally.skips += 1
-        elif event.kind == EventKind.ANSWER:
+        else:
             tally.answers += 1
-            anchor, *candidates = body["items"]
-            winner = body["winner"]
-            triplet = _Triplet(
-                anchor, candidates[winner], candidates[1 - winner], task, event.position
-            )
-            if body["random"]:
+        for anchor, positive, negative in triplets_of(event):
+            start = event.vector if anchor == 0 and event.vector is not None else anchor
+            triplet = _Triplet(start, positive, negative, body.get("task"), event.position)
+            if event.kind == EventKind.ANSWER and body["random"]:
                 self._predict(triplet)
             self._pending.append(triplet)
 
