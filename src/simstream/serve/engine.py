@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from .. import DivergedError, ModelFileError
 from ..search import ExactIndex, ExactView
+from ..similarity.scoring import row_products
 from ..similarity.tasks import Tasks
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
 from .log import Log, LogError
@@ -126,19 +127,12 @@ def similarities(model: Model, anchors: Any, others: Any, task: Hashable = None)
     """
     each = others.shape[0] // anchors.shape[0]
     queries = model.transform(anchors, task)[np.arange(anchors.shape[0]).repeat(each)]
-    return _products(queries, others).reshape(-1, each)
+    return row_products(queries, others).reshape(-1, each)
 
 
 def margins(model: Model, rows: Any, task: Hashable = None) -> np.ndarray:
     """How much more similar each anchor is to its first candidate; rows hold all three in turn."""
-    return _products(model.transform(rows[0::3], task), rows[1::3] - rows[2::3])
-
-
-def _products(first: Any, second: Any) -> np.ndarray:
-    """Inner products row by row, dense or sparse."""
-    if sp.issparse(first) or sp.issparse(second):
-        return np.asarray(sp.csr_matrix(first).multiply(second).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", first, second)
+    return row_products(model.transform(rows[0::3], task), rows[1::3] - rows[2::3])
 
 
 # -- learning and publishing ------------------------------------------------------------------
