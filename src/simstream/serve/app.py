@@ -99,7 +99,7 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
     return app
 
 
-def refused(error: ServiceError) -> Response:
+def _refused(error: ServiceError) -> Response:
     """The answer to a refused request."""
     headers = {}
     if error.retry_after is not None:
@@ -158,8 +158,8 @@ class Guard:
             await self._app(scope, _replay(body, receive), sending)
         except _GoneError:
             status = 499  # nobody is left to answer
-        except ServiceError as error:
-            await refused(error)(scope, receive, sending)
+        except ServiceError as error:  # of these checks, or of the route
+            await _refused(error)(scope, receive, sending)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._on_done(route, status, time.perf_counter() - started)
@@ -220,10 +220,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(ServiceError)
-    async def not_allowed(_: Request, error: ServiceError) -> Response:
-        return refused(error)
-
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         # What was sent is not sent back: it may contain anything.
