@@ -14,7 +14,6 @@ from simstream.cli import main
 from simstream.data import write_items
 from simstream.serve.import_export import import_file, import_items
 from simstream.serve.log import LogError
-from simstream.serve.service import Settings
 from simstream.serve.snapshots import adopt_learning
 from simstream.serve.state import Learning, State
 from simstream.serve.writer import Ledger
@@ -247,6 +246,9 @@ def test_a_damaged_log_is_told(tmp_path, where):
         assert "backup" in text
 
 
-def test_settings_know_their_files(tmp_path):
-    settings = Settings(tmp_path)
-    assert {settings.log_path.name, settings.keys_path.name} == {"log.sqlite", "keys.json"}
+def test_the_files_of_a_folder_keep_their_names(tmp_path):
+    with running(tmp_path):
+        pass
+    run("keys", "add", "page", "--scope", "read", "--data", tmp_path)
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found >= {"log.sqlite", "keys.json", "snapshots", "lock"}
