@@ -402,8 +402,8 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """The metrics now. Counters never fall; what undo and rollback make smaller is a gauge."""
-        service = self._service
-        version, tally = service.version, service.version.tally
+        service, version = self._service, self._service.version
+        tally = version.tally
         counters = {
             "commits": ("Commits to the log.", service.writer.n_commits),
             "snapshots_refused": ("Snapshots refused.", service.engine.snapshots.n_refused),

@@ -246,8 +246,8 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """Items, events, losses and accuracy as JSON values."""
-        version, tally = self.version, self.version.tally
-        matrix, measure = version.model.common, self.settings.measure
+        version = self.version
+        tally, matrix, measure = version.tally, version.model.common, self.settings.measure
         return {
             "algorithm": self.settings.learning.as_json(),
             "items": len(self.engine.items),
