@@ -136,13 +136,9 @@ def scope_needed(method: str, path: str) -> str | None:
 
 
 class KeyRing:
-    """The keys of a service, in a JSON file.
+    """The keys of a service, in a JSON file; without the file there are none.
 
     Keys have 256 random bits, so one round of a salted hash is enough: there is nothing to guess.
-
-    Parameters
-    ----------
-    path : the file; without it there are no keys
 
     Examples
     --------
@@ -265,13 +261,7 @@ def check_host(host: str, keys: KeyRing) -> None:
 
 
 class TokenBuckets:
-    """Limits the requests of each caller to a rate, with bursts, in bounded memory.
-
-    Parameters
-    ----------
-    rate : requests per second; 0 means no limit
-    burst : requests that may come at once
-    clock : seconds
+    """Limits the requests of each caller to a rate per second (0: no limit), with bursts, in bounded memory.
 
     Examples
     --------

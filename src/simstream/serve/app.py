@@ -66,10 +66,7 @@ SECURITY_HEADERS = {
 def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
     """The application of a service. It closes the service when it ends.
 
-    Parameters
-    ----------
-    service : Service
-    keys : who may do what; without any, only this machine may call, and may do everything
+    Without any keys, only this machine may call, and may do everything.
     """
 
     @contextlib.asynccontextmanager
@@ -114,14 +111,9 @@ class _GoneError(Exception):
 
 
 class Guard:
-    """ASGI middleware: checks callers and bodies, adds security headers, counts requests.
+    """ASGI middleware: checks callers and bodies, answers errors, adds security headers.
 
-    Parameters
-    ----------
-    app : the application behind it
-    keys : without any, only this machine may call, and may do everything
-    limits : largest body, and requests per second
-    on_done : called with route, status and seconds of every request
+    It calls `on_done` with route, status and seconds of every request.
     """
 
     def __init__(
@@ -295,20 +287,10 @@ def docs_page(openapi: dict[str, Any]) -> str:
 # -- running it -------------------------------------------------------------------------------
 
 
-def run(
-    service: Service,
-    *,
-    host: str,
-    port: int,
-    on_ready: Callable[[str], None],
-) -> None:
+def run(service: Service, *, host: str, port: int, on_ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; everything acknowledged is learnt and saved before it returns.
 
-    Parameters
-    ----------
-    service : Service
-    host, port : where to listen; port 0 takes a free one
-    on_ready : called with the address once the service answers
+    Port 0 takes a free one; `on_ready` is called with the address once the service answers.
     """
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys)

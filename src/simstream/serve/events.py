@@ -129,12 +129,7 @@ Range = tuple[int, int]
 
 
 def excluded_ranges(controls: Iterable[Event], until: int) -> tuple[Range, ...]:
-    """Runs of events that no longer count after a position, in order and disjoint.
-
-    Parameters
-    ----------
-    controls : retractions and rollbacks in order (other kinds are ignored)
-    until : position
+    """Runs of events that retractions and rollbacks up to a position exclude, in order and disjoint.
 
     Examples
     --------

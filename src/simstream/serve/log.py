@@ -80,11 +80,9 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
 
 
 class Log:
-    """The events of a service in a SQLite file. Any thread may read; only the writer appends.
+    """The events of a service in a SQLite file, created if it does not exist.
 
-    Parameters
-    ----------
-    path : file name; created if it does not exist
+    Any thread may read; only the writer appends.
 
     Examples
     --------
@@ -168,15 +166,7 @@ class Log:
         kinds: Iterable[str] | None = None,
         limit: int | None = None,
     ) -> Iterator[Event]:
-        """Events after a position, in order.
-
-        Parameters
-        ----------
-        after, until : int
-            Positions from ``after + 1`` to ``until``.
-        kinds : only events of these kinds
-        limit : at most this many events
-        """
+        """Events at positions from ``after + 1`` to ``until``, in order."""
         query = f"SELECT {_COLUMNS} FROM events WHERE position > ?"
         values: list[Any] = [after]
         if until is not None:

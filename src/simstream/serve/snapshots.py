@@ -32,11 +32,6 @@ class Snapshots:
 
     The log alone is enough: a file that is damaged or was made with other settings is refused, and an older
     one or the log is used.
-
-    Parameters
-    ----------
-    folder : created if it does not exist
-    learning : the settings that snapshots must have been made with
     """
 
     def __init__(self, folder: Path, learning: Learning) -> None:
@@ -151,13 +146,7 @@ def compare(folder: Path, choose: Choice, until: int | None = None) -> tuple[dic
 
 
 def adopt_learning(folder: Path, choose: Choice) -> None:
-    """Bind a log to another way of learning. Its old snapshots are refused from then on.
-
-    Raises
-    ------
-    LogError
-        If a service uses the folder. Nothing was changed.
-    """
+    """Bind a log that no service uses to another way of learning. Its old snapshots are refused then."""
     with lock_folder(folder), contextlib.closing(Log(folder / "log.sqlite")) as log:
         kept, n_features = _stored_settings(log)
         chosen = choose(kept)

@@ -86,12 +86,8 @@ def stack_encoded(vectors: Sequence[bytes], n_features: int) -> Any:
 class ItemStore:
     """The current items in an index, and the vectors of all items there ever were.
 
-    One thread applies events; any number of threads read `view` and the dictionaries.
-
-    Parameters
-    ----------
-    log : where vectors of deleted and replaced items are looked up
-    n_features : length of sparse vectors; None if vectors are dense
+    One thread applies events; any number of threads read `view` and the dictionaries. Vectors of deleted
+    and replaced items are looked up in the log. Sparse vectors need `n_features`, dense ones do not.
     """
 
     def __init__(self, log: Log, n_features: int | None = None) -> None:

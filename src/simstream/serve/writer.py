@@ -346,19 +346,11 @@ class _Request(NamedTuple):
 class Writer:
     """Appends to the log in a thread of its own. A future is done once its events are on the disk.
 
-    Parameters
-    ----------
-    log, ledger : where to write, and what may be written
-    on_commit : called with the last position after every commit
-    capacity : requests that may wait; any more are refused
+    It calls `on_commit` with the last position after every commit. `capacity` requests may wait.
     """
 
     def __init__(
-        self,
-        log: Log,
-        ledger: Ledger,
-        on_commit: Callable[[int], None],
-        capacity: int = 1024,
+        self, log: Log, ledger: Ledger, on_commit: Callable[[int], None], capacity: int = 1024
     ) -> None:
         self._log, self._ledger, self._on_commit = log, ledger, on_commit
         self._queue: queue.Queue[_Request | None] = queue.Queue(capacity)
@@ -376,13 +368,7 @@ class Writer:
         return self._queue.qsize()
 
     def submit(self, writes: Sequence[Write]) -> Future[list[Receipt]]:
-        """Queue a request: all of its writes are kept, or none.
-
-        Raises
-        ------
-        BusyError
-            If too many requests are waiting, or the service is shutting down. Nothing was kept.
-        """
+        """Queue a request: all of its writes are kept, or none. If the queue is full, it is refused."""
         request = _Request(writes, Future())
         with self._closing:  # nothing may follow the end mark
             if self.is_closed:
