@@ -15,7 +15,6 @@ import scipy.sparse as sp
 
 from ..data import ItemsFile, read_items
 from ..data.files import open_input, text_lines
-from .access import BadRequestError
 from .events import EventKind, SparseVector, Vector, triplets_of
 from .log import Log, LogError
 from .schemas import LARGEST_NUMBER, decode_picture
@@ -98,11 +97,8 @@ def import_items(
 ) -> Imported:
     """Add items by row; the digest identifies them, so that they are imported once.
 
-    Parameters
-    ----------
-    service, names, rows, payloads, digest : where to add, and what
-    source : what to call them in errors
-    may_add : whether they may join other items; items with known ids are left as they are
+    Errors call them by their `source`. With `may_add` they may join other items; items with known ids are
+    left as they are.
 
     Raises
     ------
@@ -131,13 +127,7 @@ def import_items(
             for place, name in enumerate(names[begin : begin + _CHUNK])
         ]
         write = Write(Ledger.add_missing, (items,), _key(digest, begin), digest)
-        try:
-            (receipt,) = service.submit([write]).result()
-        except BadRequestError as error:
-            raise LogError(
-                f"{service.settings.folder}: the items do not fit those already there ({error}); "
-                "choose another folder (--data)"
-            ) from error
+        (receipt,) = service.submit([write]).result()
         added += 0 if receipt.is_repeated else receipt.events
         service.wait_for(receipt, timeout=600)
     return before._replace(added=added)
