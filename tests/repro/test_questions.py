@@ -195,7 +195,7 @@ def test_items_nobody_was_asked_about_cannot_be_held_out(monkeypatch):
 
 def test_active_is_what_the_service_does_unless_told_otherwise():
     """The same learner, the same rule; the others differ in what their names say."""
-    from simstream.serve.settings import Learning
+    from simstream.serve.state import Learning
 
     paper = load_paper("questions")
     cells = {cell.method: cell for cell in paper.cells(paper.studies["questions-main"], seeds=1)}
