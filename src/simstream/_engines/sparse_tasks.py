@@ -19,9 +19,17 @@ from .._kernels.tasks import (
 )
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
-from .base import State, check_array, new_scratch, saved_shape
-from .entrywise import checked_entries, checked_ranks, csr_readers, rank_by_count, renumbered_back
-from .store import DEFAULT_HEAD_BYTES, Entries, SparseStore
+from .base import State, new_scratch, saved_array, saved_shape
+from .sparse import (
+    DEFAULT_HEAD_BYTES,
+    Entries,
+    SparseStore,
+    checked_entries,
+    checked_ranks,
+    csr_readers,
+    rank_by_count,
+    renumbered_back,
+)
 from .tasks import DenseTasksEngine, TasksEngine
 
 #: Kernels number the rows of S and those of all tasks together, in int32.
@@ -196,8 +204,7 @@ class SparseTasksEngine(TasksEngine):
             task_values(*what, begin, end, scratch, out)
         return out
 
-    def _decoded(self) -> tuple[sp.csr_matrix, SparseParts]:
-        """S, and the rows of tasks."""
+    def _parts(self) -> tuple[sp.csr_matrix, SparseParts]:
         d, keys = self.shape[0], self._row_keys()
         entries = self._store.entries(self.rule, 0.0)
         stacked = sp.csr_matrix(
@@ -206,12 +213,8 @@ class SparseTasksEngine(TasksEngine):
         parts = SparseParts(stacked[d + 1 :], keys, np.argsort(keys), self.shape, self.ranks)
         return renumbered_back(stacked[:d], self.ranks), parts
 
-    def _parts(self, task: int | None) -> tuple[Any, Any]:
-        s, parts = self._decoded()
-        return s, None if task is None or task >= self.n_seen else parts.matrix(task)
-
     def freeze(self) -> tuple[sp.csr_matrix, SparseParts]:
-        s, parts = self._decoded()
+        s, parts = self._parts()
         return self._mix(s, None), parts
 
     # -- saving -------------------------------------------------------------------------------
@@ -236,8 +239,8 @@ class SparseTasksEngine(TasksEngine):
     def from_state(
         cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]
     ) -> SparseTasksEngine:
-        (d, columns), keys = saved_shape(scalars), arrays["row_keys"]
-        check_array("row_keys", keys, np.int64, (None,))
+        d, columns = saved_shape(scalars)
+        keys = saved_array(arrays, "row_keys", (None,), np.int64)
         entries = checked_entries((d + len(keys), columns), arrays, 1)
         if len(keys) and not (keys.min() >= 0 and keys.max() < scalars["n_seen"] * d):
             raise ValueError(f"row_keys: expected rows of {scalars['n_seen']} tasks")
@@ -245,8 +248,8 @@ class SparseTasksEngine(TasksEngine):
             raise ValueError("row_keys: expected every row once")
         return cls._restored(
             scalars,
+            arrays,
             entries.numbers.dtype,
-            arrays["clock"],
             head_bytes=check_integer("head_bytes", scalars["head_bytes"]),
             ranks=checked_ranks(arrays, (d, columns)),
             entries=entries,
