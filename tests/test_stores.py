@@ -131,7 +131,7 @@ def test_large_models_are_read_piece_by_piece_in_their_own_numbering(monkeypatch
     whole = AROMA(preprocessor=items).fit(triplets).get_bilinear_matrix()
     monkeypatch.setattr(stores, "_AT_A_TIME", 7)
     split = AROMA(preprocessor=items, head_bytes=8 * 25).fit(triplets)
-    assert split._fitted().row_rank is not None
+    assert split._fitted().ranks is not None
     read = split.get_bilinear_matrix()
     assert read.has_sorted_indices
     np.testing.assert_allclose(read.toarray(), whole.toarray(), rtol=1e-12, atol=1e-15)

@@ -14,9 +14,9 @@ import numpy as np
 from simstream.metrics import critical_difference
 from simstream.plots import new_figure, tidy
 
-from .plan import Drawing, Exhibit, Paper
-from .records import Record, RecordStore, mean_curve, over_seeds
-from .verdicts import records_of
+from .plan import Drawing, Exhibit
+from .records import Record, mean_curve, over_seeds
+from .verdicts import PaperRecords, RecordTable
 
 #: Colours of Okabe and Ito; a family of methods shares one, its members differ in line and marker.
 _FAMILIES = {
@@ -115,44 +115,45 @@ def _family(method: str) -> str:
 
 
 class Drawn(NamedTuple):
-    """The records of a study, and the methods and data sets to draw."""
+    """The finished records of a study, and the methods and data sets that have some."""
 
-    records: dict[tuple[str, str], list[Record]]
+    records: RecordTable
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     #: Data set -> its label in the figure.
-    labels: dict[str, str] = {}  # noqa: RUF012
+    labels: dict[str, str]
     #: Records of the study that reference lines come from.
-    references: dict[tuple[str, str], list[Record]] = {}  # noqa: RUF012
+    references: RecordTable
 
     def of(self, dataset: str, method: str) -> list[Record]:
         """Finished records of a method on a data set."""
-        found = self.records.get((dataset, method), [])
-        return [record for record in found if record["status"] == "done"]
+        return self.records.get((dataset, method), [])
 
 
-def draw(paper: Paper, exhibit: Exhibit, store: RecordStore) -> Any | None:
+def draw(given: PaperRecords, exhibit: Exhibit) -> Any | None:
     """The figure of an exhibit, or None if there are no records for it."""
-    study, how = paper.study_of(exhibit.id), exhibit.draw
+    paper, how = given.paper, exhibit.draw
+    study = paper.study_of(exhibit.id)
     if study is None or how is None:
         return None
-    table = Drawn(
-        records_of(paper, study, store),
-        exhibit.datasets or study.datasets,
-        exhibit.methods or study.methods,
-        {name: given.label for name, given in paper.datasets.items()},
-    )
-    table = table._replace(
-        datasets=tuple(d for d in table.datasets if any(table.of(d, m) for m in table.methods)),
-    )
-    table = table._replace(
-        methods=tuple(m for m in table.methods if any(table.of(d, m) for d in table.datasets)),
-    )
-    if not table.datasets:
+    datasets, methods = exhibit.datasets or study.datasets, exhibit.methods or study.methods
+    records = {
+        (dataset, method): done
+        for (dataset, method), found in given.table(study).items()
+        if dataset in datasets
+        and method in methods
+        and (done := [one for one in found if one["status"] == "done"])
+    }
+    if not records:
         return None
-    if how.references is not None:
-        other = paper.studies[how.references.study]
-        table = table._replace(references=records_of(paper, other, store))
+    lines = how.references
+    table = Drawn(
+        records,
+        tuple(one for one in datasets if any(one == dataset for dataset, _ in records)),
+        tuple(one for one in methods if any(one == method for _, method in records)),
+        {name: data.label for name, data in paper.datasets.items()},
+        {} if lines is None else given.table(paper.studies[lines.study]),
+    )
     return {"lines": _lines, "bars": _bars, "matrix": _matrix}[how.form](table, how)
 
 

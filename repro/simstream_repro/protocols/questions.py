@@ -18,8 +18,8 @@ from simstream import datasets, metrics
 from simstream.asking import Asking, choose_triplet, draw_triplets
 from simstream.data.samplers import nearer_first
 
-from ..cell import Cell
 from ..clock import working_seconds
+from ..records import Cell
 from .common import Curves, ProtocolSettings, add_point, dataset, digest, make, record
 
 #: Triplets drawn at a time: drawing them singly would take most of the run.

@@ -115,10 +115,8 @@ class DenseEngine(EntrywiseEngine):
         tuples = tuples.densified()
         if block_size > 1:
             self._learn_blocks(step, tuples, block_size)
-        else:
-            self._learn_singly(step, tuples)
+            return
 
-    def _learn_singly(self, step: Any, tuples: Comparisons) -> None:
         def learn(first: int, n: int, readers: Any, gathered: Any, scratch: Any) -> tuple[int, int]:
             return learn_one_at_a_time(
                 self.rule, self.arrays, step, *readers, gathered, 0, n, scratch, self.clock

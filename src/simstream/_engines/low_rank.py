@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -59,19 +59,19 @@ class LowRankEngine(Engine):
 
 
 class _GroupEngine(LowRankEngine):
-    """What both forms share: reading triplets, the bound on row norms, the precision of items."""
+    """What both forms share: reading triplets, and the bound on row norms."""
+
+    _kernel: ClassVar[Any]
+    #: The record that the kernel takes.
+    arrays: Any
 
     #: Largest norm of a row: each was cut to it when it was last touched.
     beta: float
     #: Sums over the rounds: see `_kernels.osllrgs`.
     sums: np.ndarray
 
-    @abstractmethod
-    def _arrays(self) -> Any:
-        """The record that the kernel takes."""
-
-    def _learn(self, kernel: Any, step: Any, tuples: Comparisons) -> None:
-        arrays = self._arrays()
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        kernel, arrays = self._kernel, self.arrays
         d, width = arrays.values.shape
         if tuples.is_sparse:
             (left, right), (longest_x, longest), _ = csr_readers(tuples, None)
@@ -103,7 +103,7 @@ class _GroupEngine(LowRankEngine):
         self._drive(learn, len(tuples), chunk)
 
     def state(self) -> State:
-        arrays = {"clock": self.clock, "sums": self.sums, **self._arrays()._asdict()}
+        arrays = {"clock": self.clock, "sums": self.sums, **self.arrays._asdict()}
         return {"beta": self.beta, "dtype": str(self.dtype)}, arrays
 
     @classmethod
@@ -131,12 +131,13 @@ class GroupRowsEngine(_GroupEngine):
     """
 
     kind = "group-rows"
+    _kernel = staticmethod(kernels.learn_rows)
 
     def __init__(self, start: np.ndarray, beta: float, averages: bool, dtype: Any) -> None:
         super().__init__((len(start), len(start)), dtype)
         self.beta = beta
         values, norms = _inside_ball(start, beta)
-        self.rows = kernels.LazyRows(
+        self.arrays = kernels.LazyRows(
             values=values,
             total=np.zeros((len(values), values.shape[1] if averages else 0)),
             raw=norms,
@@ -154,22 +155,16 @@ class GroupRowsEngine(_GroupEngine):
     @property
     def averages(self) -> bool:
         """Whether the average is read."""
-        return self.rows.total.shape[1] > 0
+        return self.arrays.total.shape[1] > 0
 
     @property
     def n_columns(self) -> int:
         """Columns m of X."""
-        return self.rows.values.shape[1]
-
-    def _arrays(self) -> Any:
-        return self.rows
-
-    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        self._learn(kernels.learn_rows, step, tuples)
+        return self.arrays.values.shape[1]
 
     def factor(self) -> np.ndarray:
         """X now, or the average of X."""
-        rows = self.rows
+        rows = self.arrays
         inverse = np.divide(1.0, rows.raw, out=np.zeros_like(rows.raw), where=rows.raw > 0)
         if not self.averages or self.sums[kernels.TOTAL] == 0:
             return rows.values * (np.maximum(rows.key - self.clock[SHIFT], 0) * inverse)[:, None]
@@ -191,13 +186,13 @@ class GroupRowsEngine(_GroupEngine):
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> GroupRowsEngine:
         self = cls._restored(scalars, arrays, 3)
-        self.rows = kernels.LazyRows(*(arrays[name] for name in kernels.LazyRows._fields))
-        d, m = self.rows.values.shape
+        self.arrays = kernels.LazyRows(*(arrays[name] for name in kernels.LazyRows._fields))
+        d, m = self.arrays.values.shape
         saved_array(arrays, "total", (d, m if self.averages else 0))
         saved_array(arrays, "key", (d,))
         saved_array(arrays, "stamp", (2, d))
         saved_array(arrays, "history", (3, kernels.HISTORY if self.averages else 0))
-        if not 0 <= arrays["sums"][kernels.FILLED] < max(1, self.rows.history.shape[1]):
+        if not 0 <= arrays["sums"][kernels.FILLED] < max(1, self.arrays.history.shape[1]):
             raise ValueError("sums: expected a place in the history")
         return self
 
@@ -213,6 +208,7 @@ class GroupGramEngine(_GroupEngine):
     """
 
     kind = "group-gram"
+    _kernel = staticmethod(kernels.learn_gram)
     output = "avg_w"
 
     def __init__(self, start: np.ndarray, beta: float, dtype: Any) -> None:
@@ -220,20 +216,14 @@ class GroupGramEngine(_GroupEngine):
         self.beta = beta
         values, norms = _inside_ball(start, beta)
         gram = values @ values.T
-        self.gram = kernels.Gram(gram, np.zeros_like(gram), norms, norms.copy())
+        self.arrays = kernels.Gram(gram, np.zeros_like(gram), norms, norms.copy())
         self.sums = np.zeros(6)
         #: Columns m of X, which W does not show.
         self.n_columns = start.shape[1]
 
-    def _arrays(self) -> Any:
-        return self.gram
-
-    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        self._learn(kernels.learn_gram, step, tuples)
-
     def full(self) -> np.ndarray:
         """The average of W, exactly symmetric, in float64."""
-        gram, sums = self.gram, self.sums
+        gram, sums = self.arrays, self.sums
         inverse = np.divide(1.0, gram.raw, out=np.zeros_like(gram.raw), where=gram.raw > 0)
         if sums[kernels.TOTAL] == 0:
             scale = (gram.norm - sums[kernels.PENDING]) * inverse
@@ -263,7 +253,7 @@ class GroupGramEngine(_GroupEngine):
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> GroupGramEngine:
         self = cls._restored(scalars, arrays, 6)
         d = self.shape[0]
-        self.gram = kernels.Gram(
+        self.arrays = kernels.Gram(
             values=saved_array(arrays, "values", (d, d)),
             total=saved_array(arrays, "total", (d, d)),
             raw=arrays["raw"],

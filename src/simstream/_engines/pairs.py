@@ -228,14 +228,14 @@ class _Room:
 
     def __init__(self, values: np.ndarray, vectors: np.ndarray) -> None:
         self.rank, self._d = vectors.shape
-        self._allocate(self.rank + 1)
-        self.spectrum.value[: self.rank] = values
-        self.spectrum.vector[: self.rank] = vectors
+        self._allocate(self.rank + 1, values, vectors)
 
-    def _allocate(self, capacity: int) -> None:
+    def _allocate(self, capacity: int, values: np.ndarray, vectors: np.ndarray) -> None:
         d = self._d
         self.capacity = capacity
         self.spectrum = Eigenpairs(np.empty(capacity), np.empty((capacity, d)))
+        self.spectrum.value[: self.rank] = values
+        self.spectrum.vector[: self.rank] = vectors
         self.work = Workspace(
             rest=np.empty(d),
             numbers=np.empty((5, capacity)),
@@ -252,10 +252,7 @@ class _Room:
         """Make room for the eigenpairs that n more pairs may add."""
         needed = min(self._d, self.rank + n) + 1
         if needed > self.capacity:
-            values, vectors = self.used()
-            self._allocate(min(self._d + 1, max(needed, 2 * self.capacity)))
-            self.spectrum.value[: self.rank] = values
-            self.spectrum.vector[: self.rank] = vectors
+            self._allocate(min(self._d + 1, max(needed, 2 * self.capacity)), *self.used())
 
 
 # -- LogDet steps -----------------------------------------------------------------------------------------

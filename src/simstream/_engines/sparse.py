@@ -21,6 +21,9 @@ from ..validation import check_integer
 from .base import ENTRIES_PER_CALL, State, new_scratch, saved_array, saved_shape
 from .entrywise import DenseEngine, EntrywiseEngine
 
+#: Numbering of the features of rows and of columns.
+Ranks = tuple[np.ndarray, np.ndarray]
+
 #: Default size limit of the dense head in bytes, for each number an entry carries.
 DEFAULT_HEAD_BYTES = 2 * 2**30
 
@@ -177,9 +180,8 @@ class SparseEngine(EntrywiseEngine):
     rule, average_from, start : see `EntrywiseEngine`
     head_bytes : int
         Memory of the dense block of frequent features (see `SparseStore`).
-    row_counts, column_counts : int arrays
-        How often each feature occurs; only used where the matrix is too large for one dense block.
-        The same array for both where rows and columns are the same features.
+    ranks : pair of int arrays, optional
+        Numbering of the features of rows and columns by frequency: see `frequency_ranks`.
     """
 
     kind = "sparse"
@@ -191,19 +193,12 @@ class SparseEngine(EntrywiseEngine):
         average_from: int | None,
         start: Any,
         head_bytes: int,
-        row_counts: np.ndarray,
-        column_counts: np.ndarray,
+        ranks: Ranks | None,
     ) -> None:
         super().__init__(rule, average_from, start)
-        self.head_bytes = head_bytes
-        self.row_rank: Any = None
-        self.column_rank: Any = None
-        if start.shape[0] * start.shape[1] * start.dtype.itemsize > head_bytes:
-            self.row_rank = rank_by_count(row_counts)
-            self.column_rank = (
-                self.row_rank if column_counts is row_counts else rank_by_count(column_counts)
-            )
-            start = renumber(start, self.row_rank, self.column_rank)
+        self.head_bytes, self.ranks = head_bytes, ranks
+        if ranks is not None:
+            start = _renumbered(start, *ranks)
         numbers = np.zeros((start.nnz, self._width), start.dtype)
         numbers[:, 0] = start.data
         if rule.kind == ADAPTIVE:
@@ -234,8 +229,7 @@ class SparseEngine(EntrywiseEngine):
 
     def open(self, tuples: Comparisons) -> tuple[Any, Any, Any, int]:
         """What drivers need to read tuples: both readers, the tuples, scratch, and tuples per call."""
-        ranks = None if self.row_rank is None else (self.row_rank, self.column_rank)
-        readers, longest, chunk = csr_readers(tuples, ranks)
+        readers, longest, chunk = csr_readers(tuples, self.ranks)
         longest_difference = min(self.shape[1], longest[1] + max(longest))
         scratch = new_scratch(max(longest[0], longest_difference), longest_difference, self.dtype)
         return readers, tuples.kernel_tuples(), scratch, chunk
@@ -252,13 +246,14 @@ class SparseEngine(EntrywiseEngine):
     def matrix(self) -> sp.csr_matrix:
         """The current matrix, or the average, as CSR in the original numbering of features."""
         # A large matrix is a large part of the memory: nothing here copies it without need.
-        entries = self.store.entries(self.rule, self.clock[SHIFT], self.row_rank)
+        row_rank, column_rank = self.ranks or (None, None)
+        entries = self.store.entries(self.rule, self.clock[SHIFT], row_rank)
         indptr, indices = entries.indptr, entries.indices
-        if self.column_rank is not None:
-            _rename(indices, np.argsort(self.column_rank).astype(np.int32))
+        if column_rank is not None:
+            _rename(indices, np.argsort(column_rank).astype(np.int32))
         value = self._values(entries)
         del entries  # with its numbers
-        return in_order(sp.csr_matrix((value, indices, indptr), shape=self.shape))
+        return _in_order(sp.csr_matrix((value, indices, indptr), shape=self.shape))
 
     def _values(self, entries: Entries) -> np.ndarray:
         numbers = entries.numbers
@@ -272,24 +267,15 @@ class SparseEngine(EntrywiseEngine):
     def state(self) -> State:
         entries = self.store.entries(self.rule, self.clock[SHIFT])
         scalars = {**self._scalars(), "shape": list(self.shape), "head_bytes": self.head_bytes}
-        arrays = {
-            "clock": self.clock,
-            "indptr": entries.indptr,
-            "indices": entries.indices,
-            "numbers": entries.numbers,
-        }
-        if self.row_rank is not None:
-            arrays |= {"row_rank": self.row_rank, "column_rank": self.column_rank}
-        return scalars, arrays
+        return scalars, {"clock": self.clock, **saved_entries(entries, self.ranks)}
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> SparseEngine:
         shape, numbers = saved_shape(scalars), saved_array(arrays, "numbers", (None, None), None)
         self = cls._restored(scalars, arrays, shape, numbers.dtype)
         self.head_bytes = check_integer("head_bytes", scalars["head_bytes"])
-        entries = checked_entries(shape, arrays, self._width)
-        self.row_rank, self.column_rank = checked_ranks(arrays, entries.shape) or (None, None)
-        self._lay_out(entries)
+        self.ranks = checked_ranks(arrays, shape)
+        self._lay_out(checked_entries(shape, arrays, self._width))
         return self
 
 
@@ -303,21 +289,34 @@ def entrywise_engine(
     """An engine for a start matrix: dense for an array, sparse for CSR."""
     if not sp.issparse(start):
         return DenseEngine(rule, average_from, start)
-    left, right = tuples.left, tuples.right
-    row_counts = left.feature_counts()
-    column_counts = row_counts if left is right else right.feature_counts()
-    if left.shape[1] == right.shape[1]:  # one feature space: one numbering
-        row_counts = column_counts = row_counts + column_counts
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    return SparseEngine(rule, average_from, start, head_bytes, row_counts, column_counts)
+    ranks = frequency_ranks(tuples, start.dtype, head_bytes)
+    return SparseEngine(rule, average_from, start, head_bytes, ranks)
 
 
 # -- reading sparse items, and numbering their features -----------------------------------------------------
 
 
-def csr_readers(
-    tuples: Comparisons, ranks: tuple[np.ndarray, np.ndarray] | None
-) -> tuple[tuple[Any, Any], list[int], int]:
+def frequency_ranks(tuples: Comparisons, dtype: Any, head_bytes: int) -> Ranks | None:
+    """Ranks of the features of rows and columns, 0 for the most frequent one.
+
+    None where the matrix fits into the dense block whatever the numbering.
+    """
+    left, right = tuples.left, tuples.right
+    if left.shape[1] * right.shape[1] * dtype.itemsize <= head_bytes:
+        return None
+    counts = left.feature_counts(), right.feature_counts()
+    if left.shape[1] == right.shape[1]:  # one feature space: one numbering
+        rank = _rank_by_count(counts[0] + counts[1])
+        return rank, rank
+    return _rank_by_count(counts[0]), _rank_by_count(counts[1])
+
+
+def _rank_by_count(counts: np.ndarray) -> np.ndarray:
+    return np.argsort(np.argsort(-counts, kind="stable"))
+
+
+def csr_readers(tuples: Comparisons, ranks: Ranks | None) -> tuple[tuple[Any, Any], list[int], int]:
     """Readers of both kinds of items as CSR, their longest rows, and tuples per call."""
     left, right = tuples.left, tuples.right
     row_rank, column_rank = ranks or (None, None)
@@ -333,9 +332,19 @@ def csr_readers(
     return (first, second), longest, max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
 
 
-def checked_ranks(
-    arrays: dict[str, np.ndarray], shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray] | None:
+def saved_entries(entries: Entries, ranks: Ranks | None) -> dict[str, np.ndarray]:
+    """The arrays that `checked_entries` and `checked_ranks` read."""
+    arrays = {
+        "indptr": entries.indptr,
+        "indices": entries.indices,
+        "numbers": entries.numbers,
+    }
+    if ranks is not None:
+        arrays["row_rank"], arrays["column_rank"] = ranks
+    return arrays
+
+
+def checked_ranks(arrays: dict[str, np.ndarray], shape: tuple[int, int]) -> Ranks | None:
     """Restored numbering of the features, if there is one; compiled code trusts it."""
     if "row_rank" not in arrays:
         return None
@@ -359,12 +368,9 @@ def checked_entries(shape: tuple[int, int], arrays: dict[str, np.ndarray], width
     return Entries(shape, indptr, indices, numbers)
 
 
-def rank_by_count(counts: np.ndarray) -> np.ndarray:
-    """Rank of each feature by frequency, 0 for the most frequent one."""
-    return np.argsort(np.argsort(-counts, kind="stable"))
-
-
-def renumber(matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarray) -> sp.csr_matrix:
+def _renumbered(
+    matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarray
+) -> sp.csr_matrix:
     """Move entry (i, j) to (row_rank[i], column_rank[j])."""
     moved = matrix[np.argsort(row_rank)]
     columns = column_rank[moved.indices].astype(np.int32)
@@ -378,16 +384,14 @@ def _rename(indices: np.ndarray, names: np.ndarray) -> None:
         indices[some] = names[indices[some]]
 
 
-def renumbered_back(
-    matrix: sp.csr_matrix, ranks: tuple[np.ndarray, np.ndarray] | None
-) -> sp.csr_matrix:
-    """Undo `renumber` (None: nothing was renumbered); columns sorted, no stored zeros."""
+def renumbered_back(matrix: sp.csr_matrix, ranks: Ranks | None) -> sp.csr_matrix:
+    """Undo `_renumbered` (None: nothing was renumbered); columns sorted, no stored zeros."""
     if ranks is not None:
-        matrix = renumber(matrix, *(np.argsort(rank) for rank in ranks))
-    return in_order(matrix)
+        matrix = _renumbered(matrix, *(np.argsort(rank) for rank in ranks))
+    return _in_order(matrix)
 
 
-def in_order(matrix: sp.csr_matrix) -> sp.csr_matrix:
+def _in_order(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """The same matrix, in place: no stored zeros, columns sorted."""
     matrix.eliminate_zeros()
     matrix.sort_indices()

@@ -23,12 +23,14 @@ from .base import State, new_scratch, saved_array, saved_shape
 from .sparse import (
     DEFAULT_HEAD_BYTES,
     Entries,
+    Ranks,
     SparseStore,
     checked_entries,
     checked_ranks,
     csr_readers,
-    rank_by_count,
+    frequency_ranks,
     renumbered_back,
+    saved_entries,
 )
 from .tasks import DenseTasksEngine, TasksEngine
 
@@ -47,7 +49,7 @@ class SparseParts(NamedTuple):
     order: np.ndarray
     shape: tuple[int, int]
     #: Numbering of the features in here, if it is not their own.
-    ranks: tuple[np.ndarray, np.ndarray] | None
+    ranks: Ranks | None
 
     def matrix(self, task: int) -> sp.csr_matrix:
         """D of a task."""
@@ -79,7 +81,7 @@ class SparseTasksEngine(TasksEngine):
         self,
         *args: Any,
         head_bytes: int = DEFAULT_HEAD_BYTES,
-        ranks: tuple[np.ndarray, np.ndarray] | None = None,
+        ranks: Ranks | None = None,
         entries: Entries | None = None,
         row_keys: np.ndarray | None = None,
     ) -> None:
@@ -224,15 +226,8 @@ class SparseTasksEngine(TasksEngine):
         ends = entries.indptr[d + 2 : d + 2 + len(keys)]
         filled = np.diff(ends, prepend=entries.indptr[d + 1]) > 0
         indptr = np.concatenate([entries.indptr[: d + 1], ends[filled]])
-        arrays = {
-            "clock": self.clock,
-            "indptr": indptr,
-            "indices": entries.indices,
-            "numbers": entries.numbers,
-            "row_keys": keys[filled],
-        }
-        if self.ranks is not None:
-            arrays["row_rank"], arrays["column_rank"] = self.ranks
+        saved = saved_entries(entries._replace(indptr=indptr), self.ranks)
+        arrays = {"clock": self.clock, **saved, "row_keys": keys[filled]}
         return {**self._scalars(), "head_bytes": self.head_bytes}, arrays
 
     @classmethod
@@ -270,12 +265,7 @@ def tasks_engine(
     if not tuples.is_sparse:
         return DenseTasksEngine(shape, dtype, coupling, n_tasks, has_identity)
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    ranks = None
-    if shape[0] * shape[1] * dtype.itemsize > head_bytes:
-        counts = left.feature_counts(), right.feature_counts()
-        if shape[0] == shape[1]:  # one feature space: one numbering
-            counts = (counts[0] + counts[1],) * 2
-        ranks = rank_by_count(counts[0]), rank_by_count(counts[1])
+    ranks = frequency_ranks(tuples, dtype, head_bytes)
     return SparseTasksEngine(
         shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
     )
