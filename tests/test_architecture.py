@@ -13,7 +13,7 @@ import pytest
 import simstream
 
 SOURCE = Path(simstream.__file__).parent
-REPRO = SOURCE.parent / "simstream_repro"
+REPRO = Path(__file__).parents[1] / "repro" / "simstream_repro"
 
 #: From the bottom up: a module imports only from layers below its own, inside functions too.
 LAYERS = [
