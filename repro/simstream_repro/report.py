@@ -188,17 +188,13 @@ def _exhibit(
         view["text"] = "" if view["figure"] else "Not run yet."
     elif exhibit.kind in ("ranks", "pairs"):
         view |= _ranks(given, exhibit, study)
-    stands = {
-        name: paper.datasets[name]
-        for name in (study.datasets if study else ())
-        if paper.datasets[name].standing != "exact" or paper.datasets[name].note
-    }
+    given_data = [paper.datasets[name] for name in (study.datasets if study else ())]
     view["data"] = [
-        f"{name}: {data.standing}"
-        + (f" ({data.data})" if data.data and data.data != name else "")
+        f"{data.name}: {data.standing}"
+        + (f" ({data.data})" if data.data and data.data != data.name else "")
         + (f"; {data.note}" if data.note else "")
-        for name, data in stands.items()
-        if data.standing != "bundled"
+        for data in given_data
+        if data.standing != "bundled" and (data.standing != "exact" or data.note)
     ]
     return view
 
