@@ -10,7 +10,6 @@ from simstream.asking import Asking
 from simstream.data.samplers import nearer_first
 from simstream.datasets import Dataset, prepare
 from simstream_repro import protocols
-from simstream_repro.cell import Cell
 from simstream_repro.plan import load_paper
 from simstream_repro.protocols import questions
 from simstream_repro.protocols.common import make
@@ -20,6 +19,7 @@ from simstream_repro.protocols.questions import (
     QuestionSettings,
     question_keys,
 )
+from simstream_repro.records import Cell
 
 SETTINGS = {"split": "triplet", "n_held_out": 500, "questions": [5, 40]}
 CELL = Cell(
