@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .learners import ASKING, new_learner, untrained
+from .learners import ASKING, new_learner, report_left_out, untrained
 from .options import (
     COUNT,
     FILE,
@@ -25,8 +25,15 @@ from .options import (
     quiet_option,
     tasks_option,
 )
-from .output import as_percent, configure_logging, echo_json, echo_table, logger, plural
-from .tasks import report_left_out
+from .output import (
+    as_percent,
+    configure_logging,
+    echo_json,
+    echo_table,
+    logger,
+    plural,
+    progress,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,9 +149,8 @@ def active(
 
     Ctrl-C shows the results of the finished seeds.
     """
+    from .exits import Interruption, stopping_at_once
     from .inputs import read_rows, read_tasks_of
-    from .interruption import Interruption, stopping_at_once
-    from .progress import nothing_more, progress
 
     configure_logging(quiet)
     if plot is not None:
@@ -188,7 +194,7 @@ def active(
         def advance(n: int) -> None:
             nonlocal n_seen
             n_seen += n
-            report(n_seen, nothing_more)
+            report(n_seen)
             if interruption.requested():
                 raise _Stop
 

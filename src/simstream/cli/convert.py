@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from .learners import is_distance
+from .learners import TaskNames, is_distance, similarity_of
 from .options import FILE, debug_option, json_option, label_column_option, on_error_option
-from .output import as_count, as_percent, configure_logging, echo_json, logger, plural
-from .tasks import TaskNames, similarity_of
+from .output import as_percent, configure_logging, echo_json, logger, plural
 
 #: Formats that hold every entry of a matrix; the others get its non-zeros.
 _DENSE_FORMATS = (".npy", ".csv")
@@ -47,7 +46,7 @@ def convert(
     simstream convert model.safetensors matrix.npy     (dense; .npz is CSR)
     simstream convert model.safetensors ann.npy --task ann
     """
-    configure_logging(quiet=False)
+    configure_logging()
     # Only items have a column of labels.
     kind = kind or ("items" if label_column is not None else _kind_of(source))
     if task is not None and kind != "model":
@@ -170,7 +169,7 @@ def _convert_records(kind: str, source: Path, target: Path, on_error: str) -> di
     return {
         f"n_{kind}": found.n,
         "n_bad_records": found.n_bad,
-        "description": f"{as_count(found.n)} {kind}{skipped}",
+        "description": f"{found.n:,} {kind}{skipped}",
     }
 
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .learners import ALGORITHMS, BASELINES, threshold_of, untrained
+from .learners import (
+    ALGORITHMS,
+    BASELINES,
+    TaskNames,
+    knows_tasks,
+    report_left_out,
+    similarity_of,
+    threshold_of,
+    untrained,
+)
 from .options import (
     COUNT,
     FILE,
@@ -24,7 +33,6 @@ from .options import (
     tasks_option,
 )
 from .output import configure_logging, echo_json, echo_table, logger, plural
-from .tasks import TaskNames, knows_tasks, report_left_out, similarity_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,7 +127,7 @@ def evaluate(
     """
     from .inputs import open_model, read_collection
 
-    configure_logging(quiet=False)
+    configure_logging()
     if plot is not None:
         check_picture(plot)
     if tasks_file is not None and pairs is not None:

@@ -1,4 +1,4 @@
-"""``simstream serve``."""
+"""The service: ``simstream serve``, its clients' ``keys``, and ``replay`` of its log."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from .learners import ALGORITHMS, DEFAULT_ALGORITHM, check_names
 from .options import (
     COUNT,
     FILE,
+    NATURAL,
     Whole,
     debug_option,
+    json_option,
     params_option,
     quiet_option,
     service_folder_option,
 )
-from .output import configure_logging, logger
+from .output import configure_logging, echo_json, echo_table, logger
 
 
 @click.command(short_help="Search over HTTP that learns from feedback.")
@@ -193,7 +195,8 @@ def serve(
 
 
 def _check_installed() -> None:
-    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    needed = ("fastapi", "filelock", "prometheus_client", "uvicorn")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise click.UsageError(
             f"{' and '.join(missing)} not installed: pip install 'simstream[serve]'"
@@ -264,3 +267,153 @@ def _learning(
             "choose another folder (--data)"
         )
     return learning, known
+
+
+# -- replaying the log -----------------------------------------------------------------------------
+
+
+@click.command(short_help="Rebuild a service's model from its log and compare.")
+@service_folder_option
+@click.option("--algorithm", "-a", help="Use another learner (default: that of the log).")
+@params_option
+@click.option("--block", type=COUNT, help="Learn in blocks of this many events.")
+@click.option("--until", type=NATURAL, help="Log position to stop at (default: the end).")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the rebuilt model to this file.",
+)
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Make the service learn this way from now on (it must not be running).",
+)
+@json_option
+@debug_option
+def replay(
+    folder: Path,
+    algorithm: str | None,
+    params: tuple[tuple[str, Any], ...],
+    block: int | None,
+    until: int | None,
+    output: Path | None,
+    adopt: bool,
+    as_json: bool,
+) -> None:
+    """Learn from the log again from its beginning, optionally with another learner or other parameters.
+
+    Both models see the same comparisons in the same order; each judges a comparison before learning from it.
+
+    \b
+    simstream replay                              does the model match the log?
+    simstream replay -a sors -p lam=1e-5          what would another learner do?
+    simstream replay -a sors -p lam=1e-5 --adopt  use it from now on
+    """
+    from ..serve.log import damage_told, lock_folder
+    from ..serve.replaying import adopt_learning, compare
+    from ..serve.settings import Learning
+
+    configure_logging()
+    if not (folder / "log.sqlite").exists():
+        raise click.UsageError(f"--data: expected a service's folder, got {folder}")
+
+    is_same = True
+
+    def chosen(kept: Learning) -> Learning:
+        nonlocal is_same
+        same = algorithm is None and not params
+        wanted = Learning(
+            (algorithm or kept.algorithm).lower(),
+            kept.params if same else dict(params),
+            kept.block if block is None else block,
+        )
+        is_same = wanted == kept
+        return wanted
+
+    if adopt:
+        with lock_folder(folder):  # raises if a service runs, before all the work
+            pass
+    try:
+        with damage_told(folder / "log.sqlite"):
+            report, learner = compare(folder, chosen, until)
+    except KeyError as error:
+        raise click.BadParameter(f"unknown algorithm {error}", param_hint="--algorithm") from None
+    # The kept model is compared with the log learnt in the kept way, whatever else was rebuilt.
+    report["kept_model_matches_log"] = report["identical"]
+    if not is_same:
+        report["identical"] = None
+    if output is not None:
+        if learner is None:
+            raise click.UsageError("--output: the log holds nothing to learn from")
+        learner.save(output, extra={"position": report["position"]})
+    if adopt:
+        adopt_learning(folder, chosen)
+    if as_json:
+        echo_json(report)
+        return
+    columns = list(next(iter(report["models"].values())))
+    rows = [
+        [name, *("" if values[c] is None else f"{values[c]:.6g}" for c in columns)]
+        for name, values in report["models"].items()
+    ]
+    echo_table(["model", *columns], rows)
+    agrees = report["kept_model_matches_log"]
+    if agrees is not None:
+        what, of = ("rebuilt", "the kept one") if is_same else ("kept", "what the log says")
+        click.echo(
+            f"the {what} model is {of}, bit for bit"
+            if agrees
+            else f"the {what} model DIFFERS from {of}"
+        )
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+@click.group(short_help="Create, list and remove keys of a service.")
+@debug_option
+def keys() -> None:
+    """Manage the keys of a service's clients. A running service notices changes only after a restart."""
+
+
+@keys.command("add")
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(["read", "write", "admin"]),
+    multiple=True,
+    required=True,
+    help="What the key allows; may be repeated.",
+)
+@service_folder_option
+@debug_option
+def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
+    """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    click.echo(_keys_of(folder).add(name, scopes))
+
+
+@keys.command("list")
+@service_folder_option
+@debug_option
+def list_keys(folder: Path) -> None:
+    """List the id, name and scopes of every key."""
+    for identity, name, scopes in _keys_of(folder).names():
+        click.echo(f"{identity}\t{name}\t{','.join(scopes)}")
+
+
+@keys.command("remove")
+@click.argument("identity")
+@service_folder_option
+@debug_option
+def remove(identity: str, folder: Path) -> None:
+    """Remove the key with this id."""
+    _keys_of(folder).remove(identity)
+
+
+def _keys_of(folder: Path) -> Any:
+    from ..serve.keys import KeyRing
+
+    return KeyRing(folder / "keys.json")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..catalogue import Algorithm
-from .learners import ALGORITHMS, DEFAULT_ALGORITHM, names_of
+from .learners import ALGORITHMS, DEFAULT_ALGORITHM, knows_tasks, names_of, refuse_tasks
 from .options import (
     COUNT,
     FILE,
@@ -24,7 +24,7 @@ from .options import (
     quiet_option,
     tasks_option,
 )
-from .tasks import knows_tasks, refuse_tasks
+from .output import configure_logging
 
 
 @click.command(short_help="Learn from labels, triplets, pairs or a stream.")
@@ -97,14 +97,7 @@ from .tasks import knows_tasks, refuse_tasks
 @json_option
 @quiet_option
 @debug_option
-def train(
-    params: tuple[tuple[str, Any], ...],
-    output: Path | None,
-    resume: Path | None,
-    as_json: bool,
-    quiet: bool,
-    **others: Any,
-) -> None:
+def train(**given: Any) -> None:
     """Learn a similarity of the rows of ITEMS from labels, triplets or pairs.
 
     \b
@@ -127,32 +120,23 @@ def train(
     whatever comes. Batch learners (ITML, LMNN, MCML, RCA) have no checkpoints: Ctrl-C stops them, and
     nothing is written.
     """
-    from .info import summary_fields
-    from .output import configure_logging, echo_fields, echo_json, logger
     from .training import train_model
 
-    configure_logging(quiet)
-    target = output or resume
-    if target is None:
-        raise click.UsageError("expected --output (or --resume), got neither")
-    options = TrainOptions(params=dict(params), output=target, resume=resume, quiet=quiet, **others)
+    options = TrainOptions(**given)
+    configure_logging(options.quiet)
     check_options(options)
-    trained = train_model(options)
-    if as_json:
-        echo_json(trained.facts)
-    elif not quiet:
-        echo_fields({"learnt": trained.run} | summary_fields(trained.facts, trained.record))
-    if trained.signal is not None:
-        logger.warning(
-            "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s",
-            target,
-            target,
-        )
-        click.get_current_context().exit(128 + trained.signal)
+    signal = train_model(options)
+    if signal is not None:
+        click.get_current_context().exit(128 + signal)
 
 
 class TrainOptions(SimpleNamespace):
     """The options of the command, under the names that click gives them, and what follows from them."""
+
+    def __init__(
+        self, params: Any, output: Path | None, resume: Path | None, **others: Any
+    ) -> None:
+        super().__init__(params=dict(params), output=output or resume, resume=resume, **others)
 
     @property
     def records(self) -> Path | None:
@@ -174,6 +158,8 @@ class TrainOptions(SimpleNamespace):
 
 def check_options(options: TrainOptions) -> None:
     """Refuse conflicting options before anything is read."""
+    if options.output is None:
+        raise click.UsageError("expected --output (or --resume), got neither")
     if options.triplets is not None and options.pairs is not None:
         raise click.UsageError("expected --triplets or --pairs, got both")
     if options.records is not None:

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -16,7 +16,8 @@ from .. import TripletSampler
 from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
 from ..data.samplers import nearer_first
-from .info import summarise
+from .exits import Interruption, stopping_at_once
+from .info import summarise, summary_fields
 from .inputs import (
     Collection,
     OpenedModel,
@@ -27,24 +28,21 @@ from .inputs import (
     read_records,
     read_tasks_of,
 )
-from .interruption import Interruption, stopping_at_once
-from .learners import DEFAULT_ALGORITHM, DEFAULT_SEED, is_distance, new_learner, resume_learner
-from .output import as_count, as_rate, logger, plural
-from .progress import progress
-from .sources import (
-    DEFAULT_N_TUPLES,
-    LabelSource,
-    RecordSource,
-    content_identity,
-)
-from .tasks import (
+from .learners import (
+    DEFAULT_ALGORITHM,
+    DEFAULT_SEED,
     TaskNames,
     expects_tasks,
+    is_distance,
     knows_tasks,
     missing_tasks,
+    new_learner,
     refuse_tasks,
     report_left_out,
+    resume_learner,
 )
+from .output import as_rate, echo_fields, echo_json, logger, plural, progress
+from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource, content_identity
 from .train import TrainOptions, check_algorithm
 
 #: Entries of sparse items up to which their zeros are filled in for learners that need it: 2 GB.
@@ -62,20 +60,11 @@ _SECONDS_BETWEEN_READINGS = 1.0
 _LARGEST_READING = 250_000_000
 
 
-class Trained(NamedTuple):
-    """A finished or interrupted run."""
+def train_model(options: TrainOptions) -> int | None:
+    """Train as the options say, save the model and show it.
 
-    #: Facts about the model (see `summarise`) and about this run.
-    facts: dict[str, Any]
-    record: TrainingRecord
-    #: What this run did, in words.
-    run: str
-    #: The signal that ended the run before its input did, or None.
-    signal: int | None
-
-
-def train_model(options: TrainOptions) -> Trained:
-    """Train as the options say and save the model."""
+    Returns the signal that ended the run before its input did, None if there was none.
+    """
     model, changes = (None, []) if options.resume is None else _open_checkpoint(options)
     name = options.algorithm or DEFAULT_ALGORITHM
     algorithm = find(name if model is None else type(model.learner).__name__)
@@ -100,7 +89,8 @@ def train_model(options: TrainOptions) -> Trained:
             )
     learner = _new_learner(options, algorithm, data) if model is None else model.learner
     if algorithm.is_batch:
-        return _train_at_once(options, algorithm, learner, data)
+        _train_at_once(options, algorithm, learner, data)
+        return None
     return _train_online(options, algorithm, learner, data, record, changes)
 
 
@@ -150,12 +140,25 @@ def _record_options(
     return found
 
 
+def _show(
+    options: TrainOptions, learner: Any, record: TrainingRecord, run: dict[str, Any], text: str
+) -> None:
+    """Print the saved model and what this run did."""
+    facts = summarise(options.output, learner, record) | run
+    if options.as_json:
+        echo_json(facts)
+    elif not options.quiet:
+        skipped = plural(run["n_bad_records"], "bad record")
+        learnt = f"{text}, {skipped} skipped" if run["n_bad_records"] else text
+        echo_fields({"learnt": learnt} | summary_fields(facts, record))
+
+
 # -- batch learners -----------------------------------------------------------------------------
 
 
 def _train_at_once(
     options: TrainOptions, algorithm: Algorithm, learner: Any, data: Collection
-) -> Trained:
+) -> None:
     """Let a batch learner learn from everything there is; nothing is saved before it is done."""
     if not algorithm.takes_a_set:
         data = _dense(algorithm, data)
@@ -197,15 +200,14 @@ def _train_at_once(
         state["seed"] = _seed(options)  # of those drawn from labels
     record = TrainingRecord(bool(options.unit_norm), state)
     learner.save(options.output, extra=record.as_extra())
-    facts = summarise(options.output, learner, record) | {
+    run = {
         "n_learnt": n_learnt,
         "n_bad_records": n_bad,
         "tuples": tuples,
         "seconds": seconds,
         "interrupted": False,
     }
-    run = f"from all {as_count(n_learnt)} {tuples} in {seconds:.1f} s{_skipped(n_bad)}"
-    return Trained(facts, record, run, None)
+    _show(options, learner, record, run, f"from all {n_learnt:,} {tuples} in {seconds:.1f} s")
 
 
 def _read_whole(
@@ -236,7 +238,7 @@ def _dense(algorithm: Algorithm, data: Collection) -> Collection:
     if n_entries > _LARGEST_DENSE:
         raise FormatError(
             f"{data.items.path}: too many sparse items; {algorithm.name} learns from dense items, expected "
-            f"at most {as_count(_LARGEST_DENSE)} entries with the zeros, got {as_count(n_entries)}"
+            f"at most {_LARGEST_DENSE:,} entries with the zeros, got {n_entries:,}"
         )
     logger.info("%s learns from dense items: zeros are filled in", algorithm.name)
     return Collection(
@@ -257,7 +259,7 @@ def _train_online(
     data: Collection,
     record: TrainingRecord,
     changes: list[str],
-) -> Trained:
+) -> int | None:
     """Learn one piece after the other, with checkpoints."""
     learner.set_params(preprocessor=data.preprocessor)
     # Before the first tuple, so that a wrong dimension is found at once, an interruption has something to
@@ -284,10 +286,9 @@ def _train_online(
         if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
             raise no_records(options.records or options.items, source.tuples)
         save()
-    saved = TrainingRecord(record.unit_norm, source.state())
     # A signal that arrived with the last piece has interrupted nothing.
     signal = None if source.finished else interruption.signal
-    facts = summarise(options.output, learner, saved) | {
+    run = {
         "n_learnt": pace.n_learnt,
         "n_bad_records": source.n_bad,
         "tuples": source.tuples,
@@ -295,15 +296,15 @@ def _train_online(
         f"{source.tuples}_per_second": pace.rate,
         "interrupted": signal is not None,
     }
-    run = (
-        f"{as_count(pace.n_learnt)} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
-        f"{_skipped(source.n_bad)}"
-    )
-    return Trained(facts, saved, run, signal)
-
-
-def _skipped(n_bad: int) -> str:
-    return f", {plural(n_bad, 'bad record')} skipped" if n_bad else ""
+    text = f"{pace.n_learnt:,} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
+    _show(options, learner, TrainingRecord(record.unit_norm, source.state()), run, text)
+    if signal is not None:
+        logger.warning(
+            "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s",
+            options.output,
+            options.output,
+        )
+    return signal
 
 
 def _open_source(
@@ -350,11 +351,11 @@ def _open_source(
         if source.finished:
             logger.info(
                 "nothing left to learn: all %s %s have been learnt; --n-tuples asks for more",
-                as_count(source.n_drawn),
+                f"{source.n_drawn:,}",
                 tuples,
             )
             return source
-        where = f"{as_count(source.n_drawn)} of {as_count(source.total)} {tuples}"
+        where = f"{source.n_drawn:,} of {source.total:,} {tuples}"
     if source.is_continued:
         logger.info("continuing after %s", where)
     elif before is not None:
