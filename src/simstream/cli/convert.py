@@ -13,7 +13,7 @@ from .options import FILE, debug_option, json_option, label_column_option, on_er
 from .output import as_percent, configure_logging, echo_json, logger, plural
 
 #: Formats that hold every entry of a matrix; the others get its non-zeros.
-_DENSE_FORMATS = (".npy", ".csv")
+_DENSE_FORMATS = (".npy", ".csv", ".parquet")
 
 
 @click.command(short_help="Convert items, triplets or pairs, or a model to its matrix.")

@@ -60,6 +60,9 @@ def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any
     """
     params = learner.get_params(deep=False)
     params.pop("preprocessor", None)
+    position = record.input
+    if position is not None:  # the state of the random generator means nothing to people
+        position = {key: value for key, value in position.items() if key != "sampler"}
     return {
         "model": str(path),
         "class": type(learner).__name__,
@@ -71,7 +74,7 @@ def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any
         "dtype": str(learner.dtype_),
         "unit_norm": record.unit_norm,
         "file_bytes": path.stat().st_size,
-        "position": record.position(),
+        "position": position,
     }
 
 

@@ -106,7 +106,7 @@ def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
         )
     changes = resume_learner(model.learner, options.algorithm, options.params, options.block_size)
     for option, asked, known in (
-        ("--dtype", options.dtype, model.dtype),
+        ("--dtype", options.dtype, str(model.learner.dtype_)),
         ("--unit-norm", options.unit_norm, model.record.unit_norm),
     ):
         if asked is not None and asked != known:
