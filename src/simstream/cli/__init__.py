@@ -18,6 +18,7 @@ from .exits import ReportingGroup, exit_code_help
 from .info import info
 from .listings import list_algorithms, list_datasets
 from .options import debug_option
+from .output import configure_logging
 from .query import query, recall
 from .serve import keys, replay, serve
 from .train import train
@@ -49,10 +50,13 @@ def main() -> None:
     Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
     .npz, or standard input. Text files may be compressed (.gz, .bz2).
     """
+    configure_logging()
 
 
 for _command in (
     *(train, evaluate, query, recall, info, active, list_algorithms, list_datasets, convert, demo),
     *(serve, replay, keys),
 ):
-    main.add_command(_command)
+    main.add_command(debug_option(_command))
+for _command in keys.commands.values():
+    debug_option(_command)

@@ -18,7 +18,6 @@ from .options import (
     NATURAL,
     CommaSeparated,
     check_picture,
-    debug_option,
     json_option,
     label_column_option,
     labels_option,
@@ -27,15 +26,7 @@ from .options import (
     quiet_option,
     tasks_option,
 )
-from .output import (
-    as_percent,
-    configure_logging,
-    echo_json,
-    echo_table,
-    logger,
-    plural,
-    progress,
-)
+from .output import as_percent, configure_logging, echo_json, echo_table, logger, plural, progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,17 +97,12 @@ class _Stop(Exception):
     show_default=True,
     help="Share of items (of triplets, with --triplets) held out for measuring.",
 )
-@click.option(
-    "--n-test",
-    type=COUNT,
-    help="Held-out triplets drawn from labels (default: 10,000).",
-)
+@click.option("--n-test", type=COUNT, help="Held-out triplets drawn from labels (default: 10,000).")
 @on_error_option
 @click.option("--unit-norm", is_flag=True, help="Scale rows to length one.")
 @json_option
 @click.option("--plot", type=FILE, help="Draw the table into this file (.png, .svg, .pdf).")
 @quiet_option
-@debug_option
 def active(
     items: Path,
     labels_file: Path | None,

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from .learners import TaskNames, is_distance, similarity_of
-from .options import FILE, debug_option, json_option, label_column_option, on_error_option
-from .output import as_percent, configure_logging, echo_json, logger, plural
+from .options import FILE, json_option, label_column_option, on_error_option
+from .output import as_percent, echo_json, logger, plural
 
 #: Formats that hold every entry of a matrix; the others get its non-zeros.
 _DENSE_FORMATS = (".npy", ".csv", ".parquet")
@@ -28,7 +28,6 @@ _DENSE_FORMATS = (".npy", ".csv", ".parquet")
 @label_column_option
 @on_error_option
 @json_option
-@debug_option
 def convert(
     source: Path,
     target: Path,
@@ -46,7 +45,6 @@ def convert(
     simstream convert model.safetensors matrix.npy     (dense; .npz is CSR)
     simstream convert model.safetensors ann.npy --task ann
     """
-    configure_logging()
     # Only items have a column of labels.
     kind = kind or ("items" if label_column is not None else _kind_of(source))
     if task is not None and kind != "model":

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import COUNT, NATURAL, debug_option, json_option
-from .output import as_percent, as_rate, configure_logging, echo_json, echo_table, logger
+from .options import COUNT, NATURAL, json_option
+from .output import as_percent, as_rate, echo_json, echo_table, logger
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +46,6 @@ _FILES = ("digits-train.npz", "digits-test.npz", "digits-test-triplets.csv", "be
     help="Triplets each method learns from.",
 )
 @json_option
-@debug_option
 def demo(output_dir: Path, seed: int, n_triplets: int, as_json: bool) -> None:
     """Learn the similarity of handwritten digits and compare it with plain distances.
 
@@ -55,7 +54,6 @@ def demo(output_dir: Path, seed: int, n_triplets: int, as_json: bool) -> None:
     from ..data import write_items, write_triplets
     from ..plots import PlottingUnavailableError, save_figure
 
-    configure_logging()
     logger.info(
         "digits: learning from %s triplets of one half, measuring on the other", f"{n_triplets:,}"
     )

@@ -25,14 +25,13 @@ from .options import (
     FILE,
     CommaSeparated,
     check_picture,
-    debug_option,
     json_option,
     label_column_option,
     labels_option,
     on_error_option,
     tasks_option,
 )
-from .output import configure_logging, echo_json, echo_table, logger, plural
+from .output import echo_json, echo_table, logger, plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +93,6 @@ _MOST_TASKS = 8
 @on_error_option
 @json_option
 @click.option("--plot", type=FILE, help="Draw the table as bars into this file (.png, .svg, .pdf).")
-@debug_option
 def evaluate(
     model: Path,
     items: Path,
@@ -131,7 +129,6 @@ def evaluate(
     """
     from .inputs import open_model, read_collection
 
-    configure_logging()
     if plot is not None:
         check_picture(plot)
     if tasks_file is not None and pairs is not None:

@@ -10,7 +10,7 @@ import click
 
 from ..catalogue import find
 from .learners import is_distance, knows_tasks, threshold_of
-from .options import FILE, debug_option, json_option
+from .options import FILE, json_option
 from .output import as_percent, echo_fields, echo_json
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ _MOST_NAMES = 20
 @click.command(short_help="Show a model file's contents.")
 @click.argument("model", type=FILE)
 @json_option
-@debug_option
 def info(model: Path, as_json: bool) -> None:
     """Show the contents of the file MODEL: class, parameters, counts, shape, position in its input."""
     from .inputs import open_model
@@ -50,14 +49,7 @@ def info(model: Path, as_json: bool) -> None:
 
 
 def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any]:
-    """Facts about a learner and the file it is in, as JSON values.
-
-    Parameters
-    ----------
-    path : the model file
-    learner : the fitted learner
-    record : how the command line trained it
-    """
+    """Facts about a learner, the file it is in, and how the command line trained it, as JSON values."""
     params = learner.get_params(deep=False)
     params.pop("preprocessor", None)
     position = record.input

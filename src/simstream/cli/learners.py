@@ -35,11 +35,6 @@ ELSEWHERE = {
 }
 
 
-def learner_class(algorithm: str) -> Any:
-    """The public class behind a name."""
-    return catalogue.find(algorithm).cls()
-
-
 def is_distance(learner: Any) -> bool:
     """Whether it is a learnt (Mahalanobis) distance, with a spectrum and perhaps a threshold."""
     return hasattr(type(learner), "effective_dimension_")
@@ -62,7 +57,7 @@ def names_of(is_wanted: Callable[[catalogue.Algorithm], bool]) -> str:
 
 def check_names(algorithm: str, params: dict[str, Any]) -> None:
     """Refuse parameters that the algorithm does not have, and list those it has."""
-    signature = inspect.signature(learner_class(algorithm)).parameters
+    signature = inspect.signature(catalogue.find(algorithm).cls()).parameters
     legal = {name: p.default for name, p in signature.items() if name not in ELSEWHERE}
     for name in params:
         if name in legal:
@@ -86,16 +81,10 @@ def new_learner(
 ) -> Any:
     """A learner that has seen nothing yet; illegal parameters are wrong usage.
 
-    Parameters
-    ----------
-    algorithm : key of `ALGORITHMS`
-    params : dict
-        Constructor arguments given by ``--param``.
-    dtype, block_size : values of the options of that name
-    seed : seed of what the algorithm itself draws, for those that do
+    The parameters are those of ``--param``; the seed is that of what the algorithm itself draws.
     """
     check_names(algorithm, params)
-    cls = learner_class(algorithm)
+    cls = catalogue.find(algorithm).cls()
     known = inspect.signature(cls).parameters
     if seed is None and "random_state" in known:
         seed = DEFAULT_SEED
@@ -159,7 +148,8 @@ def untrained(name: str, n_features: int, dtype: Any) -> Any:
 
     nothing = np.zeros(n_features)
     # A round of zeros teaches nothing; it tells the baseline the dimension.
-    return learner_class(name)(dtype=str(np.dtype(dtype))).learn_one(nothing, nothing, nothing)
+    model = catalogue.find(name).cls()(dtype=str(np.dtype(dtype)))
+    return model.learn_one(nothing, nothing, nothing)
 
 
 # -- tasks --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import click
 from ..catalogue import ALGORITHMS as KNOWN
 from ..catalogue import Algorithm, find
 from .learners import ALGORITHMS, ELSEWHERE
-from .options import FILE, debug_option, json_option
+from .options import FILE, json_option
 from .output import echo_fields, echo_json, echo_table
 
 
@@ -22,7 +22,6 @@ from .output import echo_fields, echo_json, echo_table
     metavar="[NAME]",
 )
 @json_option
-@debug_option
 def list_algorithms(name: str | None, as_json: bool) -> None:
     """List the algorithms with their inputs, parameters, papers and updates; or show one in detail.
 
@@ -102,7 +101,6 @@ def _algorithm_fields(algorithm: Algorithm, in_detail: bool) -> dict[str, str]:
     help="Folder of data sets (default: the environment variable SIMSTREAM_DATA).",
 )
 @json_option
-@debug_option
 def list_datasets(data_dir: Path | None, as_json: bool) -> None:
     """List the data sets that simstream knows by name, with the papers that use them.
 

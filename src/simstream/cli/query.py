@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from .learners import similarity_of
-from .options import COUNT, FILE, NATURAL, Whole, debug_option, json_option, label_column_option
-from .output import configure_logging, echo_fields, echo_json, echo_table
+from .options import COUNT, FILE, NATURAL, Whole, json_option, label_column_option
+from .output import echo_fields, echo_json, echo_table
 
 #: At most this many queries are timed, one at a time.
 _TIMED = 200
@@ -38,7 +38,6 @@ _COLUMNS = ("query", "rank", "item", "score")
 @click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print query,rank,item,score as CSV.")
-@debug_option
 def query(
     model: Path,
     items: Path,
@@ -60,7 +59,6 @@ def query(
     """
     from .inputs import open_model, read_collection
 
-    configure_logging()
     if as_json and as_csv:
         raise click.UsageError("expected --json or --csv, got both")
     if queries is None and not rows:
@@ -115,15 +113,10 @@ def query(
 @label_column_option
 @click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
 @click.option("--connectivity", type=Whole(min=2), help="Neighbours per node of the graph.")
-@click.option(
-    "--expansion-add",
-    type=COUNT,
-    help="Candidates considered when an item is added.",
-)
+@click.option("--expansion-add", type=COUNT, help="Candidates considered when an item is added.")
 @click.option("--expansion-search", type=COUNT, help="Candidates considered in a search.")
 @click.option("--seed", type=NATURAL, default=0, show_default=True, help="Seed of the draw.")
 @json_option
-@debug_option
 def recall(as_json: bool, **options: Any) -> None:
     """Measure how much an approximate index (HNSW, usearch) of ITEMS finds under MODEL's similarity.
 
@@ -135,7 +128,6 @@ def recall(as_json: bool, **options: Any) -> None:
     simstream recall model.safetensors items.npy -k 10
     simstream recall model.safetensors items.npy --expansion-search 200 --json
     """
-    configure_logging()
     try:
         facts = _measure(**options)
     except ImportError as error:

@@ -15,7 +15,6 @@ from .options import (
     FILE,
     NATURAL,
     Whole,
-    debug_option,
     json_option,
     params_option,
     quiet_option,
@@ -90,7 +89,6 @@ from .output import configure_logging, echo_json, echo_table, logger
     help="With --demo: a simulated user, who looks only at shapes, answers ten questions per second.",
 )
 @quiet_option
-@debug_option
 def serve(
     items: Path | None,
     folder: Path,
@@ -290,7 +288,6 @@ def _learning(
     help="Make the service learn this way from now on (it must not be running).",
 )
 @json_option
-@debug_option
 def replay(
     folder: Path,
     algorithm: str | None,
@@ -314,7 +311,6 @@ def replay(
     from ..serve.replaying import adopt_learning, compare
     from ..serve.settings import Learning
 
-    configure_logging()
     if not (folder / "log.sqlite").exists():
         raise click.UsageError(f"--data: expected a service's folder, got {folder}")
 
@@ -372,7 +368,6 @@ def replay(
 
 
 @click.group(short_help="Create, list and remove keys of a service.")
-@debug_option
 def keys() -> None:
     """Manage the keys of a service's clients. A running service notices changes only after a restart."""
 
@@ -388,7 +383,6 @@ def keys() -> None:
     help="What the key allows; may be repeated.",
 )
 @service_folder_option
-@debug_option
 def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
     """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -397,7 +391,6 @@ def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
 
 @keys.command("list")
 @service_folder_option
-@debug_option
 def list_keys(folder: Path) -> None:
     """List the id, name and scopes of every key."""
     for identity, name, scopes in _keys_of(folder).names():
@@ -407,7 +400,6 @@ def list_keys(folder: Path) -> None:
 @keys.command("remove")
 @click.argument("identity")
 @service_folder_option
-@debug_option
 def remove(identity: str, folder: Path) -> None:
     """Remove the key with this id."""
     _keys_of(folder).remove(identity)

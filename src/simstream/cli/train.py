@@ -15,7 +15,6 @@ from .options import (
     FILE,
     NATURAL,
     check_writable,
-    debug_option,
     json_option,
     label_column_option,
     labels_option,
@@ -66,17 +65,11 @@ from .output import configure_logging
     type=COUNT,
     help="Tuples to draw from labels, including those before --resume (default: 100,000).",
 )
-@click.option(
-    "--seed",
-    type=NATURAL,
-    help="Seed of the tuples drawn from labels (default: 0).",
-)
+@click.option("--seed", type=NATURAL, help="Seed of the tuples drawn from labels (default: 0).")
 @click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")
 @click.option("--resume", type=FILE, help="Model file to continue from, where it stopped.")
 @click.option(
-    "--checkpoint-every",
-    type=COUNT,
-    help="Save a checkpoint to --output every N tuples.",
+    "--checkpoint-every", type=COUNT, help="Save a checkpoint to --output every N tuples."
 )
 @on_error_option
 @click.option(
@@ -96,7 +89,6 @@ from .output import configure_logging
 )
 @json_option
 @quiet_option
-@debug_option
 def train(**given: Any) -> None:
     """Learn a similarity of the rows of ITEMS from labels, triplets or pairs.
 

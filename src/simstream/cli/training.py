@@ -38,7 +38,6 @@ from .learners import (
     missing_tasks,
     new_learner,
     refuse_tasks,
-    report_left_out,
     resume_learner,
 )
 from .output import as_rate, echo_fields, echo_json, logger, plural, progress
@@ -347,7 +346,6 @@ def _open_source(
             block=block,
             stop=stop,
         )
-        report_left_out(source.tasks_left_out)
         if source.finished:
             logger.info(
                 "nothing left to learn: all %s %s have been learnt; --n-tuples asks for more",
