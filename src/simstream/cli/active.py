@@ -24,6 +24,7 @@ from .options import (
     on_error_option,
     params_option,
     quiet_option,
+    refuse_options,
     tasks_option,
 )
 from .output import as_percent, configure_logging, echo_json, echo_table, logger, plural, progress
@@ -143,16 +144,15 @@ def active(
     if plot is not None:
         check_picture(plot)
     if triplets is not None:
-        for option, given in (
-            ("--labels", labels_file),
-            ("--tasks", tasks_file),
-            ("--n-tuples", n_tuples),
-            ("--n-test", n_test),
-        ):
-            if given is not None:
-                raise click.UsageError(
-                    f"{option} applies to triplets drawn from labels: not with --triplets"
-                )
+        refuse_options(
+            "applies to triplets drawn from labels: not with --triplets",
+            {
+                "--labels": labels_file is not None,
+                "--tasks": tasks_file is not None,
+                "--n-tuples": n_tuples is not None,
+                "--n-test": n_test is not None,
+            },
+        )
     learning = dict(params)
     _check_parameters(learning, deltas)
     with stopping_at_once("interrupted before the first question: there is nothing to show"):

@@ -62,13 +62,7 @@ def _algorithm_as_json(algorithm: Algorithm) -> dict[str, Any]:
         "update": algorithm.update,
         "paper": algorithm.paper,
         "parameters": [
-            {
-                "name": parameter.name,
-                "default": parameter.default,
-                "type": parameter.type,
-                "text": parameter.text,
-                "given_by": _given_by(parameter.name),
-            }
+            parameter._asdict() | {"given_by": _given_by(parameter.name)}
             for parameter in algorithm.parameters()
         ],
     }

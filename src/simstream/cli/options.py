@@ -156,6 +156,13 @@ tasks_option = click.option(
 )
 
 
+def refuse_options(reason: str, is_given: dict[str, bool]) -> None:
+    """Refuse the first option that is given although it has no meaning here."""
+    for option, given in is_given.items():
+        if given:
+            raise click.UsageError(f"{option} {reason}")
+
+
 def check_writable(path: Path, option: str) -> None:
     """Find out now, rather than after an hour of work, whether a file can be written."""
     if path.is_dir() or not os.access(path.resolve().parent, os.W_OK | os.X_OK):

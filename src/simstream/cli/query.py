@@ -117,7 +117,17 @@ def query(
 @click.option("--expansion-search", type=COUNT, help="Candidates considered in a search.")
 @click.option("--seed", type=NATURAL, default=0, show_default=True, help="Seed of the draw.")
 @json_option
-def recall(as_json: bool, **options: Any) -> None:
+def recall(
+    model: Path,
+    items: Path,
+    queries: Path | None,
+    n_queries: int,
+    label_column: str | int | None,
+    k: int,
+    seed: int,
+    as_json: bool,
+    **graph: Any,
+) -> None:
     """Measure how much an approximate index (HNSW, usearch) of ITEMS finds under MODEL's similarity.
 
     Prints recall@k (the share of the k best items by exact search that the index finds too) and the times to
@@ -128,36 +138,6 @@ def recall(as_json: bool, **options: Any) -> None:
     simstream recall model.safetensors items.npy -k 10
     simstream recall model.safetensors items.npy --expansion-search 200 --json
     """
-    try:
-        facts = _measure(**options)
-    except ImportError as error:
-        raise click.UsageError(str(error)) from error
-    if as_json:
-        echo_json(facts)
-        return
-    build, query = facts["build"], facts["query"]
-    echo_fields(
-        {
-            f"recall@{facts['k']}": f"{facts['recall']:.4f}",
-            "queries": f"{facts['n_queries']:,}",
-            "items": f"{facts['n_items']:,} of {facts['n_features']} features",
-            "build time": f"{build['ratio']:.3g} times exact ({build['approximate_s']:.3g} s)",
-            "query time": f"{query['ratio']:.3g} times exact ({query['approximate_s']:.3g} s)",
-        },
-        title=f"{Path(facts['model']).name}: usearch against exact search",
-    )
-
-
-def _measure(
-    model: Path,
-    items: Path,
-    queries: Path | None,
-    n_queries: int,
-    label_column: str | int | None,
-    k: int,
-    seed: int,
-    **graph: Any,
-) -> dict[str, Any]:
     import numpy as np
 
     from ..search import ExactIndex, HnswIndex, item_vectors, query_vectors
@@ -171,33 +151,50 @@ def _measure(
     if asked.shape[0] > n_queries:
         drawn = np.random.default_rng(seed).choice(asked.shape[0], n_queries, replace=False)
         asked = asked[np.sort(drawn)]
-    exact, approximate = ExactIndex(), HnswIndex(**graph)
-    build = [_time(index.add, range(vectors.shape[0]), vectors) for index in (exact, approximate)]
+    indices = ExactIndex(), HnswIndex(**graph)
+    try:
+        build = [_time(index.add, range(vectors.shape[0]), vectors) for index in indices]
+    except ImportError as error:
+        raise click.UsageError(str(error)) from error
+    exact, approximate = indices
     found = recall_of(opened.learner, approximate, exact, asked, k)
     # One by one and in turns, so that whatever else the machine does affects both.
     transformed = query_vectors(opened.learner, asked[:_TIMED])
     times = [
-        [_time(index.search, query, k) for index in (exact, approximate)]
-        for query in (transformed[row : row + 1] for row in range(transformed.shape[0]))
+        [_time(index.search, transformed[row : row + 1], k) for index in indices]
+        for row in range(transformed.shape[0])
     ]
-    return {
-        "model": str(model),
-        "n_items": vectors.shape[0],
-        "n_features": vectors.shape[1],
-        "n_queries": asked.shape[0],
-        "k": k,
-        "graph": graph,
-        "recall": found,
-        "build": _compared(*build),
-        "query": _compared(*np.median(times, axis=0).tolist()),
+    compared = {
+        name: {"exact_s": exact_s, "approximate_s": approximate_s, "ratio": approximate_s / exact_s}
+        for name, (exact_s, approximate_s) in (
+            ("build", build),
+            ("query", np.median(times, axis=0).tolist()),
+        )
     }
+    if as_json:
+        facts = {
+            "model": str(model),
+            "n_items": vectors.shape[0],
+            "n_features": vectors.shape[1],
+            "n_queries": asked.shape[0],
+            "k": k,
+            "graph": graph,
+            "recall": found,
+        }
+        echo_json(facts | compared)
+        return
+    fields = {
+        f"recall@{k}": f"{found:.4f}",
+        "queries": f"{asked.shape[0]:,}",
+        "items": f"{vectors.shape[0]:,} of {vectors.shape[1]} features",
+    }
+    for name, times_of in compared.items():
+        text = f"{times_of['ratio']:.3g} times exact ({times_of['approximate_s']:.3g} s)"
+        fields[f"{name} time"] = text
+    echo_fields(fields, title=f"{model.name}: usearch against exact search")
 
 
 def _time(work: Callable[..., Any], *arguments: Any) -> float:
     begin = perf_counter()
     work(*arguments)
     return perf_counter() - begin
-
-
-def _compared(exact: float, approximate: float) -> dict[str, float]:
-    return {"exact_s": exact, "approximate_s": approximate, "ratio": approximate / exact}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -119,10 +122,6 @@ def serve(
     simstream keys add page --scope read --scope write
     simstream serve --host 0.0.0.0
     """
-    import gc
-    from contextlib import ExitStack
-    from dataclasses import replace
-
     from ..asking import Asking
     from ..data import read_items
 
@@ -225,8 +224,6 @@ def _learning(
 ) -> tuple[Any, int | None]:
     """How to learn, and the number of features if items are sparse: as the log was started, except where
     options say otherwise."""
-    from contextlib import closing
-
     import scipy.sparse as sp
 
     from ..serve.log import Log, damage_told
@@ -238,17 +235,12 @@ def _learning(
         with damage_told(log.path), closing(log):
             kept = log.setting("service")
     before = Learning(**kept["learning"]) if kept else default
-    name = (algorithm or before.algorithm).lower()
-    if name not in ALGORITHMS:
+    learning = _changed(before, algorithm, params, block)
+    if learning.algorithm not in ALGORITHMS:
         raise click.BadParameter(
             f"expected one of {', '.join(ALGORITHMS)}, got {algorithm}", param_hint="--algorithm"
         )
-    check_names(name, params)
-    learning = Learning(
-        name,
-        params if params or algorithm else before.params,
-        before.block if block is None else block,
-    )
+    check_names(learning.algorithm, params)
     try:
         learning.new_learner()
     except (TypeError, ValueError) as error:
@@ -265,6 +257,16 @@ def _learning(
             "choose another folder (--data)"
         )
     return learning, known
+
+
+def _changed(kept: Any, algorithm: str | None, params: dict[str, Any], block: int | None) -> Any:
+    """The kept way of learning as the options change it; another algorithm has its own parameters."""
+    return replace(
+        kept,
+        algorithm=(algorithm or kept.algorithm).lower(),
+        params=params if params or algorithm else kept.params,
+        block=kept.block if block is None else block,
+    )
 
 
 # -- replaying the log -----------------------------------------------------------------------------
@@ -318,12 +320,7 @@ def replay(
 
     def chosen(kept: Learning) -> Learning:
         nonlocal is_same
-        same = algorithm is None and not params
-        wanted = Learning(
-            (algorithm or kept.algorithm).lower(),
-            kept.params if same else dict(params),
-            kept.block if block is None else block,
-        )
+        wanted = _changed(kept, algorithm, dict(params), block)
         is_same = wanted == kept
         return wanted
 

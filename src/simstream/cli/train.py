@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +20,7 @@ from .options import (
     on_error_option,
     params_option,
     quiet_option,
+    refuse_options,
     tasks_option,
 )
 from .output import configure_logging
@@ -125,22 +125,14 @@ def train(**given: Any) -> None:
 class TrainOptions(SimpleNamespace):
     """The options of the command, under the names that click gives them, and what follows from them."""
 
-    def __init__(
-        self, params: Any, output: Path | None, resume: Path | None, **others: Any
-    ) -> None:
-        super().__init__(params=dict(params), output=output or resume, resume=resume, **others)
-
-    @property
-    def records(self) -> Path | None:
-        """The file of triplets or pairs, None if tuples are drawn from labels."""
-        return self.triplets or self.pairs
-
-    @property
-    def source(self) -> str:
-        """What the input consists of: "labels", "triplets" or "pairs"."""
-        if self.records is None:
-            return "labels"
-        return "triplets" if self.pairs is None else "pairs"
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.params = dict(given["params"])
+        self.output = given["output"] or given["resume"]
+        #: The file of triplets or pairs, None if tuples are drawn from labels.
+        self.records = given["triplets"] or given["pairs"]
+        #: What the input consists of.
+        self.source = next((name for name in ("triplets", "pairs") if given[name]), "labels")
 
     def learnt_by(self, algorithm: Algorithm) -> str:
         """What a batch learner sees: the input, or the set of tuples drawn from labels."""
@@ -155,17 +147,16 @@ def check_options(options: TrainOptions) -> None:
     if options.triplets is not None and options.pairs is not None:
         raise click.UsageError("expected --triplets or --pairs, got both")
     if options.records is not None:
-        for option, given in (
-            ("--labels", options.labels_file is not None),
-            ("--tasks", options.tasks_file is not None),
-            ("--n-tuples", options.n_tuples is not None),
-            ("--seed", options.seed is not None),
-            ("--tuples", options.tuples != "auto"),
-        ):
-            if given:
-                raise click.UsageError(
-                    f"{option} applies to tuples drawn from labels: not with --{options.source}"
-                )
+        refuse_options(
+            f"applies to tuples drawn from labels: not with --{options.source}",
+            {
+                "--labels": options.labels_file is not None,
+                "--tasks": options.tasks_file is not None,
+                "--n-tuples": options.n_tuples is not None,
+                "--seed": options.seed is not None,
+                "--tuples": options.tuples != "auto",
+            },
+        )
     elif options.queries is not None:
         raise click.UsageError("--queries requires --triplets or --pairs")
     if options.labels_file is not None and options.label_column is not None:
@@ -194,19 +185,15 @@ def check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
             f"expected --algorithm {others}"
         )
     if algorithm.is_batch:
-        for option, given in (
-            (
-                "--n-tuples (--n-triplets)",
-                options.n_tuples is not None and not algorithm.takes_a_set,
-            ),
-            ("--checkpoint-every", options.checkpoint_every is not None),
-            ("--block-size", options.block_size is not None and not algorithm.takes_a_set),
-            ("--tuples", options.tuples not in ("auto", algorithm.takes[0])),
-        ):
-            if given:
-                raise click.UsageError(
-                    f"{option} is for online learners: {name} learns from all "
-                    f"{options.learnt_by(algorithm)} at once"
-                )
+        draws = algorithm.takes_a_set
+        refuse_options(
+            f"is for online learners: {name} learns from all {options.learnt_by(algorithm)} at once",
+            {
+                "--n-tuples (--n-triplets)": options.n_tuples is not None and not draws,
+                "--checkpoint-every": options.checkpoint_every is not None,
+                "--block-size": options.block_size is not None and not draws,
+                "--tuples": options.tuples not in ("auto", algorithm.takes[0]),
+            },
+        )
     elif options.tuples not in ("auto", *algorithm.takes):
         raise click.UsageError(f"--tuples {options.tuples}: {name} learns from {algorithm.input}")

@@ -161,12 +161,23 @@ def _train_at_once(
     """Let a batch learner learn from everything there is; nothing is saved before it is done."""
     if not algorithm.takes_a_set:
         data = _dense(algorithm, data)
-    tuples = options.learnt_by(algorithm)
+    seed = DEFAULT_SEED if options.seed is None else options.seed
+    tuples, n_bad = options.learnt_by(algorithm), 0
+    whole: tuple[Any, ...]
     with (
         stopping_at_once(f"interrupted; nothing was written to {options.output}"),
         progress(options.quiet, "iterations") as report,
     ):
-        whole, n_bad = _read_whole(options, algorithm, data)
+        if options.records is not None:
+            checks = _record_options(options, algorithm, data)
+            found = read_records(options.records, options.source, **checks)
+            whole, n_bad = _without_tasks(algorithm.name, *found.tuples), found.n_bad
+        elif algorithm.takes_a_set:
+            n = options.n_tuples or DEFAULT_N_TUPLES
+            whole = (TripletSampler(data.items.labels, seed).draw(n),)
+        else:
+            has_tasks = data.items.tasks is not None
+            whole = (data.items.labels, *([data.items.tasks] if has_tasks else []))
         started = time.perf_counter()
         can_report = "callback" in learner.get_params(deep=False)
         if can_report:
@@ -196,7 +207,7 @@ def _train_at_once(
         "n_bad": n_bad,
     }
     if tuples != options.source:
-        state["seed"] = _seed(options)  # of those drawn from labels
+        state["seed"] = seed  # of those drawn from labels
     record = TrainingRecord(bool(options.unit_norm), state)
     learner.save(options.output, extra=record.as_extra())
     run = {
@@ -207,25 +218,6 @@ def _train_at_once(
         "interrupted": False,
     }
     _show(options, learner, record, run, f"from all {n_learnt:,} {tuples} in {seconds:.1f} s")
-
-
-def _read_whole(
-    options: TrainOptions, algorithm: Algorithm, data: Collection
-) -> tuple[tuple[Any, ...], int]:
-    """All labels (and tasks), triplets or pairs, and the number of bad records among them."""
-    if options.records is not None:
-        checks = _record_options(options, algorithm, data)
-        found = read_records(options.records, options.source, **checks)
-        return _without_tasks(algorithm.name, *found.tuples), found.n_bad
-    labels, tasks = data.items.labels, data.items.tasks
-    if algorithm.takes_a_set:
-        n = options.n_tuples or DEFAULT_N_TUPLES
-        return (TripletSampler(labels, _seed(options)).draw(n),), 0
-    return ((labels,) if tasks is None else (labels, tasks)), 0
-
-
-def _seed(options: TrainOptions) -> int:
-    return DEFAULT_SEED if options.seed is None else options.seed
 
 
 def _dense(algorithm: Algorithm, data: Collection) -> Collection:
