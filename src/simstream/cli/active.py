@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -379,8 +378,10 @@ def _run(
 
 def _measure(model: Any, trial: Trial, rows: Rows) -> dict[str, float]:
     """Measure on what was held out, each task separately, and average over tasks."""
+    from statistics import fmean
+
     from ..data.samplers import nearer_first
-    from ..metrics import ranking_report
+    from ..metrics import ranking_report, triplet_accuracy
 
     held_out, test_rows = trial.held_out, trial.test_rows
     values: dict[str, list[float]] = {}
@@ -388,15 +389,15 @@ def _measure(model: Any, trial: Trial, rows: Rows) -> dict[str, float]:
         own = model.for_task(task) if hasattr(model, "for_task") else model
         own.set_params(preprocessor=rows.items)
         questions = held_out if task is None else held_out.at(held_out.tasks == task)
-        margins = own.triplet_margin(nearer_first(questions.triplets, questions.y))
-        values.setdefault(ACCURACY, []).append(float((margins > 0).mean()))
+        accuracy = triplet_accuracy(own, nearer_first(questions.triplets, questions.y))
+        values.setdefault(ACCURACY, []).append(accuracy)
         if test_rows is not None:
             inside = test_rows
             if task is not None and rows.tasks is not None:
                 inside = test_rows[rows.tasks[test_rows] == task]
             report = ranking_report(own, rows.items[inside], rows.labels[inside], k=())  # type: ignore[index]
             values.setdefault(MAP, []).append(report[MAP])
-    return {measure: statistics.fmean(found) for measure, found in values.items()}
+    return {measure: fmean(found) for measure, found in values.items()}
 
 
 # -- showing it -----------------------------------------------------------------------------------
@@ -446,8 +447,9 @@ def _strategies(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _mean_and_spread(values: list[float]) -> dict[str, float | None]:
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.fmean(values), "spread": spread}
+    from statistics import fmean, stdev
+
+    return {"mean": fmean(values), "spread": stdev(values) if len(values) > 1 else None}
 
 
 def _cells(strategy: dict[str, Any], measures: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -207,24 +208,14 @@ def read_collection(
                 f"the model compares queries of {widths[0]} features with items of {widths[1]}: "
                 "--queries is required"
             )
-    rows = read_rows(
-        items,
-        unit_norm=unit_norm,
-        dtype=dtype,
-        n_features=widths[1],
-        label_column=label_column,
-        labels_file=labels_file,
-    )
+    read = partial(read_rows, unit_norm=unit_norm, dtype=dtype)
+    rows = read(items, n_features=widths[1], label_column=label_column, labels_file=labels_file)
     if queries is None:
         return Collection(rows)
-    has_columns = ".csv" in [suffix.lower() for suffix in queries.suffixes]
-    asking = read_rows(
-        queries,
-        unit_norm=unit_norm,
-        dtype=dtype,
-        n_features=widths[0],
-        label_column=label_column if has_columns else None,
-        labels_file=query_labels,
+    if ".csv" not in [suffix.lower() for suffix in queries.suffixes]:
+        label_column = None  # only a CSV file has columns
+    asking = read(
+        queries, n_features=widths[0], label_column=label_column, labels_file=query_labels
     )
     return Collection(rows, asking)
 

@@ -117,9 +117,7 @@ def train(**given: Any) -> None:
     options = TrainOptions(**given)
     configure_logging(options.quiet)
     check_options(options)
-    signal = train_model(options)
-    if signal is not None:
-        click.get_current_context().exit(128 + signal)
+    train_model(options)
 
 
 class TrainOptions(SimpleNamespace):

@@ -59,11 +59,8 @@ _SECONDS_BETWEEN_READINGS = 1.0
 _LARGEST_READING = 250_000_000
 
 
-def train_model(options: TrainOptions) -> int | None:
-    """Train as the options say, save the model and show it.
-
-    Returns the signal that ended the run before its input did, None if there was none.
-    """
+def train_model(options: TrainOptions) -> None:
+    """Train as the options say, save the model and show it."""
     model, changes = (None, []) if options.resume is None else _open_checkpoint(options)
     name = options.algorithm or DEFAULT_ALGORITHM
     algorithm = find(name if model is None else type(model.learner).__name__)
@@ -89,8 +86,8 @@ def train_model(options: TrainOptions) -> int | None:
     learner = _new_learner(options, algorithm, data) if model is None else model.learner
     if algorithm.is_batch:
         _train_at_once(options, algorithm, learner, data)
-        return None
-    return _train_online(options, algorithm, learner, data, record, changes)
+    else:
+        _train_online(options, algorithm, learner, data, record, changes)
 
 
 def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
@@ -250,7 +247,7 @@ def _train_online(
     data: Collection,
     record: TrainingRecord,
     changes: list[str],
-) -> int | None:
+) -> None:
     """Learn one piece after the other, with checkpoints."""
     learner.set_params(preprocessor=data.preprocessor)
     # Before the first tuple, so that a wrong dimension is found at once, an interruption has something to
@@ -259,21 +256,14 @@ def _train_online(
     if options.records is None and data.items.tasks is None and expects_tasks(learner):
         wanted = "--tasks, a name per item (one new name for all items begins a new task)"
         raise missing_tasks(learner, wanted)
-    has_saved = False
     with Interruption() as interruption:
         source = _open_source(options, algorithm, data, record, block, interruption.requested)
 
         def save() -> None:
-            nonlocal has_saved
             so_far = TrainingRecord(record.unit_norm, source.state())
             learner.save(options.output, extra=so_far.as_extra())
-            has_saved = True
 
-        try:
-            pace = _learn(learner, source, changes, save, options)
-        except FormatError as error:
-            kept = f" (progress up to there is saved in {options.output})" if has_saved else ""
-            raise FormatError(f"{error}{kept}") from error
+        pace = _learn(learner, source, changes, save, options)
         if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
             raise no_records(options.records or options.items, source.tuples)
         save()
@@ -295,7 +285,7 @@ def _train_online(
             options.output,
             options.output,
         )
-    return signal
+        click.get_current_context().exit(128 + signal)
 
 
 def _open_source(
@@ -319,7 +309,7 @@ def _open_source(
     else:
         tuples = options.tuples
         if tuples == "auto":
-            is_drawn_before = before is not None and before["kind"] == "labels"
+            is_drawn_before = before and before["kind"] == "labels"
             tuples = before["tuples"] if before and is_drawn_before else algorithm.takes[0]
         assert data.items.labels is not None
         source = LabelSource(
@@ -434,10 +424,13 @@ def _learn(
                     save()
                     n_unsaved = 0
                 report(done + pace.n_learnt, measurements)
-        except FormatError:
+        except FormatError as error:
             if n_unsaved:
                 save()
-            raise
+            if not pace.n_learnt:
+                raise
+            kept = f"progress up to there is saved in {options.output}"
+            raise FormatError(f"{error} ({kept})") from error
         if pace.n_learnt:
             report(done + pace.n_learnt, partial(measurements, is_last=True))
     return pace
