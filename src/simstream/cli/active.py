@@ -296,15 +296,14 @@ def _read_questions(path: Path, n_items: int, on_error: str) -> Questions:
     from ..data import FormatError
     from .inputs import read_records
 
-    found = read_records(path, "triplets", on_error=on_error, n_items=n_items)
-    if found.n_bad:
-        logger.info("%s skipped", plural(found.n_bad, "bad record"))
-    if found.n < 2:
+    (triplets, y, tasks), n_bad = read_records(path, "triplets", on_error=on_error, n_items=n_items)
+    if n_bad:
+        logger.info("%s skipped", plural(n_bad, "bad record"))
+    if len(triplets) < 2:
         raise FormatError(
-            f"{path}: expected at least two triplets, one of them to hold out, got {found.n}"
+            f"{path}: expected at least two triplets, one of them to hold out, got one"
         )
-    y = np.ones(found.n, np.int64) if found.answers is None else found.answers
-    return Questions(found.tuples[0], y, found.tasks)
+    return Questions(triplets, np.ones(len(triplets), np.int64) if y is None else y, tasks)
 
 
 def _split_trial(questions: Questions, n_test: int, seed: int) -> Trial:

@@ -161,13 +161,16 @@ def _convert_records(kind: str, source: Path, target: Path, on_error: str) -> di
     from ..data import write_pairs, write_triplets
     from .inputs import read_records
 
-    found = read_records(source, kind, on_error=on_error)
-    (write_pairs if kind == "pairs" else write_triplets)(target, *found.tuples)
-    skipped = f" ({plural(found.n_bad, 'bad record')} skipped)" if found.n_bad else ""
+    (tuples, y, tasks), n_bad = read_records(source, kind, on_error=on_error)
+    if kind == "pairs":
+        write_pairs(target, tuples, y)
+    else:
+        write_triplets(target, tuples, y, tasks)
+    skipped = f" ({plural(n_bad, 'bad record')} skipped)" if n_bad else ""
     return {
-        f"n_{kind}": found.n,
-        "n_bad_records": found.n_bad,
-        "description": f"{found.n:,} {kind}{skipped}",
+        f"n_{kind}": len(tuples),
+        "n_bad_records": n_bad,
+        "description": f"{len(tuples):,} {kind}{skipped}",
     }
 
 

@@ -247,13 +247,14 @@ def _read_triplets(
     from ..data.samplers import nearer_first
     from .inputs import read_records
 
-    found = read_records(path, "triplets", on_error=on_error, n_items=data.sizes)
-    _report_bad(found.n_bad)
-    triplets, tasks = found.tuples[0], found.tasks
+    (triplets, y, tasks), n_bad = read_records(
+        path, "triplets", on_error=on_error, n_items=data.sizes
+    )
+    _report_bad(n_bad)
     if tasks is None and data.asking.tasks is not None:
         tasks = data.asking.tasks[triplets[:, 0]]
-    facts |= {"n_triplets": found.n, "n_bad_records": found.n_bad}
-    return (triplets if found.answers is None else nearer_first(triplets, found.answers)), tasks
+    facts |= {"n_triplets": len(triplets), "n_bad_records": n_bad}
+    return (triplets if y is None else nearer_first(triplets, y)), tasks
 
 
 def _report_bad(n_bad: int) -> None:
@@ -354,12 +355,11 @@ def _judge_pairs(
     from ..data import FormatError
     from .inputs import read_records
 
-    found = read_records(path, "pairs", on_error=on_error, n_items=data.sizes)
-    _report_bad(found.n_bad)
-    pairs, y = found.tuples
+    (pairs, y, _), n_bad = read_records(path, "pairs", on_error=on_error, n_items=data.sizes)
+    _report_bad(n_bad)
     n_similar = int((y > 0).sum())
-    facts |= {"n_pairs": found.n, "n_similar": n_similar}
-    facts["n_bad_records"] = facts.get("n_bad_records", 0) + found.n_bad
+    facts |= {"n_pairs": len(pairs), "n_similar": n_similar}
+    facts["n_bad_records"] = facts.get("n_bad_records", 0) + n_bad
     facts["threshold"] = threshold_of(models[LEARNT])
     if facts["threshold"] is None:
         logger.info("no pair accuracy: the model has no threshold")
@@ -367,7 +367,7 @@ def _judge_pairs(
         model.set_params(preprocessor=data.preprocessor)
         if threshold_of(model) is not None:
             results[name][PAIR_ACCURACY] = float((model.predict_pairs(pairs) == y).mean())
-        if 0 < n_similar < found.n:
+        if 0 < n_similar < len(pairs):
             results[name][ROC_AUC] = float(roc_auc_score(y, model.pair_score(pairs)))
     if not results[LEARNT]:
         raise FormatError(

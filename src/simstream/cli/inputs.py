@@ -238,34 +238,12 @@ def read_tasks_of(rows: Rows, tasks_file: Path | None) -> Rows:
 # -- triplets and pairs -------------------------------------------------------------------------
 
 
-class Tuples(NamedTuple):
-    """All triplets or pairs of an input."""
-
-    #: Triplets, or pairs and their labels, or triplets with their answers (and tasks).
-    tuples: tuple[np.ndarray, ...]
-    #: Bad records that were skipped.
-    n_bad: int
-
-    @property
-    def answers(self) -> np.ndarray | None:
-        """+1 or -1 for each tuple, if the input has them."""
-        return self.tuples[1] if len(self.tuples) > 1 else None
-
-    @property
-    def tasks(self) -> np.ndarray | None:
-        """The task of each triplet, if the input has tasks."""
-        return self.tuples[2] if len(self.tuples) > 2 else None
-
-    @property
-    def n(self) -> int:
-        """How many there are."""
-        return len(self.tuples[0])
-
-
-def read_records(path: Path, kind: str, **options: Any) -> Tuples:
+def read_records(path: Path, kind: str, **options: Any) -> tuple[tuple[Any, Any, Any], int]:
     """Read all "triplets" or "pairs" of a file, or of standard input if the path is ``-``.
 
-    The options are those of `simstream.data.read_triplets` and `simstream.data.read_pairs`.
+    The options are those of `simstream.data.read_triplets` and `simstream.data.read_pairs`. Returns the
+    tuples, their answers or labels and their tasks, None where there are none; and the number of bad records
+    that were skipped.
     """
     read: Any = read_pairs if kind == "pairs" else read_triplets
     source = sys.stdin.buffer if str(path) == STANDARD_INPUT else path
@@ -274,7 +252,8 @@ def read_records(path: Path, kind: str, **options: Any) -> Tuples:
         raise no_records(path, kind)
     parts = zip(*(batch.tuples for batch in batches), strict=True)
     n_bad = sum(batch.n_skipped for batch in batches)
-    return Tuples(tuple(np.concatenate(arrays) for arrays in parts), n_bad)
+    tuples, y, tasks, *_ = (*(np.concatenate(arrays) for arrays in parts), None, None)
+    return (tuples, y, tasks), n_bad
 
 
 def no_records(path: Path, kind: str) -> FormatError:

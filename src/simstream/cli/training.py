@@ -167,8 +167,8 @@ def _train_at_once(
     ):
         if options.records is not None:
             checks = _record_options(options, algorithm, data)
-            found = read_records(options.records, options.source, **checks)
-            whole, n_bad = _without_tasks(algorithm.name, *found.tuples), found.n_bad
+            tuples_read, n_bad = read_records(options.records, options.source, **checks)
+            whole = _without_tasks(algorithm.name, *tuples_read)
         elif algorithm.takes_a_set:
             n = options.n_tuples or DEFAULT_N_TUPLES
             whole = (TripletSampler(data.items.labels, seed).draw(n),)
