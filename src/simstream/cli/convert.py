@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .learners import TaskNames, is_distance, similarity_of
+from .learners import is_distance, similarity_of, task_names
 from .options import FILE, json_option, label_column_option, on_error_option
 from .output import as_percent, echo_json, logger, plural
 
@@ -182,7 +182,7 @@ def _convert_model(source: Path, target: Path, task: str | None) -> dict[str, An
 
     whole = open_model(source).learner
     learner = similarity_of(whole, task)
-    if task is None and len(TaskNames.of(whole)):
+    if task is None and task_names(whole):
         logger.info("writing the matrix that all tasks share; --task NAME writes that of a task")
     is_metric = is_distance(learner)
     matrix = learner.get_mahalanobis_matrix() if is_metric else learner.get_bilinear_matrix()

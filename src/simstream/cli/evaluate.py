@@ -13,10 +13,10 @@ import click
 from .learners import (
     ALGORITHMS,
     BASELINES,
-    TaskNames,
     knows_tasks,
     report_left_out,
     similarity_of,
+    task_names,
     threshold_of,
     untrained,
 )
@@ -161,7 +161,7 @@ def evaluate(
         parts = _parts_of_tasks(data, is_ranked, judged, triplet_tasks, facts)
     else:
         parts = {None: (data if is_ranked else None, judged)}
-        if len(TaskNames.of(opened.learner)):
+        if task_names(opened.learner):
             models[LEARNT] = similarity_of(opened.learner)
             facts["measured"] = "what all tasks share"
             logger.info(
@@ -275,7 +275,7 @@ def _measure(
     """Measures of every part, by the task's own similarity of models that learn tasks."""
     from ..metrics import triplet_accuracy
 
-    names = TaskNames.of(models[LEARNT])
+    names = task_names(models[LEARNT])
     sizes = [
         data.items.n - (data.queries is None) for data, _ in parts.values() if data is not None
     ]
@@ -288,7 +288,7 @@ def _measure(
         for name, model in models.items():
             own = model
             if task is not None and knows_tasks(type(model)):
-                own = model.for_task(names.find(task))
+                own = model.for_task(names.get(task, task))
             report = {} if ranked is None else _rank(own, ranked, k, knn)
             if triplets is not None:
                 own.set_params(preprocessor=preprocessor)
@@ -303,7 +303,7 @@ def _measure(
         facts |= {key: sum(one[key] for one in counts) for key in ("n_queries", "n_left_out")}
     if None not in parts:
         # A model without named tasks has one similarity for all.
-        unknown = [task for task in measured if task not in names] if len(names) else []
+        unknown = [task for task in measured if task not in names] if names else []
         if unknown:
             logger.info(
                 "%d of %d tasks are unknown to the model (such as %s): measured with what all tasks share",

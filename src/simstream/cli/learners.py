@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import click
@@ -175,44 +175,28 @@ def refuse_tasks(option: str, name: str, source: str | None = None) -> click.Usa
     return click.UsageError(f"{option}: {name} does not learn tasks; expected one of {able}")
 
 
-class TaskNames:
-    """The tasks of a learner by their texts: what is called 3 in a file may be the number 3 in a model.
+def task_names(learner: Any) -> dict[str, Hashable]:
+    """The named tasks a learner has seen, by text: what is called 3 in a file may be the number 3 in a model.
 
     Raises if two tasks have the same text, since it would be unclear which is meant.
 
     Examples
     --------
-    >>> names = TaskNames([3, "ann", None])
-    >>> names.find("3"), names.find("ann"), names.find("a stranger"), "a stranger" in names
-    (3, 'ann', 'a stranger', False)
+    >>> from simstream import OMTRSL
+    >>> task_names(OMTRSL().learn_one([1.0, 0.0], [0.5, 1.0], [0.0, 1.0], task=3))
+    {'3': 3}
     """
-
-    def __init__(self, tasks: Iterable[Hashable]) -> None:
-        self._known: dict[str, Hashable] = {}
-        for task in tasks:
-            if task is not None and self._known.setdefault(str(task), task) != task:
-                both = f"{self._known[str(task)]!r} and {task!r}"
-                raise ValueError(f"tasks: expected different texts, got {both} in one model")
-
-    @classmethod
-    def of(cls, learner: Any) -> TaskNames:
-        """The tasks a learner has seen so far, none if it does not learn tasks."""
-        return cls(learner.tasks_ if knows_tasks(type(learner)) else ())
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._known
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def find(self, name: str) -> Hashable:
-        """The learner's own task of that name; an unknown name stays as it is."""
-        return self._known.get(name, name)
+    known: dict[str, Hashable] = {}
+    for task in learner.tasks_ if knows_tasks(type(learner)) else ():
+        if task is not None and known.setdefault(str(task), task) != task:
+            both = f"{known[str(task)]!r} and {task!r}"
+            raise ValueError(f"tasks: expected different texts, got {both} in one model")
+    return known
 
 
 def expects_tasks(learner: Any) -> bool:
     """Whether all its tasks have names: a tuple without a task would begin an extra one."""
-    return len(TaskNames.of(learner)) > 0 and None not in learner.tasks_
+    return bool(task_names(learner)) and None not in learner.tasks_
 
 
 def missing_tasks(learner: Any, expected: str) -> click.UsageError:
@@ -228,9 +212,9 @@ def similarity_of(learner: Any, task: str | None = None) -> Any:
 
     Left to itself, a learner that has also learnt from tuples without a task would score with their matrix.
     """
-    names = TaskNames.of(learner)
+    names = task_names(learner)
     if task is None:
-        is_mixed = len(names) and None in learner.tasks_
+        is_mixed = names and None in learner.tasks_
         return learner.for_task(object()) if is_mixed else learner  # a task it cannot have learnt
     if not knows_tasks(type(learner)):
         raise refuse_tasks("--task", type(learner).__name__)
@@ -239,9 +223,9 @@ def similarity_of(learner: Any, task: str | None = None) -> Any:
             f"expected the name of a task, got {task!r}; leave it out to use what all tasks share",
             param_hint="--task",
         )
-    if len(names) and task not in names:
+    if names and task not in names:
         logger.warning("the model has not seen task %s: using what all tasks share", task)
-    return learner.for_task(names.find(task))
+    return learner.for_task(names.get(task, task))
 
 
 def report_left_out(tasks: list[Any]) -> None:

@@ -31,7 +31,6 @@ from .inputs import (
 from .learners import (
     DEFAULT_ALGORITHM,
     DEFAULT_SEED,
-    TaskNames,
     expects_tasks,
     is_distance,
     knows_tasks,
@@ -39,6 +38,7 @@ from .learners import (
     new_learner,
     refuse_tasks,
     resume_learner,
+    task_names,
 )
 from .output import as_rate, echo_fields, echo_json, logger, plural, progress
 from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource, content_identity
@@ -348,14 +348,14 @@ def _feeder(learner: Any) -> Callable[..., Any]:
     if not knows_tasks(type(learner)):
         name = type(learner).__name__
         return lambda *piece: learner.partial_fit(*_without_tasks(name, *piece))
-    names = TaskNames.of(learner)
+    names = task_names(learner)
     needs_tasks = expects_tasks(learner)
     asks = getattr(learner, "query", "all") != "all"
 
     def learn(triplets: np.ndarray, y: Any = None, tasks: Any = None) -> Any:
         if tasks is None and needs_tasks:
             raise missing_tasks(learner, "a column task")
-        own = None if tasks is None else [names.find(str(name)) for name in tasks]
+        own = None if tasks is None else [names.get(name, name) for name in map(str, tasks)]
         if asks:  # it finds out by itself which answers it wants
             y = np.ones(len(triplets), np.int64) if y is None else y
             return learner.partial_fit(triplets, tasks=own, oracle=y)
