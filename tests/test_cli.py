@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -1449,8 +1450,11 @@ def test_convert_items(tmp_path, data, items_file):
     found = read_items(previous)
     np.testing.assert_array_equal(found.items.toarray(), items)  # LIBSVM made them sparse
     np.testing.assert_array_equal(found.labels, labels)
-    succeed("convert", tmp_path / "c.svm", tmp_path / "dense.csv")
-    np.testing.assert_array_equal(read_items(tmp_path / "dense.csv").items, items)
+    dense_formats = [".csv", *([".parquet"] if find_spec("pyarrow") else [])]
+    for extension in dense_formats:
+        result = succeed("convert", tmp_path / "c.svm", tmp_path / f"dense{extension}")
+        assert "zeros are written too" in result.stderr
+        np.testing.assert_array_equal(read_items(tmp_path / f"dense{extension}").items, items)
 
 
 def test_convert_triplets(tmp_path, triplets, triplets_file):
