@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -728,7 +729,7 @@ def test_batch_learners_say_what_is_wrong_with_the_labels(tmp_path, data):
 
 
 def test_batch_progress(monkeypatch, tmp_path, items_file):
-    progress = importlib.import_module("simstream.cli.progress")
+    progress = importlib.import_module("simstream.cli.output")
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     path = tmp_path / "model.safetensors"
     lines = succeed("train", items_file, "-a", "mcml", "-o", path).stderr.splitlines()
@@ -800,7 +801,7 @@ def test_a_batch_learner_is_ended_by_a_signal_and_nothing_is_written(tmp_path, n
     write_items(tmp_path / "items.npz", rng.normal(size=(1500, 40)), np.arange(1500) % 7)
     path = tmp_path / "model.safetensors"
     options = ["-a", "lmnn", "-p", "max_iter=1000000", "-p", "tol=0", "-o", path]
-    code = "from simstream.cli import main, progress; progress._SECONDS_BETWEEN_LINES = 0.1; main()"
+    code = "from simstream.cli import main, output; output._SECONDS_BETWEEN_LINES = 0.1; main()"
     command = [sys.executable, "-c", code, "train", tmp_path / "items.npz", *options]
     pipe = subprocess.PIPE
     process = subprocess.Popen([*map(str, command)], stdout=pipe, stderr=pipe, bufsize=0)
@@ -1188,7 +1189,7 @@ def test_quiet_is_quiet(tmp_path, items_file):
 
 
 def test_progress_lines(monkeypatch, tmp_path, items_file):
-    progress = importlib.import_module("simstream.cli.progress")
+    progress = importlib.import_module("simstream.cli.output")
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     options = ["-n", 2000, "-o", tmp_path / "model.safetensors"]
     lines = succeed("train", items_file, *options).stderr.splitlines()
@@ -1449,8 +1450,11 @@ def test_convert_items(tmp_path, data, items_file):
     found = read_items(previous)
     np.testing.assert_array_equal(found.items.toarray(), items)  # LIBSVM made them sparse
     np.testing.assert_array_equal(found.labels, labels)
-    succeed("convert", tmp_path / "c.svm", tmp_path / "dense.csv")
-    np.testing.assert_array_equal(read_items(tmp_path / "dense.csv").items, items)
+    dense_formats = [".csv", *([".parquet"] if find_spec("pyarrow") else [])]
+    for extension in dense_formats:
+        result = succeed("convert", tmp_path / "c.svm", tmp_path / f"dense{extension}")
+        assert "zeros are written too" in result.stderr
+        np.testing.assert_array_equal(read_items(tmp_path / f"dense{extension}").items, items)
 
 
 def test_convert_triplets(tmp_path, triplets, triplets_file):

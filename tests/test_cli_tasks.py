@@ -1,4 +1,4 @@
-"""Tasks and active learning on the command line, and the triplets with tasks that it reads and draws."""
+"""Tasks and active learning on the command line."""
 
 import inspect
 import io
@@ -17,7 +17,6 @@ from simstream import OASIS, OMTRSL, MultiTaskLMNN, TaskTripletSampler, catalogu
 from simstream.cli.learners import ASKING
 from simstream.data import (
     FormatError,
-    read_tasks,
     read_triplets,
     write_items,
     write_pairs,
@@ -50,166 +49,6 @@ def files(tmp_path, digits):
     return tmp_path
 
 
-# -- the sampler --------------------------------------------------------------------------------
-
-
-def test_triplets_stay_inside_tasks_and_follow_the_spec(digits):
-    _, labels, users = digits
-    triplets, y, tasks = TaskTripletSampler(labels, users, 0).draw(20_000)
-    for column in triplets.T:
-        np.testing.assert_array_equal(users[column], tasks)
-    anchor, positive, negative = nearer_first(triplets, y).T
-    assert (labels[anchor] == labels[positive]).all()
-    assert (labels[anchor] != labels[negative]).all()
-    assert (anchor != positive).all()
-    assert abs(np.mean(y)) < 0.03  # a fair coin: 4 standard deviations
-
-
-def test_tasks_come_as_often_as_they_have_items_and_small_ones_not_at_all():
-    labels = np.array([0, 1] * 100 + [0, 1] * 50 + [0, 0, 0] + [0, 1])
-    tasks = np.repeat([10, 20, 30, 40], [200, 100, 3, 2])
-    sampler = TaskTripletSampler(labels, tasks, 1)
-    assert sampler.left_out == [30, 40]
-    drawn = sampler.draw(30_000)[2]
-    assert set(drawn.tolist()) == {10, 20}
-    assert abs(np.mean(drawn == 10) - 2 / 3) < 0.012  # 4 standard deviations
-
-
-def test_negatives_are_uniform_over_the_other_classes_of_the_task():
-    labels, tasks = np.array([0, 0, 1, 2, 2, 2, 0, 1]), np.array([0, 0, 0, 0, 0, 0, 1, 1])
-    triplets, y, _ = TaskTripletSampler(labels, tasks, 2).draw(40_000)
-    anchor, _, negative = nearer_first(triplets, y).T
-    counts = np.bincount(negative[anchor == 0], minlength=8)
-    assert counts[[0, 1, 6, 7]].sum() == 0
-    assert np.ptp(counts[2:6]) < 0.15 * counts[2:6].mean()
-
-
-def test_the_cut_into_calls_does_not_matter_and_the_state_can_be_kept(digits):
-    _, labels, users = digits
-    whole = TaskTripletSampler(labels, users, 3).draw(50)
-    sampler = TaskTripletSampler(labels, users, 3)
-    first = sampler.draw(20)
-    other = TaskTripletSampler(labels, users)
-    other.state = sampler.state
-    for all_of_it, a, b in zip(whole, first, other.draw(30), strict=True):
-        np.testing.assert_array_equal(all_of_it, np.concatenate([a, b]))
-
-
-def test_the_sampler_says_what_is_wrong():
-    with pytest.raises(ValueError, match="one for each of 2 items"):
-        TaskTripletSampler([0, 1], ["a"])
-    with pytest.raises(ValueError, match="got none in 2 tasks"):
-        TaskTripletSampler([0, 1, 0, 1], [0, 0, 1, 1])
-
-
-@pytest.mark.parametrize(
-    "kinds",
-    [(1, "1"), (("a", 1), ("b", 2)), (None, "ann"), (("a", 1), "ann", 7, None), (2.5, "x")],
-    ids=repr,
-)
-def test_tasks_may_be_any_hashable_values_as_for_the_learners(digits, kinds):
-    X, labels, _ = digits
-    tasks = [kinds[row % len(kinds)] for row in range(len(labels))]
-    triplets, y, drawn = TaskTripletSampler(labels, tasks, 0).draw(500)
-    for column in triplets.T:
-        assert [tasks[row] for row in column] == drawn.tolist()
-    assert set(drawn.tolist()) == set(kinds)
-    model = OMTRSL(preprocessor=X).fit(triplets, y, drawn)
-    assert set(model.tasks_) == set(kinds)
-
-
-def test_what_tasks_are_called_does_not_change_the_stream(digits):
-    _, labels, users = digits
-    first, y, names = TaskTripletSampler(labels, users, 4).draw(300)
-    other = {"ann": "zoe", "bob": ("b", 1), "eve": 3}  # another order, were they sorted
-    second, z, others = TaskTripletSampler(labels, [other[user] for user in users], 4).draw(300)
-    np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(y, z)
-    assert [other[name] for name in names.tolist()] == others.tolist()
-
-
-def test_nan_is_no_task_and_tasks_are_hashable():
-    labels = [0, 0, 1, 1]
-    for tasks in ([1.0, np.nan, 1.0, 1.0], ["a", float("nan"), "a", "a"]):
-        with pytest.raises(ValueError, match=r"tasks: expected .* got nan"):
-            TaskTripletSampler(labels, tasks)
-    with pytest.raises(TypeError, match="hashable"):
-        TaskTripletSampler(labels, [["a"], ["a"], ["b"], ["b"]])
-
-
-# -- files --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("extension", [".csv", ".tsv", ".txt", ".jsonl", ".csv.gz", ".npz"])
-@pytest.mark.parametrize("besides", [("y",), ("tasks",), ("y", "tasks")], ids="+".join)
-def test_answers_and_tasks_are_read_as_written(tmp_path, extension, besides):
-    path = tmp_path / f"t{extension}"
-    triplets = np.array([[0, 1, 2], [3, 4, 5], [1, 0, 9]])
-    given = {"y": np.array([1, -1, -1]), "tasks": np.array(["ann", "17", 'b"o,b'])}
-    write_triplets(path, triplets, **{name: given[name] for name in besides})
-    (batch,) = read_triplets(path)
-    np.testing.assert_array_equal(batch.triplets, triplets)
-    for name, values in given.items():
-        found = getattr(batch, name)
-        if name in besides:
-            assert found.tolist() == values.tolist()
-        else:
-            assert found is None
-    assert len(batch.tuples) == 1 + ("y" in besides or "tasks" in besides) + ("tasks" in besides)
-
-
-def test_columns_are_found_by_name_and_bad_records_told():
-    text = "task,loser,y,head,winner\nann,2,+1,0,1\n,2,1,0,1\nbob,2,0,0,1\nbob,5,-1,3,4\n"
-    first, *rest = read_triplets(io.StringIO(text), on_error="skip", batch_size=1)
-    assert (first.triplets.tolist(), first.y.tolist()) == ([[0, 1, 2]], [1])
-    assert [batch.n_skipped for batch in rest] == [1, 1, 0]
-    assert rest[-1].tasks.tolist() == ["bob"]
-    for n_lines, message in ((3, "line 3: no task"), (4, "line 3: bad answer")):
-        lines = text.splitlines()[:n_lines]
-        if n_lines == 4:
-            del lines[2]
-        with pytest.raises(FormatError, match=message):
-            list(read_triplets(io.StringIO("\n".join(lines) + "\n")))
-
-
-def test_json_has_a_task_in_every_line_or_in_none():
-    with_task = '{"anchor": 0, "positive": 1, "negative": 2, "task": 7}\n'
-    without = '{"anchor": 0, "positive": 1, "negative": 2}\n'
-    for text, n_good in (
-        (with_task + without, 1),
-        (without + with_task, 1),
-        ("{oops\n" + with_task, 1),
-    ):
-        batches = list(read_triplets(io.StringIO(text), on_error="skip"))
-        assert sum(len(batch.triplets) for batch in batches) == n_good
-        assert sum(batch.n_skipped for batch in batches) == 1
-    assert batches[0].tasks.tolist() == ["7"]
-    with pytest.raises(FormatError, match="the task that the first record has"):
-        list(read_triplets(io.StringIO(with_task + without)))
-
-
-def test_what_a_format_cannot_hold_is_refused(tmp_path):
-    for name, options, message in (
-        ("t.npy", {"tasks": ["a"]}, "npy cannot hold"),
-        ("t.txt", {"tasks": ["a b"]}, "without white space"),
-        ("t.csv", {"tasks": ["a\nb"]}, "one line of text"),
-        ("t.csv", {"tasks": [""]}, "no task"),
-        ("t.csv", {"y": [2]}, "bad answer"),
-        ("t.csv", {"y": [1, 1]}, "bad array 'y'"),
-    ):
-        with pytest.raises(FormatError, match=message):
-            write_triplets(tmp_path / name, [[0, 1, 2]], **options)
-        assert not (tmp_path / name).exists()
-
-
-def test_names_of_tasks_are_texts(tmp_path):
-    np.save(tmp_path / "t.npy", np.array([1.0, 2.0]))
-    (tmp_path / "t.jsonl").write_text('{"task": 1}\n{"task": 2}\n')
-    (tmp_path / "t.csv").write_text("task\n1\n2\n")
-    for extension in (".npy", ".jsonl", ".csv"):
-        assert read_tasks(tmp_path / f"t{extension}").tolist() == ["1", "2"]
-
-
 def test_candidates_called_first_and_second_need_an_answer(tmp_path):
     text = "second,anchor,y,first,task\n2,0,-1,1,ann\n5,3,+1,4,bob\n"
     (batch,) = read_triplets(io.StringIO(text))
@@ -228,30 +67,6 @@ def test_candidates_called_first_and_second_need_an_answer(tmp_path):
     assert (facts["kind"], facts["n_triplets"]) == ("triplets", 2)
 
 
-def test_errors_of_triplets_say_what_is_missing():
-    whole = '{"anchor": 0, "positive": 1, "negative": 2, "y": 1, "task": "ann"}\n'
-    for text, message in (
-        (
-            "a,b,c\n0,1,2\n",
-            "unknown header.*anchor,first,second,y, optionally with task and y",
-        ),
-        ("0,1,2,1,ann\n", "5 columns without a header, which is required"),
-        ('{"anchor": 0, "positive": 1}\n', "no key 'negative'"),
-        ('{"head": 0, "loser": 1}\n', "no key 'winner'"),
-        ('{"anchor": 0, "positive": 1.5, "negative": 2}\n', "key 'positive' is not an integer"),
-        (whole + whole.replace(', "y": 1', ""), "line 2: not a triplet: no key 'y'"),
-        (whole + whole.replace(', "task": "ann"', ""), "line 2: not a triplet: no key 'task'"),
-        (whole + whole.replace('"ann"', "[]"), "key 'task' is not a string or an integer"),
-        (whole.replace(', "y": 1', "") + whole, "key 'y', which the first record does not have"),
-        (
-            "anchor,positive,negative,y\n0,1,2,0\n",
-            r"y = \+1 \(the first candidate is nearer\) or -1",
-        ),
-    ):
-        with pytest.raises(FormatError, match=message):
-            list(read_triplets(io.StringIO(text)))
-
-
 def test_errors_of_answers_do_not_speak_of_pairs(digits):
     model = OMTRSL(preprocessor=digits[0])
     for y in ([2], ["x"], [1, 1]):
@@ -261,29 +76,6 @@ def test_errors_of_answers_do_not_speak_of_pairs(digits):
         assert "triplet" in str(caught.value)
     with pytest.raises(ValueError, match="first candidate is nearer"):
         model.partial_fit([[0, 1, 2]], [2])
-
-
-def test_missing_names_of_tasks_are_told(tmp_path):
-    np.save(tmp_path / "blank.npy", np.array(["ann", ""]))
-    np.save(tmp_path / "nan.npy", np.array(["ann", np.nan]))
-    np.save(tmp_path / "number.npy", np.array([1.0, np.nan]))
-    (tmp_path / "number.txt").write_text("1\nnan\n")
-    (tmp_path / "line.txt").write_text("ann\n\nbob\n")
-    (tmp_path / "blank.csv").write_text('ann\n"  "\n')
-    (tmp_path / "blank.jsonl").write_text('"ann"\n""\n')
-    (tmp_path / "none.jsonl").write_text('{"task": "ann"}\n{"user": "bob"}\n')
-    for name, message in (
-        ("blank.npy", "task 1 .counted from 0. is missing; .*got ''"),
-        ("nan.npy", "task 1 .counted from 0. is missing; .*got 'nan'"),
-        ("number.npy", "task 1 .counted from 0. is not finite"),
-        ("number.txt", "task 1 .counted from 0. is not finite"),
-        ("line.txt", "line 2: blank line; expected a task"),
-        ("blank.csv", "task 1 .counted from 0. is missing"),
-        ("blank.jsonl", "task 1 .counted from 0. is missing"),
-        ("none.jsonl", "line 2: not a task; expected a string, like the first task"),
-    ):
-        with pytest.raises(FormatError, match=message):
-            read_tasks(tmp_path / name)
 
 
 # -- train --------------------------------------------------------------------------------------

@@ -54,8 +54,10 @@ def test_findings_tell_what_got_worse_too(outcome):
 
 
 def test_printed_commands_give_the_same_model_and_numbers(outcome, tmp_path):
-    demo.write_files(outcome, tmp_path)
-    train, evaluate, query = demo.commands_for(outcome, tmp_path)
+    arguments = ["demo", "--output-dir", str(tmp_path), "-n", "20000", "--seed", "1", "--json"]
+    result = CliRunner().invoke(main, arguments)
+    train, evaluate, query = json.loads(result.stdout)["commands"]
+    assert [train, evaluate, query] == demo.commands_for(outcome, tmp_path)
     results = [
         CliRunner().invoke(main, [*shlex.split(command)[1:], "--json"])
         for command in (train, evaluate, query)
@@ -75,8 +77,8 @@ def test_examples_agree_with_the_metrics(outcome):
     for example in demo.examples(outcome):
         query = next(
             row
-            for row, image in enumerate(split.test_images)
-            if np.array_equal(image, example.image)
+            for row, item in enumerate(split.test_items)
+            if np.array_equal(item, example.image.ravel())
         )
         others = np.arange(len(split.test_labels)) != query
         for ranking, result in zip(example.rankings, (outcome.baseline, outcome.best), strict=True):

@@ -25,6 +25,7 @@ from simstream.data import (
     read_items,
     read_labels,
     read_pairs,
+    read_tasks,
     read_triplets,
     write_items,
     write_pairs,
@@ -1173,3 +1174,123 @@ def test_public_names():
     assert issubclass(FormatError, ValueError)
     error = pickle.loads(pickle.dumps(FormatError("one line")))
     assert str(error) == "one line"
+
+
+# -- triplets with answers and tasks ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extension", [".csv", ".tsv", ".txt", ".jsonl", ".csv.gz", ".npz"])
+@pytest.mark.parametrize("besides", [("y",), ("tasks",), ("y", "tasks")], ids="+".join)
+def test_answers_and_tasks_are_read_as_written(tmp_path, extension, besides):
+    path = tmp_path / f"t{extension}"
+    triplets = np.array([[0, 1, 2], [3, 4, 5], [1, 0, 9]])
+    given = {"y": np.array([1, -1, -1]), "tasks": np.array(["ann", "17", 'b"o,b'])}
+    write_triplets(path, triplets, **{name: given[name] for name in besides})
+    (batch,) = read_triplets(path)
+    np.testing.assert_array_equal(batch.triplets, triplets)
+    for name, values in given.items():
+        found = getattr(batch, name)
+        if name in besides:
+            assert found.tolist() == values.tolist()
+        else:
+            assert found is None
+    assert len(batch.tuples) == 1 + ("y" in besides or "tasks" in besides) + ("tasks" in besides)
+
+
+def test_columns_are_found_by_name_and_bad_records_told():
+    text = "task,loser,y,head,winner\nann,2,+1,0,1\n,2,1,0,1\nbob,2,0,0,1\nbob,5,-1,3,4\n"
+    first, *rest = read_triplets(io.StringIO(text), on_error="skip", batch_size=1)
+    assert (first.triplets.tolist(), first.y.tolist()) == ([[0, 1, 2]], [1])
+    assert [batch.n_skipped for batch in rest] == [1, 1, 0]
+    assert rest[-1].tasks.tolist() == ["bob"]
+    for n_lines, message in ((3, "line 3: no task"), (4, "line 3: bad answer")):
+        lines = text.splitlines()[:n_lines]
+        if n_lines == 4:
+            del lines[2]
+        with pytest.raises(FormatError, match=message):
+            list(read_triplets(io.StringIO("\n".join(lines) + "\n")))
+
+
+def test_json_has_a_task_in_every_line_or_in_none():
+    with_task = '{"anchor": 0, "positive": 1, "negative": 2, "task": 7}\n'
+    without = '{"anchor": 0, "positive": 1, "negative": 2}\n'
+    for text, n_good in (
+        (with_task + without, 1),
+        (without + with_task, 1),
+        ("{oops\n" + with_task, 1),
+    ):
+        batches = list(read_triplets(io.StringIO(text), on_error="skip"))
+        assert sum(len(batch.triplets) for batch in batches) == n_good
+        assert sum(batch.n_skipped for batch in batches) == 1
+    assert batches[0].tasks.tolist() == ["7"]
+    with pytest.raises(FormatError, match="the task that the first record has"):
+        list(read_triplets(io.StringIO(with_task + without)))
+
+
+def test_what_a_format_cannot_hold_is_refused(tmp_path):
+    for name, options, message in (
+        ("t.npy", {"tasks": ["a"]}, "npy cannot hold"),
+        ("t.txt", {"tasks": ["a b"]}, "without white space"),
+        ("t.csv", {"tasks": ["a\nb"]}, "one line of text"),
+        ("t.csv", {"tasks": [""]}, "no task"),
+        ("t.csv", {"y": [2]}, "bad answer"),
+        ("t.csv", {"y": [1, 1]}, "bad array 'y'"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            write_triplets(tmp_path / name, [[0, 1, 2]], **options)
+        assert not (tmp_path / name).exists()
+
+
+def test_names_of_tasks_are_texts(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([1.0, 2.0]))
+    (tmp_path / "t.jsonl").write_text('{"task": 1}\n{"task": 2}\n')
+    (tmp_path / "t.csv").write_text("task\n1\n2\n")
+    for extension in (".npy", ".jsonl", ".csv"):
+        assert read_tasks(tmp_path / f"t{extension}").tolist() == ["1", "2"]
+
+
+def test_errors_of_triplets_say_what_is_missing():
+    whole = '{"anchor": 0, "positive": 1, "negative": 2, "y": 1, "task": "ann"}\n'
+    for text, message in (
+        (
+            "a,b,c\n0,1,2\n",
+            "unknown header.*anchor,first,second,y, optionally with task and y",
+        ),
+        ("0,1,2,1,ann\n", "5 columns without a header, which is required"),
+        ('{"anchor": 0, "positive": 1}\n', "no key 'negative'"),
+        ('{"head": 0, "loser": 1}\n', "no key 'winner'"),
+        ('{"anchor": 0, "positive": 1.5, "negative": 2}\n', "key 'positive' is not an integer"),
+        (whole + whole.replace(', "y": 1', ""), "line 2: not a triplet: no key 'y'"),
+        (whole + whole.replace(', "task": "ann"', ""), "line 2: not a triplet: no key 'task'"),
+        (whole + whole.replace('"ann"', "[]"), "key 'task' is not a string or an integer"),
+        (whole.replace(', "y": 1', "") + whole, "key 'y', which the first record does not have"),
+        (
+            "anchor,positive,negative,y\n0,1,2,0\n",
+            r"y = \+1 \(the first candidate is nearer\) or -1",
+        ),
+    ):
+        with pytest.raises(FormatError, match=message):
+            list(read_triplets(io.StringIO(text)))
+
+
+def test_missing_names_of_tasks_are_told(tmp_path):
+    np.save(tmp_path / "blank.npy", np.array(["ann", ""]))
+    np.save(tmp_path / "nan.npy", np.array(["ann", np.nan]))
+    np.save(tmp_path / "number.npy", np.array([1.0, np.nan]))
+    (tmp_path / "number.txt").write_text("1\nnan\n")
+    (tmp_path / "line.txt").write_text("ann\n\nbob\n")
+    (tmp_path / "blank.csv").write_text('ann\n"  "\n')
+    (tmp_path / "blank.jsonl").write_text('"ann"\n""\n')
+    (tmp_path / "none.jsonl").write_text('{"task": "ann"}\n{"user": "bob"}\n')
+    for name, message in (
+        ("blank.npy", "task 1 .counted from 0. is missing; .*got ''"),
+        ("nan.npy", "task 1 .counted from 0. is missing; .*got 'nan'"),
+        ("number.npy", "task 1 .counted from 0. is not finite"),
+        ("number.txt", "task 1 .counted from 0. is not finite"),
+        ("line.txt", "line 2: blank line; expected a task"),
+        ("blank.csv", "task 1 .counted from 0. is missing"),
+        ("blank.jsonl", "task 1 .counted from 0. is missing"),
+        ("none.jsonl", "line 2: not a task; expected a string, like the first task"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            read_tasks(tmp_path / name)

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from sklearn.datasets import load_digits
 
-from simstream import TripletSampler
+from simstream import OMTRSL, TaskTripletSampler, TripletSampler
+from simstream.data.samplers import nearer_first
 
 
 @settings(max_examples=50, deadline=None)
@@ -76,3 +78,98 @@ def test_string_labels():
 def test_bad_labels(labels):
     with pytest.raises(ValueError, match="labels: expected"):
         TripletSampler(labels)
+
+
+# -- triplets of tasks ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Some digits of three users."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:300] / 64.0, y[:300]
+    return X, y, np.array(["ann", "bob", "eve"])[np.arange(300) * 7 % 3]
+
+
+def test_triplets_stay_inside_tasks_and_follow_the_spec(digits):
+    _, labels, users = digits
+    triplets, y, tasks = TaskTripletSampler(labels, users, 0).draw(20_000)
+    for column in triplets.T:
+        np.testing.assert_array_equal(users[column], tasks)
+    anchor, positive, negative = nearer_first(triplets, y).T
+    assert (labels[anchor] == labels[positive]).all()
+    assert (labels[anchor] != labels[negative]).all()
+    assert (anchor != positive).all()
+    assert abs(np.mean(y)) < 0.03  # a fair coin: 4 standard deviations
+
+
+def test_tasks_come_as_often_as_they_have_items_and_small_ones_not_at_all():
+    labels = np.array([0, 1] * 100 + [0, 1] * 50 + [0, 0, 0] + [0, 1])
+    tasks = np.repeat([10, 20, 30, 40], [200, 100, 3, 2])
+    sampler = TaskTripletSampler(labels, tasks, 1)
+    assert sampler.left_out == [30, 40]
+    drawn = sampler.draw(30_000)[2]
+    assert set(drawn.tolist()) == {10, 20}
+    assert abs(np.mean(drawn == 10) - 2 / 3) < 0.012  # 4 standard deviations
+
+
+def test_negatives_are_uniform_over_the_other_classes_of_the_task():
+    labels, tasks = np.array([0, 0, 1, 2, 2, 2, 0, 1]), np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    triplets, y, _ = TaskTripletSampler(labels, tasks, 2).draw(40_000)
+    anchor, _, negative = nearer_first(triplets, y).T
+    counts = np.bincount(negative[anchor == 0], minlength=8)
+    assert counts[[0, 1, 6, 7]].sum() == 0
+    assert np.ptp(counts[2:6]) < 0.15 * counts[2:6].mean()
+
+
+def test_the_cut_into_calls_does_not_matter_and_the_state_can_be_kept(digits):
+    _, labels, users = digits
+    whole = TaskTripletSampler(labels, users, 3).draw(50)
+    sampler = TaskTripletSampler(labels, users, 3)
+    first = sampler.draw(20)
+    other = TaskTripletSampler(labels, users)
+    other.state = sampler.state
+    for all_of_it, a, b in zip(whole, first, other.draw(30), strict=True):
+        np.testing.assert_array_equal(all_of_it, np.concatenate([a, b]))
+
+
+def test_the_sampler_says_what_is_wrong():
+    with pytest.raises(ValueError, match="one for each of 2 items"):
+        TaskTripletSampler([0, 1], ["a"])
+    with pytest.raises(ValueError, match="got none in 2 tasks"):
+        TaskTripletSampler([0, 1, 0, 1], [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [(1, "1"), (("a", 1), ("b", 2)), (None, "ann"), (("a", 1), "ann", 7, None), (2.5, "x")],
+    ids=repr,
+)
+def test_tasks_may_be_any_hashable_values_as_for_the_learners(digits, kinds):
+    X, labels, _ = digits
+    tasks = [kinds[row % len(kinds)] for row in range(len(labels))]
+    triplets, y, drawn = TaskTripletSampler(labels, tasks, 0).draw(500)
+    for column in triplets.T:
+        assert [tasks[row] for row in column] == drawn.tolist()
+    assert set(drawn.tolist()) == set(kinds)
+    model = OMTRSL(preprocessor=X).fit(triplets, y, drawn)
+    assert set(model.tasks_) == set(kinds)
+
+
+def test_what_tasks_are_called_does_not_change_the_stream(digits):
+    _, labels, users = digits
+    first, y, names = TaskTripletSampler(labels, users, 4).draw(300)
+    other = {"ann": "zoe", "bob": ("b", 1), "eve": 3}  # another order, were they sorted
+    second, z, others = TaskTripletSampler(labels, [other[user] for user in users], 4).draw(300)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(y, z)
+    assert [other[name] for name in names.tolist()] == others.tolist()
+
+
+def test_nan_is_no_task_and_tasks_are_hashable():
+    labels = [0, 0, 1, 1]
+    for tasks in ([1.0, np.nan, 1.0, 1.0], ["a", float("nan"), "a", "a"]):
+        with pytest.raises(ValueError, match=r"tasks: expected .* got nan"):
+            TaskTripletSampler(labels, tasks)
+    with pytest.raises(TypeError, match="hashable"):
+        TaskTripletSampler(labels, [["a"], ["a"], ["b"], ["b"]])

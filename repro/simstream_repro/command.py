@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simstream.cli.options import FILE, CommaSeparated, debug_option, json_option, quiet_option
-from simstream.cli.output import as_count, configure_logging, echo_json, echo_table, logger
+from simstream.cli.output import configure_logging, echo_json, echo_table, error_console, logger
 
 # Commands import what they need when they run, so that `simstream --help` stays instant.
 if TYPE_CHECKING:
@@ -285,8 +285,6 @@ def _progress(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
         return
     from rich import progress as rich_progress
 
-    from simstream.cli.progress import error_console
-
     columns = (
         rich_progress.BarColumn(bar_width=20),
         rich_progress.MofNCompleteColumn(),
@@ -311,8 +309,8 @@ def _progress_lines() -> Callable[[Progress], None]:
         seconds = (time.monotonic() - begin) / (at.n_done - n_before)
         logger.info(
             "%s of %s, about %s left: %s %s",
-            as_count(at.n_done),
-            as_count(at.n_cells),
+            f"{at.n_done:,}",
+            f"{at.n_cells:,}",
             _minutes((at.n_cells - at.n_done) * seconds),
             at.job.cell.name,
             _outcome(at.record),
@@ -339,7 +337,7 @@ def _summarise(work: list[Job], store: RecordStore) -> None:
     counts = {end: ends.count(end) for end in known if end in ends}
     for line in store.damaged:
         logger.warning("%s", line)
-    logger.info("%s", ", ".join(f"{end}: {as_count(n)}" for end, n in counts.items()))
+    logger.info("%s", ", ".join(f"{end}: {n:,}" for end, n in counts.items()))
     failures = {r["error"] for r in found if r is not None and r["status"] == "failed"}
     for error in sorted(failures):
         logger.error("failed: %s", error)

@@ -1,8 +1,8 @@
-"""The command line: one module per command, and what they share.
+"""The command line: a command and all it does in one module, and what several share.
 
-Several commands share ``options``, ``inputs`` (reading), ``output`` and ``progress`` (showing), ``learners``
-and ``tasks`` (names), ``interruption`` and ``exits``. Parsing imports nothing heavy, so that ``--help`` is
-instant: numpy and all that needs it are imported when a command runs.
+Shared are ``options``, ``inputs`` (reading), ``output`` (showing), ``learners`` (names of algorithms and
+tasks) and ``exits``. Parsing imports nothing heavy, so that ``--help`` is instant: numpy and all that needs
+it are imported when a command runs.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ import click
 
 from .. import __version__
 from .active import active
-from .algorithms import list_algorithms
 from .convert import convert
-from .datasets import list_datasets
 from .demo import demo
 from .evaluate import evaluate
 from .exits import ReportingGroup, exit_code_help
 from .info import info
-from .keys import keys
+from .listings import list_algorithms, list_datasets
 from .options import debug_option
-from .query import query
-from .recall import recall
-from .replay import replay
-from .serve import serve
+from .output import configure_logging
+from .query import query, recall
+from .serve import keys, replay, serve
 from .train import train
 
 __all__ = ["main"]
@@ -53,10 +50,13 @@ def main() -> None:
     Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
     .npz, or standard input. Text files may be compressed (.gz, .bz2).
     """
+    configure_logging()
 
 
 for _command in (
     *(train, evaluate, query, recall, info, active, list_algorithms, list_datasets, convert, demo),
     *(serve, replay, keys),
 ):
-    main.add_command(_command)
+    main.add_command(debug_option(_command))
+for _command in keys.commands.values():
+    debug_option(_command)

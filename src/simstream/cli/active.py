@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .learners import ASKING, new_learner, untrained
+from .exits import Interruption, stopping_at_once
+from .learners import ASKING, new_learner, report_left_out, untrained
 from .options import (
     COUNT,
     FILE,
     NATURAL,
     CommaSeparated,
     check_picture,
-    debug_option,
     json_option,
     label_column_option,
     labels_option,
     on_error_option,
     params_option,
     quiet_option,
+    refuse_options,
     tasks_option,
 )
-from .output import as_percent, configure_logging, echo_json, echo_table, logger, plural
-from .tasks import report_left_out
+from .output import as_percent, configure_logging, echo_json, echo_table, logger, plural, progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,17 +97,12 @@ class _Stop(Exception):
     show_default=True,
     help="Share of items (of triplets, with --triplets) held out for measuring.",
 )
-@click.option(
-    "--n-test",
-    type=COUNT,
-    help="Held-out triplets drawn from labels (default: 10,000).",
-)
+@click.option("--n-test", type=COUNT, help="Held-out triplets drawn from labels (default: 10,000).")
 @on_error_option
 @click.option("--unit-norm", is_flag=True, help="Scale rows to length one.")
 @json_option
 @click.option("--plot", type=FILE, help="Draw the table into this file (.png, .svg, .pdf).")
 @quiet_option
-@debug_option
 def active(
     items: Path,
     labels_file: Path | None,
@@ -143,58 +138,62 @@ def active(
     Ctrl-C shows the results of the finished seeds.
     """
     from .inputs import read_rows, read_tasks_of
-    from .interruption import Interruption, stopping_at_once
-    from .progress import nothing_more, progress
 
     configure_logging(quiet)
     if plot is not None:
         check_picture(plot)
     if triplets is not None:
-        for option, given in (
-            ("--labels", labels_file),
-            ("--tasks", tasks_file),
-            ("--n-tuples", n_tuples),
-            ("--n-test", n_test),
-        ):
-            if given is not None:
-                raise click.UsageError(
-                    f"{option} applies to triplets drawn from labels: not with --triplets"
-                )
+        refuse_options(
+            "applies to triplets drawn from labels: not with --triplets",
+            {
+                "--labels": labels_file is not None,
+                "--tasks": tasks_file is not None,
+                "--n-tuples": n_tuples is not None,
+                "--n-test": n_test is not None,
+            },
+        )
     learning = dict(params)
     _check_parameters(learning, deltas)
     with stopping_at_once("interrupted before the first question: there is nothing to show"):
         rows = read_rows(
             items, unit_norm=unit_norm, label_column=label_column, labels_file=labels_file
         )
-        draw: _Recorded | _Drawn
+        recorded = None
         if triplets is not None:
-            draw = _Recorded(triplets, rows.n, on_error, test_share)
+            recorded = _read_questions(triplets, rows.n, on_error)
+            n_test = min(len(recorded.y) - 1, max(1, round(test_share * len(recorded.y))))
+            n_rounds = len(recorded.y) - n_test
         elif rows.labels is None:
             raise click.UsageError(
                 f"{items} has no labels: expected --labels, --label-column or --triplets, got none"
             )
         else:
             rows = read_tasks_of(rows, tasks_file)
-            draw = _Drawn(rows, n_tuples or 20_000, n_test or 10_000, test_share)
+            n_rounds, n_test = n_tuples or 20_000, n_test or 10_000
         new_learner(algorithm, learning)  # complains about parameters now
-    results: list[StrategyResult] = []
+    results: list[dict[str, Any]] = []
     n_done = n_seen = 0
     n_runs = 2 * len(deltas) + 1
     with (
         Interruption() as interruption,
-        progress(quiet, "questions", total=n_seeds * n_runs * draw.n_rounds) as report,
+        progress(quiet, "questions", total=n_seeds * n_runs * n_rounds) as report,
     ):
 
         def advance(n: int) -> None:
             nonlocal n_seen
             n_seen += n
-            report(n_seen, nothing_more)
+            report(n_seen)
             if interruption.requested():
                 raise _Stop
 
         for number in range(seed, seed + n_seeds):
             try:
-                trial = draw.trial(number, is_first=number == seed)
+                if recorded is not None:
+                    trial = _split_trial(recorded, n_test, number)
+                else:
+                    trial = _drawn_trial(
+                        rows, n_rounds, n_test, test_share, number, is_first=number == seed
+                    )
                 results += list(_run(trial, rows, algorithm, learning, deltas, number, advance))
             except _Stop:
                 break
@@ -211,11 +210,11 @@ def active(
         "items": str(items),
         "algorithm": algorithm,
         "parameters": learning,
-        "n_questions": draw.n_rounds,
+        "n_questions": n_rounds,
         "n_seeds": n_done,
         "interrupted": is_cut,
     }
-    _show(results, facts, draw.measures, as_json, plot)
+    _show(results, facts, as_json, plot)
     if is_cut:
         logger.warning("interrupted; %d of %d seeds were done", n_done, n_seeds)
         click.get_current_context().exit(128 + (interruption.signal or 0))
@@ -257,78 +256,62 @@ class Trial(NamedTuple):
     test_rows: np.ndarray | None
 
 
-class _Drawn:
-    """Questions drawn from labels: a stream about some items, held-out questions about the others."""
+def _drawn_trial(
+    rows: Rows, n_rounds: int, n_test: int, share: float, seed: int, *, is_first: bool
+) -> Trial:
+    """A stream about some items, drawn from labels, and held-out questions about the others.
 
-    measures = (ACCURACY, MAP)
+    The first trial reports which tasks are too small.
+    """
+    import numpy as np
 
-    def __init__(self, rows: Rows, n_rounds: int, n_test: int, share: float) -> None:
-        self._rows = rows
-        #: Questions of a stream.
-        self.n_rounds = n_rounds
-        self._n_test, self._share = n_test, share
+    from .. import TaskTripletSampler
+    from ..data import FormatError
 
-    def trial(self, seed: int, is_first: bool) -> Trial:
-        """The questions of a seed; the first reports which tasks are too small."""
-        import numpy as np
-
-        from .. import TaskTripletSampler
-        from ..data import FormatError
-
-        labels = self._rows.labels
-        assert labels is not None
-        has_tasks = self._rows.tasks is not None
-        tasks = self._rows.tasks if self._rows.tasks is not None else np.zeros(len(labels), int)
-        rng = np.random.default_rng(seed)
-        is_test = _held_out_items(labels, tasks, self._share, rng)
-        parts = []
-        for is_chosen, n in ((~is_test, self.n_rounds), (is_test, self._n_test)):
-            chosen = np.flatnonzero(is_chosen)
-            try:
-                sampler = TaskTripletSampler(labels[chosen], tasks[chosen], rng)
-            except ValueError as error:
-                raise FormatError(
-                    f"{self._rows.path}: too few items to hold out a share of {self._share:g} of every "
-                    f"class ({error})"
-                ) from error
-            if is_first:
-                report_left_out(sampler.left_out)
-            triplets, y, names = sampler.draw(n)
-            parts.append(Questions(chosen[triplets], y, names if has_tasks else None))
-        return Trial(parts[0], parts[1], np.flatnonzero(is_test))
-
-
-class _Recorded:
-    """Recorded questions with their answers: most in a stream, some held out."""
-
-    measures = (ACCURACY,)
-
-    def __init__(self, path: Path, n_items: int, on_error: str, share: float) -> None:
-        import numpy as np
-
-        from ..data import FormatError
-        from .inputs import read_records
-
-        found = read_records(path, "triplets", on_error=on_error, n_items=n_items)
-        if found.n_bad:
-            logger.info("%s skipped", plural(found.n_bad, "bad record"))
-        if found.n < 2:
+    labels = rows.labels
+    assert labels is not None
+    tasks = np.zeros(len(labels), int) if rows.tasks is None else rows.tasks
+    rng = np.random.default_rng(seed)
+    is_test = _held_out_items(labels, tasks, share, rng)
+    parts = []
+    for is_chosen, n in ((~is_test, n_rounds), (is_test, n_test)):
+        chosen = np.flatnonzero(is_chosen)
+        try:
+            sampler = TaskTripletSampler(labels[chosen], tasks[chosen], rng)
+        except ValueError as error:
             raise FormatError(
-                f"{path}: expected at least two triplets, one of them to hold out, got {found.n}"
-            )
-        y = np.ones(found.n, np.int64) if found.answers is None else found.answers
-        self._questions = Questions(found.tuples[0], y, found.tasks)
-        self._n_test = min(found.n - 1, max(1, round(share * found.n)))
-        #: Questions of a stream.
-        self.n_rounds = found.n - self._n_test
+                f"{rows.path}: too few items to hold out a share of {share:g} of every class ({error})"
+            ) from error
+        if is_first:
+            report_left_out(sampler.left_out)
+        triplets, y, names = sampler.draw(n)
+        parts.append(Questions(chosen[triplets], y, None if rows.tasks is None else names))
+    return Trial(parts[0], parts[1], np.flatnonzero(is_test))
 
-    def trial(self, seed: int, is_first: bool) -> Trial:
-        """The questions in an order of the seed's own; all strategies of the seed see the same."""
-        import numpy as np
 
-        order = np.random.default_rng(seed).permutation(len(self._questions.y))
-        test, stream = order[: self._n_test], order[self._n_test :]
-        return Trial(self._questions.at(stream), self._questions.at(test), None)
+def _read_questions(path: Path, n_items: int, on_error: str) -> Questions:
+    """Recorded questions with their answers."""
+    import numpy as np
+
+    from ..data import FormatError
+    from .inputs import read_records
+
+    (triplets, y, tasks), n_bad = read_records(path, "triplets", on_error=on_error, n_items=n_items)
+    if n_bad:
+        logger.info("%s skipped", plural(n_bad, "bad record"))
+    if len(triplets) < 2:
+        raise FormatError(
+            f"{path}: expected at least two triplets, one of them to hold out, got one"
+        )
+    return Questions(triplets, np.ones(len(triplets), np.int64) if y is None else y, tasks)
+
+
+def _split_trial(questions: Questions, n_test: int, seed: int) -> Trial:
+    """Recorded questions in an order of the seed's own, the first of them held out."""
+    import numpy as np
+
+    order = np.random.default_rng(seed).permutation(len(questions.y))
+    return Trial(questions.at(order[n_test:]), questions.at(order[:n_test]), None)
 
 
 def _held_out_items(
@@ -352,17 +335,6 @@ def _held_out_items(
 # -- strategies -----------------------------------------------------------------------------------
 
 
-class StrategyResult(NamedTuple):
-    """One strategy with one seed."""
-
-    strategy: str
-    delta: float | None
-    seed: int
-    #: Share of the questions that were asked.
-    asked: float
-    measures: dict[str, float]
-
-
 def _run(
     trial: Trial,
     rows: Rows,
@@ -371,8 +343,8 @@ def _run(
     deltas: tuple[float, ...],
     seed: int,
     advance: Callable[[int], None],
-) -> Iterator[StrategyResult]:
-    """Every strategy on the stream of one seed.
+) -> Iterator[dict[str, Any]]:
+    """Every strategy on the stream of one seed: the share of questions it asked, and measures.
 
     `advance` is called with the number of questions considered since the last call; it raises to end the run.
     """
@@ -388,22 +360,27 @@ def _run(
             advance(len(piece.y))
         return learner
 
-    dot = untrained(NONE, rows.items.shape[1], rows.items.dtype)
-    yield StrategyResult(NONE, None, seed, 0.0, _measure(dot, trial, rows))
+    def result(strategy: str, delta: float | None, asked: float, model: Any) -> dict[str, Any]:
+        measures = _measure(model, trial, rows)
+        about = {"strategy": strategy, "delta": delta, "seed": seed, "asked": asked}
+        return about | {"measures": measures}
+
+    yield result(NONE, None, 0.0, untrained(NONE, rows.items.shape[1], rows.items.dtype))
     for delta in deltas:
         learner = learn(ACTIVE, ask_delta=delta)
         asked = float(learner.query_ratio_)
-        yield StrategyResult(ACTIVE, delta, seed, asked, _measure(learner, trial, rows))
+        yield result(ACTIVE, delta, asked, learner)
         learner = learn(RANDOM, ask_rate=asked)
-        asked = float(learner.query_ratio_)
-        yield StrategyResult(RANDOM, delta, seed, asked, _measure(learner, trial, rows))
-    yield StrategyResult(ALL, None, seed, 1.0, _measure(learn(ALL), trial, rows))
+        yield result(RANDOM, delta, float(learner.query_ratio_), learner)
+    yield result(ALL, None, 1.0, learn(ALL))
 
 
 def _measure(model: Any, trial: Trial, rows: Rows) -> dict[str, float]:
     """Measure on what was held out, each task separately, and average over tasks."""
+    from statistics import fmean
+
     from ..data.samplers import nearer_first
-    from ..metrics import ranking_report
+    from ..metrics import ranking_report, triplet_accuracy
 
     held_out, test_rows = trial.held_out, trial.test_rows
     values: dict[str, list[float]] = {}
@@ -411,35 +388,31 @@ def _measure(model: Any, trial: Trial, rows: Rows) -> dict[str, float]:
         own = model.for_task(task) if hasattr(model, "for_task") else model
         own.set_params(preprocessor=rows.items)
         questions = held_out if task is None else held_out.at(held_out.tasks == task)
-        margins = own.triplet_margin(nearer_first(questions.triplets, questions.y))
-        values.setdefault(ACCURACY, []).append(float((margins > 0).mean()))
+        accuracy = triplet_accuracy(own, nearer_first(questions.triplets, questions.y))
+        values.setdefault(ACCURACY, []).append(accuracy)
         if test_rows is not None:
             inside = test_rows
             if task is not None and rows.tasks is not None:
                 inside = test_rows[rows.tasks[test_rows] == task]
             report = ranking_report(own, rows.items[inside], rows.labels[inside], k=())  # type: ignore[index]
             values.setdefault(MAP, []).append(report[MAP])
-    return {measure: math.fsum(found) / len(found) for measure, found in values.items()}
+    return {measure: fmean(found) for measure, found in values.items()}
 
 
 # -- showing it -----------------------------------------------------------------------------------
 
 
 def _show(
-    results: list[StrategyResult],
-    facts: dict[str, Any],
-    measures: tuple[str, ...],
-    as_json: bool,
-    plot: Path | None,
+    results: list[dict[str, Any]], facts: dict[str, Any], as_json: bool, plot: Path | None
 ) -> None:
     strategies = _strategies(results)
+    measures = list(results[0]["measures"])
     title = (
         f"{Path(facts['items']).name}, {facts['algorithm']}, {facts['n_questions']:,} questions, "
         f"{plural(facts['n_seeds'], 'seed')}"
     )
     if as_json:
-        runs = [result._asdict() for result in results]
-        echo_json(facts | {"strategies": strategies, "runs": runs})
+        echo_json(facts | {"strategies": strategies, "runs": results})
     else:
         what = ", mean \u00b1 standard deviation" if facts["n_seeds"] > 1 else ""
         cells = [_cells(strategy, measures) for strategy in strategies]
@@ -448,38 +421,37 @@ def _show(
     if plot is not None:
         from ..plots import active_figure, save_figure
 
-        save_figure(active_figure(_curves(strategies, measures), title=title), plot)
+        # Measure -> strategy -> points (share asked, mean, spread), as the picture wants them.
+        curves: dict[str, dict[str, list[Any]]] = {measure: {} for measure in measures}
+        for strategy in sorted(strategies, key=lambda one: one["asked"]["mean"]):
+            for measure, lines in curves.items():
+                point = (strategy["asked"]["mean"], *strategy[measure].values())
+                lines.setdefault(strategy["strategy"], []).append(point)
+        save_figure(active_figure(curves, title=title), plot)
         logger.info("picture written to %s", plot)
 
 
-def _strategies(results: list[StrategyResult]) -> list[dict[str, Any]]:
+def _strategies(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean and spread over seeds of every strategy, in the order in which they ran, as JSON values."""
-    groups: dict[tuple[str, float | None], list[StrategyResult]] = {}
+    values: dict[tuple[str, float | None], dict[str, list[float]]] = {}
     for result in results:
-        groups.setdefault((result.strategy, result.delta), []).append(result)
+        found = values.setdefault((result["strategy"], result["delta"]), {})
+        for name, value in {"asked": result["asked"], **result["measures"]}.items():
+            found.setdefault(name, []).append(value)
     return [
-        {
-            "strategy": strategy,
-            "delta": delta,
-            "asked": _mean_and_spread([result.asked for result in group]),
-            **{
-                measure: _mean_and_spread([result.measures[measure] for result in group])
-                for measure in group[0].measures
-            },
-        }
-        for (strategy, delta), group in groups.items()
+        {"strategy": strategy, "delta": delta}
+        | {name: _mean_and_spread(of_seeds) for name, of_seeds in found.items()}
+        for (strategy, delta), found in values.items()
     ]
 
 
 def _mean_and_spread(values: list[float]) -> dict[str, float | None]:
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return {"mean": mean, "spread": None}
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return {"mean": mean, "spread": math.sqrt(squares / (len(values) - 1))}
+    from statistics import fmean, stdev
+
+    return {"mean": fmean(values), "spread": stdev(values) if len(values) > 1 else None}
 
 
-def _cells(strategy: dict[str, Any], measures: tuple[str, ...]) -> list[str]:
+def _cells(strategy: dict[str, Any], measures: list[str]) -> list[str]:
     cells = [
         strategy["strategy"],
         "" if strategy["delta"] is None else f"{strategy['delta']:g}",
@@ -489,15 +461,3 @@ def _cells(strategy: dict[str, Any], measures: tuple[str, ...]) -> list[str]:
         mean, spread = strategy[measure].values()
         cells.append(f"{mean:.4f}" if spread is None else f"{mean:.4f} \u00b1 {spread:.4f}")
     return cells
-
-
-def _curves(
-    strategies: list[dict[str, Any]], measures: tuple[str, ...]
-) -> dict[str, dict[str, list[Any]]]:
-    """Measure -> strategy -> points (share asked, mean, spread), as the picture wants them."""
-    curves: dict[str, dict[str, list[Any]]] = {measure: {} for measure in measures}
-    for strategy in sorted(strategies, key=lambda one: one["asked"]["mean"]):
-        for measure, lines in curves.items():
-            point = (strategy["asked"]["mean"], *strategy[measure].values())
-            lines.setdefault(strategy["strategy"], []).append(point)
-    return curves

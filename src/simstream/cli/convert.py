@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
-from .learners import is_distance
-from .options import FILE, debug_option, json_option, label_column_option, on_error_option
-from .output import as_count, as_percent, configure_logging, echo_json, logger, plural
-from .tasks import TaskNames, similarity_of
+from .learners import is_distance, similarity_of, task_names
+from .options import FILE, json_option, label_column_option, on_error_option
+from .output import as_percent, echo_json, logger, plural
 
 #: Formats that hold every entry of a matrix; the others get its non-zeros.
-_DENSE_FORMATS = (".npy", ".csv")
+_DENSE_FORMATS = (".npy", ".csv", ".parquet")
 
 
 @click.command(short_help="Convert items, triplets or pairs, or a model to its matrix.")
@@ -29,7 +28,6 @@ _DENSE_FORMATS = (".npy", ".csv")
 @label_column_option
 @on_error_option
 @json_option
-@debug_option
 def convert(
     source: Path,
     target: Path,
@@ -47,7 +45,6 @@ def convert(
     simstream convert model.safetensors matrix.npy     (dense; .npz is CSR)
     simstream convert model.safetensors ann.npy --task ann
     """
-    configure_logging(quiet=False)
     # Only items have a column of labels.
     kind = kind or ("items" if label_column is not None else _kind_of(source))
     if task is not None and kind != "model":
@@ -164,13 +161,16 @@ def _convert_records(kind: str, source: Path, target: Path, on_error: str) -> di
     from ..data import write_pairs, write_triplets
     from .inputs import read_records
 
-    found = read_records(source, kind, on_error=on_error)
-    (write_pairs if kind == "pairs" else write_triplets)(target, *found.tuples)
-    skipped = f" ({plural(found.n_bad, 'bad record')} skipped)" if found.n_bad else ""
+    (tuples, y, tasks), n_bad = read_records(source, kind, on_error=on_error)
+    if kind == "pairs":
+        write_pairs(target, tuples, y)
+    else:
+        write_triplets(target, tuples, y, tasks)
+    skipped = f" ({plural(n_bad, 'bad record')} skipped)" if n_bad else ""
     return {
-        f"n_{kind}": found.n,
-        "n_bad_records": found.n_bad,
-        "description": f"{as_count(found.n)} {kind}{skipped}",
+        f"n_{kind}": len(tuples),
+        "n_bad_records": n_bad,
+        "description": f"{len(tuples):,} {kind}{skipped}",
     }
 
 
@@ -182,7 +182,7 @@ def _convert_model(source: Path, target: Path, task: str | None) -> dict[str, An
 
     whole = open_model(source).learner
     learner = similarity_of(whole, task)
-    if task is None and len(TaskNames.of(whole)):
+    if task is None and task_names(whole):
         logger.info("writing the matrix that all tasks share; --task NAME writes that of a task")
     is_metric = is_distance(learner)
     matrix = learner.get_mahalanobis_matrix() if is_metric else learner.get_bilinear_matrix()

@@ -8,14 +8,13 @@ read the differences between learners accordingly.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import COUNT, NATURAL, debug_option, json_option
-from .output import as_count, as_percent, as_rate, configure_logging, echo_json, echo_table, logger
+from .options import COUNT, NATURAL, json_option
+from .output import as_percent, as_rate, echo_json, echo_table, logger
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +24,8 @@ _RANKING_MEASURES = ("mAP", "P@1", "P@10")
 _MEASURES = (*_RANKING_MEASURES, _TRIPLET_ACCURACY)
 _N_TEST_TRIPLETS = 20_000
 _N_NEIGHBOURS = 8
-_FILES = {
-    "train": "digits-train.npz",
-    "test": "digits-test.npz",
-    "triplets": "digits-test-triplets.csv",
-    "model": "best.safetensors",
-}
+#: Data and model, so that the printed commands work.
+_FILES = ("digits-train.npz", "digits-test.npz", "digits-test-triplets.csv", "best.safetensors")
 
 
 @click.command(short_help="A tour on bundled digits, in seconds.")
@@ -51,24 +46,44 @@ _FILES = {
     help="Triplets each method learns from.",
 )
 @json_option
-@debug_option
 def demo(output_dir: Path, seed: int, n_triplets: int, as_json: bool) -> None:
     """Learn the similarity of handwritten digits and compare it with plain distances.
 
     Uses scikit-learn's bundled digits: half of each class to learn from, the other half held out.
     """
-    configure_logging(quiet=False)
+    from ..data import write_items, write_triplets
+    from ..plots import PlottingUnavailableError, save_figure
+
     logger.info(
-        "digits: learning from %s triplets of one half, measuring on the other",
-        as_count(n_triplets),
+        "digits: learning from %s triplets of one half, measuring on the other", f"{n_triplets:,}"
     )
-    outcome = run(seed, n_triplets, report=lambda name: logger.info("%s ...", name))
-    written = write_files(outcome, output_dir)
-    picture = _draw(outcome, output_dir)
-    written += [] if picture is None else [picture]
+    outcome = run(seed, n_triplets)
+    split = outcome.split
+    output_dir.mkdir(parents=True, exist_ok=True)
+    train, test, triplets, model = (output_dir / name for name in _FILES)
+    write_items(train, split.train_items, labels=split.train_labels)
+    write_items(test, split.test_items, labels=split.test_labels)
+    write_triplets(triplets, outcome.test_triplets)
+    outcome.best.model.save(model)
+    written = [train, test, triplets, model]
+    try:
+        drawn = figure(outcome)
+    except PlottingUnavailableError as error:
+        logger.warning("no picture: %s", error)
+    else:
+        written.append(output_dir / "demo.png")
+        save_figure(drawn, written[-1])
     commands = commands_for(outcome, output_dir)
     if as_json:
-        echo_json(_as_json(outcome) | {"files": list(map(str, written)), "commands": commands})
+        results = {
+            result.name: result.measures
+            | {"sparsity": result.sparsity}
+            | ({} if result.is_baseline else {"triplets_per_second": result.rate})
+            for result in outcome.results
+        }
+        facts = {"seed": seed, "n_triplets": n_triplets, "best": outcome.best.name}
+        files = list(map(str, written))
+        echo_json(facts | {"results": results, "files": files, "commands": commands})
         return
     rows = [
         [
@@ -95,11 +110,6 @@ class Split(NamedTuple):
     train_labels: np.ndarray
     test_items: np.ndarray
     test_labels: np.ndarray
-
-    @property
-    def test_images(self) -> np.ndarray:
-        """The test items as pictures."""
-        return self.test_items.reshape(-1, 8, 8)
 
 
 class MethodResult(NamedTuple):
@@ -166,20 +176,8 @@ def load_split(seed: int = 0) -> Split:
     return Split(items[is_train], labels[is_train], items[~is_train], labels[~is_train])
 
 
-def run(
-    seed: int = 0, n_triplets: int = 100_000, report: Callable[[str], None] | None = None
-) -> DigitsOutcome:
-    """Train and measure every method.
-
-    Parameters
-    ----------
-    seed : int
-        Of the division into halves and of the triplets.
-    n_triplets : int
-        Triplets each method learns from, the same for all.
-    report : function of a name, optional
-        Called before each method.
-    """
+def run(seed: int = 0, n_triplets: int = 100_000) -> DigitsOutcome:
+    """Train every method on the same triplets, and measure it."""
     from .. import Dot, Euclidean, TripletSampler
     from ..metrics import ranking_report, triplet_accuracy
 
@@ -188,8 +186,7 @@ def run(
     test_triplets = TripletSampler(split.test_labels, seed + 1).draw(_N_TEST_TRIPLETS)
     results = []
     for name, model in methods().items():
-        if report is not None:
-            report(name)
+        logger.info("%s ...", name)
         model.set_params(preprocessor=split.train_items).fit(triplets[:10])  # compiles
         started = time.perf_counter()
         model.fit(triplets)
@@ -220,37 +217,9 @@ def findings(outcome: DigitsOutcome) -> list[str]:
     return lines
 
 
-def _as_json(outcome: DigitsOutcome) -> dict[str, Any]:
-    return {
-        "seed": outcome.seed,
-        "n_triplets": outcome.n_triplets,
-        "best": outcome.best.name,
-        "results": {
-            result.name: result.measures
-            | {"sparsity": result.sparsity}
-            | ({} if result.is_baseline else {"triplets_per_second": result.rate})
-            for result in outcome.results
-        },
-    }
-
-
-def write_files(outcome: DigitsOutcome, folder: Path) -> list[Path]:
-    """Write data and the best model, so that the printed commands work; return the files."""
-    from ..data import write_items, write_triplets
-
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {key: folder / name for key, name in _FILES.items()}
-    split = outcome.split
-    write_items(paths["train"], split.train_items, labels=split.train_labels)
-    write_items(paths["test"], split.test_items, labels=split.test_labels)
-    write_triplets(paths["triplets"], outcome.test_triplets)
-    outcome.best.model.save(paths["model"])
-    return list(paths.values())
-
-
 def commands_for(outcome: DigitsOutcome, folder: Path) -> list[str]:
     """Commands that train the best model again, measure it and use it."""
-    train, test, triplets, _ = (folder / name for name in _FILES.values())
+    train, test, triplets, _ = (folder / name for name in _FILES)
     model = outcome.best.model
     name = type(model).__name__.lower()
     defaults = type(model)().get_params()
@@ -268,25 +237,8 @@ def commands_for(outcome: DigitsOutcome, folder: Path) -> list[str]:
     ]
 
 
-def _draw(outcome: DigitsOutcome, folder: Path) -> Path | None:
-    from ..plots import PlottingUnavailableError, save_figure
-
-    try:
-        drawn = figure(outcome)
-    except PlottingUnavailableError as error:
-        logger.warning("no picture: %s", error)
-        return None
-    save_figure(drawn, folder / "demo.png")
-    return folder / "demo.png"
-
-
 def figure(outcome: DigitsOutcome) -> Any:
-    """The comparison as a picture: mAP of all methods, and what example queries find.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """The comparison as a matplotlib figure: mAP of all methods, and what example queries find."""
     from ..plots import retrieval_figure
 
     return retrieval_figure(
@@ -305,11 +257,12 @@ def examples(outcome: DigitsOutcome) -> list[Any]:
 
     from ..plots import Example, Ranking
 
-    images, labels = outcome.split.test_images, outcome.split.test_labels
+    items, labels = outcome.split.test_items, outcome.split.test_labels
+    images = items.reshape(-1, 8, 8)
     contestants = [outcome.baseline, outcome.best]
     precisions, orders = [], []
     for result in contestants:
-        scores = np.array(result.model.score_items(*[outcome.split.test_items] * 2))
+        scores = np.array(result.model.score_items(items, items))
         np.fill_diagonal(scores, -np.inf)  # never the query itself
         order = np.argsort(-scores, axis=1, kind="stable")[:, :-1]
         is_right = labels[order] == labels[:, None]

@@ -6,30 +6,41 @@ from collections import Counter
 from collections.abc import Iterable
 from math import fsum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .learners import ALGORITHMS, BASELINES, threshold_of, untrained
+from .learners import (
+    ALGORITHMS,
+    BASELINES,
+    knows_tasks,
+    report_left_out,
+    similarity_of,
+    task_names,
+    threshold_of,
+    untrained,
+)
 from .options import (
     COUNT,
     FILE,
     CommaSeparated,
     check_picture,
-    debug_option,
     json_option,
     label_column_option,
     labels_option,
     on_error_option,
     tasks_option,
 )
-from .output import configure_logging, echo_json, echo_table, logger, plural
-from .tasks import TaskNames, knows_tasks, report_left_out, similarity_of
+from .output import echo_json, echo_table, logger, plural
 
 if TYPE_CHECKING:
     import numpy as np
 
     from .inputs import Collection, OpenedModel
+
+    #: Of each task: items and queries to rank, if they have labels, and triplets to judge, the nearer
+    #: candidate first. Without tasks there is one part, called None.
+    Parts = dict[str | None, tuple[Collection | None, np.ndarray | None]]
 
 #: Model name -> measure -> value.
 Results = dict[str, dict[str, float]]
@@ -82,7 +93,6 @@ _MOST_TASKS = 8
 @on_error_option
 @json_option
 @click.option("--plot", type=FILE, help="Draw the table as bars into this file (.png, .svg, .pdf).")
-@debug_option
 def evaluate(
     model: Path,
     items: Path,
@@ -119,7 +129,6 @@ def evaluate(
     """
     from .inputs import open_model, read_collection
 
-    configure_logging(quiet=False)
     if plot is not None:
         check_picture(plot)
     if tasks_file is not None and pairs is not None:
@@ -147,23 +156,23 @@ def evaluate(
         judged, triplet_tasks = _read_triplets(triplets, data, on_error, facts)
         if triplet_tasks is not None and pairs is not None:
             raise click.UsageError("--pairs have no tasks: not with --triplets that have tasks")
-    by_task: dict[str, Results] = {}
-    if data.items.tasks is not None or triplet_tasks is not None:
-        subsets = _subsets_of_tasks(data, is_ranked, judged, triplet_tasks, facts)
-        by_task = _measure_tasks(models, subsets, data, k, facts)
-        results = _average(by_task, list(models))
+    has_tasks = data.items.tasks is not None or triplet_tasks is not None
+    if has_tasks:
+        parts = _parts_of_tasks(data, is_ranked, judged, triplet_tasks, facts)
     else:
-        if len(TaskNames.of(opened.learner)):
+        parts = {None: (data if is_ranked else None, judged)}
+        if task_names(opened.learner):
             models[LEARNT] = similarity_of(opened.learner)
             facts["measured"] = "what all tasks share"
             logger.info(
                 "no tasks given: measuring what all tasks of the model share; --tasks measures each task"
             )
-        whole = Subset(data if is_ranked else None, judged)
-        results, counts = _measure(models, whole, data, k, _fitting(k, [whole]))
-        facts |= counts
-        if pairs is not None:
-            _judge_pairs(pairs, models, data, on_error, results, facts)
+    by_task = _measure(models, parts, data.preprocessor, k, facts)
+    results = _average(by_task.values(), models)
+    if pairs is not None:
+        _judge_pairs(pairs, models, data, on_error, results, facts)
+    if not has_tasks:
+        by_task = {}
     if as_json:
         echo_json(facts | {"results": results} | ({"tasks": by_task} if by_task else {}))
     else:
@@ -221,12 +230,13 @@ def _with_tasks(data: Collection, tasks_file: Path | None, query_tasks: Path | N
 def _contestants(model: OpenedModel, baselines: tuple[str, ...]) -> dict[str, Any]:
     """The learnt model and the baselines that make sense beside it."""
     found = {LEARNT: model.learner}
-    if model.shape[0] != model.shape[1]:
+    n_features, n_of_items = model.learner.shape_
+    if n_features != n_of_items:
         logger.info("no baselines: queries and items have different features")
         return found
     for name in baselines:
         if name != "none" and ALGORITHMS[name] != type(model.learner).__name__:
-            found[name] = untrained(name, model.shape[0], model.dtype)
+            found[name] = untrained(name, n_features, model.learner.dtype_)
     return found
 
 
@@ -237,13 +247,14 @@ def _read_triplets(
     from ..data.samplers import nearer_first
     from .inputs import read_records
 
-    found = read_records(path, "triplets", on_error=on_error, n_items=data.sizes)
-    _report_bad(found.n_bad)
-    triplets, tasks = found.tuples[0], found.tasks
+    (triplets, y, tasks), n_bad = read_records(
+        path, "triplets", on_error=on_error, n_items=data.sizes
+    )
+    _report_bad(n_bad)
     if tasks is None and data.asking.tasks is not None:
         tasks = data.asking.tasks[triplets[:, 0]]
-    facts |= {"n_triplets": found.n, "n_bad_records": found.n_bad}
-    return (triplets if found.answers is None else nearer_first(triplets, found.answers)), tasks
+    facts |= {"n_triplets": len(triplets), "n_bad_records": n_bad}
+    return (triplets if y is None else nearer_first(triplets, y)), tasks
 
 
 def _report_bad(n_bad: int) -> None:
@@ -254,68 +265,80 @@ def _report_bad(n_bad: int) -> None:
 # -- measuring ------------------------------------------------------------------------------------
 
 
-class Subset(NamedTuple):
-    """What is measured together: everything, or one task."""
-
-    #: Items and queries with labels to rank by, if there are some.
-    ranked: Collection | None
-    #: Triplets, the nearer candidate first, to judge.
-    triplets: np.ndarray | None
-
-
-def _fitting(k: tuple[int, ...], subsets: Iterable[Subset]) -> tuple[int, ...]:
-    """Numbers of neighbours that every subset has: an average over some of them would be another measure."""
-    found = [subset.ranked for subset in subsets if subset.ranked is not None]
-    sizes = [data.items.n - (data.queries is None) for data in found]
-    return tuple(length for length in k if length <= min(sizes, default=0))
-
-
 def _measure(
     models: dict[str, Any],
-    subset: Subset,
-    data: Collection,
+    parts: Parts,
+    preprocessor: Any,
     k: tuple[int, ...],
-    knn: tuple[int, ...],
-) -> tuple[Results, dict[str, Any]]:
-    """Measures of all models on a subset, and what its ranking measures were taken on.
+    facts: dict[str, Any],
+) -> dict[str, Results]:
+    """Measures of every part, by the task's own similarity of models that learn tasks."""
+    from ..metrics import triplet_accuracy
 
-    Parameters
-    ----------
-    models : models by name
-    subset : what to measure on
-    data : all items and queries, which triplets refer to
-    k : list lengths
-    knn : numbers of neighbours
-    """
-    from ..metrics import knn_error_curve, ranking_report, triplet_accuracy
-
-    results: Results = {name: {} for name in models}
-    counts: dict[str, Any] = {}
-    for name, model in models.items():
-        if subset.ranked is not None:
-            items, asking = subset.ranked.items, subset.ranked.asking
-            is_own_pool = subset.ranked.queries is None
-            pool = () if is_own_pool else (items.items, items.labels)
-            report = ranking_report(model, asking.items, asking.labels, *pool, k=k)
-            counts = {key: report.pop(key) for key in _NOT_MEASURES}
-            results[name] |= report
-        if subset.ranked is not None and knn:
-            errors = knn_error_curve(
-                model,
-                asking.items,
-                asking.labels,
-                items.items,
-                items.labels,
-                knn,
-                exclude_self=is_own_pool,
-            )
-            results[name] |= {
-                f"{_KNN_ERROR}{n}": float(e) for n, e in zip(knn, errors, strict=True)
+    names = task_names(models[LEARNT])
+    sizes = [
+        data.items.n - (data.queries is None) for data, _ in parts.values() if data is not None
+    ]
+    # Numbers of neighbours that every part has: an average over some of them would be another measure.
+    knn = tuple(length for length in k if length <= min(sizes, default=0))
+    measured: dict[Any, Results] = {}
+    counts = []
+    for task, (ranked, triplets) in parts.items():
+        measured[task] = {}
+        for name, model in models.items():
+            own = model
+            if task is not None and knows_tasks(type(model)):
+                own = model.for_task(names.get(task, task))
+            report = {} if ranked is None else _rank(own, ranked, k, knn)
+            if triplets is not None:
+                own.set_params(preprocessor=preprocessor)
+                report[TRIPLET_ACCURACY] = triplet_accuracy(own, triplets)
+            measured[task][name] = {
+                measure: value for measure, value in report.items() if measure not in _NOT_MEASURES
             }
-        if subset.triplets is not None:
-            model.set_params(preprocessor=data.preprocessor)
-            results[name][TRIPLET_ACCURACY] = triplet_accuracy(model, subset.triplets)
-    return results, counts
+        if ranked is not None:
+            counts.append(report)  # what it says about the data is the same for all models
+    if counts:
+        facts["random_P"] = fsum(one["random_P"] for one in counts) / len(counts)
+        facts |= {key: sum(one[key] for one in counts) for key in ("n_queries", "n_left_out")}
+    if None not in parts:
+        # A model without named tasks has one similarity for all.
+        unknown = [task for task in measured if task not in names] if names else []
+        if unknown:
+            logger.info(
+                "%d of %d tasks are unknown to the model (such as %s): measured with what all tasks share",
+                len(unknown),
+                len(measured),
+                unknown[0],
+            )
+        facts |= {"n_tasks": len(measured), "n_unknown_tasks": len(unknown)}
+    return measured
+
+
+def _rank(model: Any, data: Collection, k: tuple[int, ...], knn: tuple[int, ...]) -> dict[str, Any]:
+    """Ranking measures for list lengths k, and the k-NN errors for numbers of neighbours."""
+    from ..metrics import knn_error_curve, ranking_report
+
+    asking, items, is_own_pool = data.asking, data.items, data.queries is None
+    pool = () if is_own_pool else (items.items, items.labels)
+    report = ranking_report(model, asking.items, asking.labels, *pool, k=k)
+    if knn:
+        rows = (asking.items, asking.labels, items.items, items.labels)
+        errors = knn_error_curve(model, *rows, knn, exclude_self=is_own_pool)
+        report |= {f"{_KNN_ERROR}{n}": float(e) for n, e in zip(knn, errors, strict=True)}
+    return report
+
+
+def _average(parts: Iterable[Results], names: Iterable[str]) -> Results:
+    """The average of each measure over the parts that have it."""
+    averages: Results = {name: {} for name in names}
+    for name, found in averages.items():
+        values: dict[str, list[float]] = {}
+        for results in parts:
+            for measure, value in results[name].items():
+                values.setdefault(measure, []).append(value)
+        found |= {measure: fsum(all_of) / len(all_of) for measure, all_of in values.items()}
+    return averages
 
 
 def _judge_pairs(
@@ -332,12 +355,11 @@ def _judge_pairs(
     from ..data import FormatError
     from .inputs import read_records
 
-    found = read_records(path, "pairs", on_error=on_error, n_items=data.sizes)
-    _report_bad(found.n_bad)
-    pairs, y = found.tuples
+    (pairs, y, _), n_bad = read_records(path, "pairs", on_error=on_error, n_items=data.sizes)
+    _report_bad(n_bad)
     n_similar = int((y > 0).sum())
-    facts |= {"n_pairs": found.n, "n_similar": n_similar}
-    facts["n_bad_records"] = facts.get("n_bad_records", 0) + found.n_bad
+    facts |= {"n_pairs": len(pairs), "n_similar": n_similar}
+    facts["n_bad_records"] = facts.get("n_bad_records", 0) + n_bad
     facts["threshold"] = threshold_of(models[LEARNT])
     if facts["threshold"] is None:
         logger.info("no pair accuracy: the model has no threshold")
@@ -345,7 +367,7 @@ def _judge_pairs(
         model.set_params(preprocessor=data.preprocessor)
         if threshold_of(model) is not None:
             results[name][PAIR_ACCURACY] = float((model.predict_pairs(pairs) == y).mean())
-        if 0 < n_similar < found.n:
+        if 0 < n_similar < len(pairs):
             results[name][ROC_AUC] = float(roc_auc_score(y, model.pair_score(pairs)))
     if not results[LEARNT]:
         raise FormatError(
@@ -357,13 +379,13 @@ def _judge_pairs(
 # -- task by task ---------------------------------------------------------------------------------
 
 
-def _subsets_of_tasks(
+def _parts_of_tasks(
     data: Collection,
     is_ranked: bool,
     triplets: np.ndarray | None,
     triplet_tasks: np.ndarray | None,
     facts: dict[str, Any],
-) -> dict[str, Subset]:
+) -> Parts:
     """Items, queries and triplets of each task."""
     from ..data import FormatError
 
@@ -386,7 +408,7 @@ def _subsets_of_tasks(
     if triplets is not None and triplet_tasks is not None:
         for task in dict.fromkeys(triplet_tasks.tolist()):
             judged[task] = triplets[triplet_tasks == task]
-    return {task: Subset(ranked.get(task), judged.get(task)) for task in {**ranked, **judged}}
+    return {task: (ranked.get(task), judged.get(task)) for task in {**ranked, **judged}}
 
 
 def _has_relevant(part: Collection) -> bool:
@@ -395,54 +417,6 @@ def _has_relevant(part: Collection) -> bool:
     if part.queries is None:
         return len(sizes) >= 2 and max(sizes.values()) >= 2
     return len(sizes) >= 2 and any(label in sizes for label in part.queries.label_list())
-
-
-def _measure_tasks(
-    models: dict[str, Any],
-    subsets: dict[str, Subset],
-    data: Collection,
-    k: tuple[int, ...],
-    facts: dict[str, Any],
-) -> dict[str, Results]:
-    """Measures of every task, with the task's own similarity of models that learn tasks."""
-    names = TaskNames.of(models[LEARNT])
-    knn = _fitting(k, subsets.values())
-    by_task: dict[str, Results] = {}
-    totals: dict[str, list[Any]] = {key: [] for key in _NOT_MEASURES}
-    for task, subset in subsets.items():
-        own = {
-            name: model.for_task(names.find(task)) if knows_tasks(type(model)) else model
-            for name, model in models.items()
-        }
-        by_task[task], counts = _measure(own, subset, data, k, knn)
-        for key, value in counts.items():
-            totals[key].append(value)
-    if totals["random_P"]:
-        facts["random_P"] = fsum(totals["random_P"]) / len(totals["random_P"])
-        facts |= {key: int(sum(totals[key])) for key in ("n_queries", "n_left_out")}
-    # A model without named tasks has one similarity for all.
-    unknown = [task for task in by_task if task not in names] if len(names) else []
-    if unknown:
-        logger.info(
-            "%d of %d tasks are unknown to the model (such as %s): measured with what all tasks share",
-            len(unknown),
-            len(by_task),
-            unknown[0],
-        )
-    facts |= {"n_tasks": len(by_task), "n_unknown_tasks": len(unknown)}
-    return by_task
-
-
-def _average(by_task: dict[str, Results], names: list[str]) -> Results:
-    """The average of each measure over the tasks that have it."""
-    averages: Results = {}
-    for name in names:
-        values: dict[str, list[float]] = {}
-        for results in by_task.values():
-            for measure, value in results[name].items():
-                values.setdefault(measure, []).append(value)
-        averages[name] = {measure: fsum(found) / len(found) for measure, found in values.items()}
-    return averages
 
 
 # -- showing it -----------------------------------------------------------------------------------

@@ -1,11 +1,15 @@
-"""What the exit codes mean, and which error leads to which: the only place that knows."""
+"""How a command ends: exit codes, errors in one line, and what Ctrl-C and SIGTERM do."""
 
 from __future__ import annotations
 
 import signal
+import threading
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from importlib.metadata import EntryPoint, entry_points
+from types import FrameType
 from typing import Any
 
 import click
@@ -52,13 +56,14 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode(128 + getattr(error, "signal", signal.SIGINT))
     from .. import DivergedError, ModelFileError
 
-    # The first match wins: ModelFileError is a ValueError too.
-    table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], ExitCode], ...] = (
-        (ModelFileError, ExitCode.MODEL),
-        (DivergedError, ExitCode.DIVERGED),
-        ((ValueError, TypeError, OSError, MemoryError), ExitCode.DATA),
-    )
-    return next((code for kind, code in table if isinstance(error, kind)), ExitCode.BUG)
+    match error:
+        case ModelFileError():  # which is a ValueError too
+            return ExitCode.MODEL
+        case DivergedError():
+            return ExitCode.DIVERGED
+        case ValueError() | TypeError() | OSError() | MemoryError():
+            return ExitCode.DATA
+    return ExitCode.BUG
 
 
 def _plugins() -> dict[str, EntryPoint]:
@@ -109,3 +114,89 @@ def _one_line(error: BaseException, code: ExitCode, has_checkpoints: bool) -> st
             if isinstance(error, FileNotFoundError) and error.filename and error.errno:
                 return f"error: {error.filename}: no such file"
             return f"error: {text or type(error).__name__}"
+
+
+# -- Ctrl-C and SIGTERM ---------------------------------------------------------------------------
+
+
+def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Handle both signals; return the handlers they had, for `_restore`."""
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # A signal that is ignored (nohup, a background job) is ignored on purpose.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handler)
+    return before
+
+
+def _restore(before: dict[int, Any]) -> None:
+    while before:
+        signal.signal(*before.popitem())
+
+
+class Interruption:
+    """While active, the first SIGINT or SIGTERM is only remembered; the second acts at once.
+
+    Examples
+    --------
+    >>> import signal
+    >>> with Interruption() as interruption:
+    ...     signal.raise_signal(signal.SIGTERM)
+    ...     interruption.requested()
+    True
+    >>> interruption.signal == signal.SIGTERM
+    True
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def requested(self) -> bool:
+        """Whether a signal has arrived."""
+        return self.signal is not None
+
+    def __enter__(self) -> Interruption:
+        self._before = _install(self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _restore(self._before)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        _restore(self._before)  # a second signal does what it would do without us
+        self.signal = number
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the work at once."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.signal = number
+
+
+@contextmanager
+def stopping_at_once(text: str) -> Iterator[None]:
+    """While active, SIGINT and SIGTERM raise `Stopped` with this text.
+
+    Examples
+    --------
+    >>> import signal
+    >>> try:
+    ...     with stopping_at_once("nothing was written"):
+    ...         signal.raise_signal(signal.SIGTERM)
+    ... except Stopped as stopped:
+    ...     print(stopped, stopped.signal == signal.SIGTERM)
+    nothing was written True
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(number, text)
+
+    before = _install(stop)
+    try:
+        yield
+    finally:
+        _restore(before)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..catalogue import find
-from .learners import is_distance, threshold_of
-from .options import FILE, debug_option, json_option
-from .output import as_bytes, as_count, as_percent, echo_fields, echo_json
-from .tasks import knows_tasks
+from .learners import is_distance, knows_tasks, threshold_of
+from .options import FILE, json_option
+from .output import as_percent, echo_fields, echo_json
 
 if TYPE_CHECKING:
     from .inputs import TrainingRecord
@@ -27,7 +26,6 @@ _MOST_NAMES = 20
 @click.command(short_help="Show a model file's contents.")
 @click.argument("model", type=FILE)
 @json_option
-@debug_option
 def info(model: Path, as_json: bool) -> None:
     """Show the contents of the file MODEL: class, parameters, counts, shape, position in its input."""
     from .inputs import open_model
@@ -51,16 +49,12 @@ def info(model: Path, as_json: bool) -> None:
 
 
 def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any]:
-    """Facts about a learner and the file it is in, as JSON values.
-
-    Parameters
-    ----------
-    path : the model file
-    learner : the fitted learner
-    record : how the command line trained it
-    """
+    """Facts about a learner, the file it is in, and how the command line trained it, as JSON values."""
     params = learner.get_params(deep=False)
     params.pop("preprocessor", None)
+    position = record.input
+    if position is not None:  # the state of the random generator means nothing to people
+        position = {key: value for key, value in position.items() if key != "sampler"}
     return {
         "model": str(path),
         "class": type(learner).__name__,
@@ -72,7 +66,7 @@ def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any
         "dtype": str(learner.dtype_),
         "unit_norm": record.unit_norm,
         "file_bytes": path.stat().st_size,
-        "position": record.position(),
+        "position": position,
     }
 
 
@@ -140,17 +134,19 @@ def _spectrum(learner: Any) -> dict[str, Any]:
 
 def summary_fields(facts: dict[str, Any], record: TrainingRecord) -> dict[str, str]:
     """The same facts as names and texts."""
+    from rich.filesize import decimal
+
     parameters = ", ".join(
         f"{name}={value}" for name, value in facts["parameters"].items() if value
     )
     rows, columns = facts["shape"]
     zeros = "" if facts["sparsity"] is None else f", {as_percent(facts['sparsity'])} zeros"
     return {
-        "model": f"{facts['model']} ({as_bytes(facts['file_bytes'])})",
+        "model": f"{facts['model']} ({decimal(facts['file_bytes'])})",
         "class": f"{facts['class']}({parameters})",
         "matrix": f"{rows:,} x {columns:,}, {facts['dtype']}{zeros}",
         **(_spectrum_fields(facts) if "threshold" in facts else {}),
-        **({"rank": as_count(facts["rank"])} if facts.get("rank") is not None else {}),
+        **({"rank": f"{facts['rank']:,}"} if facts.get("rank") is not None else {}),
         **_count_fields(facts),
         **(_task_fields(facts) if "n_tasks" in facts else {}),
         "rows": "scaled to length one" if facts["unit_norm"] else "not scaled",
@@ -173,8 +169,8 @@ def _count_fields(facts: dict[str, Any]) -> dict[str, str]:
     if "n_rounds" in facts:
         tuples = find(facts["class"]).takes[0]
         return {
-            tuples: f"{as_count(facts['n_rounds'])} seen, {as_count(facts['n_updates'])} updates, "
-            f"{as_count(facts['n_skipped'])} skipped (identical vectors)",
+            tuples: f"{facts['n_rounds']:,} seen, {facts['n_updates']:,} updates, "
+            f"{facts['n_skipped']:,} skipped (identical vectors)",
             "average loss": f"{facts['average_loss']:.4f}",
             "mistake rate": as_percent(facts["mistake_rate"]),
         }
@@ -183,7 +179,7 @@ def _count_fields(facts: dict[str, Any]) -> dict[str, str]:
         end = "" if tol is None else f", tol {'reached' if facts['converged'] else 'not reached'}"
         values = f"primal {facts['primal']:.6g}, dual {facts['dual']:.6g}"
         return {
-            "epochs": f"{as_count(facts['n_iter'])}{end}",
+            "epochs": f"{facts['n_iter']:,}{end}",
             "duality gap": f"{facts['gap']:.3g} ({values})",
         }
     fields = {}
@@ -199,7 +195,7 @@ def _task_fields(facts: dict[str, Any]) -> dict[str, str]:
     names, n = facts["tasks"], facts["n_tasks"]
     more = ", ..." if n > len(names) else ""
     more += " and one without a name" if facts["has_nameless_task"] else ""
-    fields = {"tasks": f"{as_count(n)}: {', '.join(names)}{more}" if n else "one, without a name"}
+    fields = {"tasks": f"{n:,}: {', '.join(names)}{more}" if n else "one, without a name"}
     if "query_ratio" in facts:
         fields["query ratio"] = as_percent(facts["query_ratio"])
     return fields

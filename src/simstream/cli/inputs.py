@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,30 +67,23 @@ class TrainingRecord(NamedTuple):
         """The dictionary to save with the model."""
         return {_RECORD: self._asdict()}
 
-    def position(self) -> dict[str, Any] | None:
-        """The state of the input without the random generator's, which means nothing to people."""
-        if self.input is None:
-            return None
-        return {key: value for key, value in self.input.items() if key != "sampler"}
-
     def describe(self) -> str:
         """The position in the input, in words."""
         state = self.input
         if state is None:
             return "not trained by the command line"
+        tuples = state["tuples"]
         if state["kind"] == "labels":
-            return (
-                f"{state['n_drawn']:,} of {state['n_total']:,} {state['tuples']} drawn from the labels of "
-                f"{state['labels'] or state['items']} (seed {state['seed']})"
+            drawn = (
+                f"{state['n_drawn']:,} of {state['n_total']:,} {tuples} drawn from the labels of"
             )
+            return f"{drawn} {state['labels'] or state['items']} (seed {state['seed']})"
+        if "seed" in state:
+            drawn = f"{state['n_read']:,} {tuples} drawn from the labels of"
+            return f"{drawn} {state['path']} (seed {state['seed']})"
         bad = f", {state['n_bad']:,} of them bad" if state["n_bad"] else ""
-        if state["kind"] == "whole" and "seed" in state:
-            return (
-                f"{state['n_read']:,} {state['tuples']} drawn from the labels of {state['path']} "
-                f"(seed {state['seed']})"
-            )
         if state["kind"] == "whole":
-            return f"all {state['n_read']:,} {state['tuples']} of {state['path']}{bad}"
+            return f"all {state['n_read']:,} {tuples} of {state['path']}{bad}"
         return f"{state['position']:,} records of {state['path']} read{bad}"
 
 
@@ -103,16 +97,6 @@ class OpenedModel(NamedTuple):
     header: dict[str, Any]
     #: How a command trained it, if one did.
     record: TrainingRecord
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Features of a query and of an item."""
-        return self.learner.shape_
-
-    @property
-    def dtype(self) -> str:
-        """Precision of the learnt matrix."""
-        return str(self.learner.dtype_)
 
 
 def open_model(path: Path) -> OpenedModel:
@@ -199,8 +183,7 @@ def read_rows(
     items = normalize(found.items) if unit_norm else found.items
     labels = found.labels
     if labels_file is not None:
-        labels = read_labels(labels_file)
-        _check_length(labels_file, "labels", labels, path, items.shape[0])
+        labels = check_labels(labels_file, read_labels(labels_file), items.shape[0])
     return Rows(path, items, labels, found.ids)
 
 
@@ -218,30 +201,21 @@ def read_collection(
     """Read items and queries, as the model wants them if there is one: dimension, precision, row length."""
     widths: tuple[int | None, int | None] = (None, None)
     if model is not None:
-        widths, unit_norm, dtype = model.shape, model.record.unit_norm, model.dtype
+        widths, dtype = model.learner.shape_, str(model.learner.dtype_)
+        unit_norm = model.record.unit_norm
         if queries is None and widths[0] != widths[1]:
             raise click.UsageError(
                 f"the model compares queries of {widths[0]} features with items of {widths[1]}: "
                 "--queries is required"
             )
-    rows = read_rows(
-        items,
-        unit_norm=unit_norm,
-        dtype=dtype,
-        n_features=widths[1],
-        label_column=label_column,
-        labels_file=labels_file,
-    )
+    read = partial(read_rows, unit_norm=unit_norm, dtype=dtype)
+    rows = read(items, n_features=widths[1], label_column=label_column, labels_file=labels_file)
     if queries is None:
         return Collection(rows)
-    has_columns = ".csv" in [suffix.lower() for suffix in queries.suffixes]
-    asking = read_rows(
-        queries,
-        unit_norm=unit_norm,
-        dtype=dtype,
-        n_features=widths[0],
-        label_column=label_column if has_columns else None,
-        labels_file=query_labels,
+    if ".csv" not in [suffix.lower() for suffix in queries.suffixes]:
+        label_column = None  # only a CSV file has columns
+    asking = read(
+        queries, n_features=widths[0], label_column=label_column, labels_file=query_labels
     )
     return Collection(rows, asking)
 
@@ -249,8 +223,7 @@ def read_collection(
 def read_tasks_of(rows: Rows, tasks_file: Path | None) -> Rows:
     """The rows with their tasks, as texts: from a file of their own, else from an .npz file of items."""
     if tasks_file is not None:
-        tasks = read_tasks(tasks_file)
-        _check_length(tasks_file, "tasks", tasks, rows.path, rows.n)
+        tasks = check_labels(tasks_file, read_tasks(tasks_file), rows.n, what="task")
         return rows._replace(tasks=tasks)
     if rows.path.suffix.lower() != ".npz":
         return rows
@@ -262,53 +235,15 @@ def read_tasks_of(rows: Rows, tasks_file: Path | None) -> Rows:
     return rows._replace(tasks=check_task_names(rows.path, checked))
 
 
-def _check_length(
-    path: Path, what: str, values: np.ndarray, items_path: Path, n_items: int
-) -> None:
-    if len(values) != n_items:
-        raise FormatError(
-            f"{path}: wrong number of {what}; expected {n_items}, one for each item of {items_path}, "
-            f"got {len(values)}"
-        )
-
-
 # -- triplets and pairs -------------------------------------------------------------------------
 
 
-class Tuples(NamedTuple):
-    """All triplets or pairs of an input."""
+def read_records(path: Path, kind: str, **options: Any) -> tuple[tuple[Any, Any, Any], int]:
+    """Read all "triplets" or "pairs" of a file, or of standard input if the path is ``-``.
 
-    #: Triplets, or pairs and their labels, or triplets with their answers (and tasks).
-    tuples: tuple[np.ndarray, ...]
-    #: Bad records that were skipped.
-    n_bad: int
-
-    @property
-    def answers(self) -> np.ndarray | None:
-        """+1 or -1 for each tuple, if the input has them."""
-        return self.tuples[1] if len(self.tuples) > 1 else None
-
-    @property
-    def tasks(self) -> np.ndarray | None:
-        """The task of each triplet, if the input has tasks."""
-        return self.tuples[2] if len(self.tuples) > 2 else None
-
-    @property
-    def n(self) -> int:
-        """How many there are."""
-        return len(self.tuples[0])
-
-
-def read_records(path: Path, kind: str, **options: Any) -> Tuples:
-    """Read all triplets or pairs of a file or of standard input.
-
-    Parameters
-    ----------
-    path : Path
-        ``-`` is standard input.
-    kind : "triplets" or "pairs"
-    **options
-        As for `simstream.data.read_triplets` and `simstream.data.read_pairs`.
+    The options are those of `simstream.data.read_triplets` and `simstream.data.read_pairs`. Returns the
+    tuples, their answers or labels and their tasks, None where there are none; and the number of bad records
+    that were skipped.
     """
     read: Any = read_pairs if kind == "pairs" else read_triplets
     source = sys.stdin.buffer if str(path) == STANDARD_INPUT else path
@@ -317,7 +252,8 @@ def read_records(path: Path, kind: str, **options: Any) -> Tuples:
         raise no_records(path, kind)
     parts = zip(*(batch.tuples for batch in batches), strict=True)
     n_bad = sum(batch.n_skipped for batch in batches)
-    return Tuples(tuple(np.concatenate(arrays) for arrays in parts), n_bad)
+    tuples, y, tasks, *_ = (*(np.concatenate(arrays) for arrays in parts), None, None)
+    return (tuples, y, tasks), n_bad
 
 
 def no_records(path: Path, kind: str) -> FormatError:

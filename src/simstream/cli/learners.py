@@ -1,14 +1,15 @@
-"""From names on the command line to learners, and from ``--param`` to their parameters."""
+"""From names on the command line to learners, their parameters and their tasks."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import click
 
 from .. import catalogue
+from .output import logger, plural
 
 #: Name on the command line -> public class of `simstream`.
 ALGORITHMS = {known.name.lower(): known.name for known in catalogue.ALGORITHMS}
@@ -34,11 +35,6 @@ ELSEWHERE = {
 }
 
 
-def learner_class(algorithm: str) -> Any:
-    """The public class behind a name."""
-    return catalogue.find(algorithm).cls()
-
-
 def is_distance(learner: Any) -> bool:
     """Whether it is a learnt (Mahalanobis) distance, with a spectrum and perhaps a threshold."""
     return hasattr(type(learner), "effective_dimension_")
@@ -61,7 +57,7 @@ def names_of(is_wanted: Callable[[catalogue.Algorithm], bool]) -> str:
 
 def check_names(algorithm: str, params: dict[str, Any]) -> None:
     """Refuse parameters that the algorithm does not have, and list those it has."""
-    signature = inspect.signature(learner_class(algorithm)).parameters
+    signature = inspect.signature(catalogue.find(algorithm).cls()).parameters
     legal = {name: p.default for name, p in signature.items() if name not in ELSEWHERE}
     for name in params:
         if name in legal:
@@ -85,16 +81,10 @@ def new_learner(
 ) -> Any:
     """A learner that has seen nothing yet; illegal parameters are wrong usage.
 
-    Parameters
-    ----------
-    algorithm : key of `ALGORITHMS`
-    params : dict
-        Constructor arguments given by ``--param``.
-    dtype, block_size : values of the options of that name
-    seed : seed of what the algorithm itself draws, for those that do
+    The parameters are those of ``--param``; the seed is that of what the algorithm itself draws.
     """
     check_names(algorithm, params)
-    cls = learner_class(algorithm)
+    cls = catalogue.find(algorithm).cls()
     known = inspect.signature(cls).parameters
     if seed is None and "random_state" in known:
         seed = DEFAULT_SEED
@@ -158,4 +148,96 @@ def untrained(name: str, n_features: int, dtype: Any) -> Any:
 
     nothing = np.zeros(n_features)
     # A round of zeros teaches nothing; it tells the baseline the dimension.
-    return learner_class(name)(dtype=str(np.dtype(dtype))).learn_one(nothing, nothing, nothing)
+    model = catalogue.find(name).cls()(dtype=str(np.dtype(dtype)))
+    return model.learn_one(nothing, nothing, nothing)
+
+
+# -- tasks --------------------------------------------------------------------------------------
+
+
+def knows_tasks(kind: type) -> bool:
+    """Whether a class learns several tasks.
+
+    Examples
+    --------
+    >>> from simstream import LMNN, OASIS, OMTRSL, MultiTaskLMNN
+    >>> [knows_tasks(kind) for kind in (OMTRSL, MultiTaskLMNN, OASIS, LMNN)]
+    [True, True, False, False]
+    """
+    return hasattr(kind, "tasks_")
+
+
+def refuse_tasks(option: str, name: str, source: str | None = None) -> click.UsageError:
+    """The error for tasks given to a learner without them; lists the learners that could be used instead."""
+    able = names_of(
+        lambda known: knows_tasks(known.cls()) and (source is None or source in known.takes)
+    )
+    return click.UsageError(f"{option}: {name} does not learn tasks; expected one of {able}")
+
+
+def task_names(learner: Any) -> dict[str, Hashable]:
+    """The named tasks a learner has seen, by text: what is called 3 in a file may be the number 3 in a model.
+
+    Raises if two tasks have the same text, since it would be unclear which is meant.
+
+    Examples
+    --------
+    >>> from simstream import OMTRSL
+    >>> task_names(OMTRSL().learn_one([1.0, 0.0], [0.5, 1.0], [0.0, 1.0], task=3))
+    {'3': 3}
+    """
+    known: dict[str, Hashable] = {}
+    for task in learner.tasks_ if knows_tasks(type(learner)) else ():
+        if task is not None and known.setdefault(str(task), task) != task:
+            both = f"{known[str(task)]!r} and {task!r}"
+            raise ValueError(f"tasks: expected different texts, got {both} in one model")
+    return known
+
+
+def expects_tasks(learner: Any) -> bool:
+    """Whether all its tasks have names: a tuple without a task would begin an extra one."""
+    return bool(task_names(learner)) and None not in learner.tasks_
+
+
+def missing_tasks(learner: Any, expected: str) -> click.UsageError:
+    """The error for an input without tasks where the learner `expects_tasks`."""
+    return click.UsageError(
+        f"--resume: the model has learnt tasks ({some_names(learner.tasks_)}); expected {expected}, got an "
+        "input without tasks"
+    )
+
+
+def similarity_of(learner: Any, task: str | None = None) -> Any:
+    """What scores: the similarity of the task that ``--task`` names, or what all tasks share.
+
+    Left to itself, a learner that has also learnt from tuples without a task would score with their matrix.
+    """
+    names = task_names(learner)
+    if task is None:
+        is_mixed = names and None in learner.tasks_
+        return learner.for_task(object()) if is_mixed else learner  # a task it cannot have learnt
+    if not knows_tasks(type(learner)):
+        raise refuse_tasks("--task", type(learner).__name__)
+    if not task.strip():
+        raise click.BadParameter(
+            f"expected the name of a task, got {task!r}; leave it out to use what all tasks share",
+            param_hint="--task",
+        )
+    if names and task not in names:
+        logger.warning("the model has not seen task %s: using what all tasks share", task)
+    return learner.for_task(names.get(task, task))
+
+
+def report_left_out(tasks: list[Any]) -> None:
+    """Say which tasks are too small to be used."""
+    if tasks:
+        logger.info(
+            "%s left out, without two classes and a class of two items: %s",
+            plural(len(tasks), "task"),
+            some_names(tasks),
+        )
+
+
+def some_names(tasks: list[Any]) -> str:
+    """The first names of a list."""
+    return ", ".join(map(str, tasks[:5])) + (", ..." if len(tasks) > 5 else "")

@@ -24,32 +24,20 @@ COUNT = Whole(min=1)
 NATURAL = Whole(min=0)
 
 
-class Column(click.ParamType):
+def _column(text: str) -> str | int:
     """A column by name, or by number if it looks like one."""
-
-    name = "name|number"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str | int:
-        """Parse the option's text."""
-        try:
-            return int(value)
-        except ValueError:
-            return str(value)
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
-class Assignment(click.ParamType):
+def _assignment(text: str) -> tuple[str, Any]:
     """``name=value``, the value a number, true, false, none, or text."""
-
-    name = "name=value"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, Any]:
-        """Parse the option's text."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = str(value).partition("=")
-        if not equals or not name.strip():
-            self.fail(f"{value!r} is not of the form name=value", param, ctx)
-        return name.strip(), parse_value(text.strip())
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise click.BadParameter(f"{text!r} is not of the form name=value")
+    return name.strip(), parse_value(value.strip())
 
 
 class CommaSeparated(click.ParamType):
@@ -61,9 +49,7 @@ class CommaSeparated(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:
         """Parse the option's text."""
-        if isinstance(value, tuple):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
+        parts = [part.strip() for part in value.split(",")]
         return tuple(self.part.convert(part, param, ctx) for part in parts if part)
 
 
@@ -112,7 +98,8 @@ params_option = click.option(
     "--param",
     "-p",
     "params",
-    type=Assignment(),
+    type=_assignment,
+    metavar="NAME=VALUE",
     multiple=True,
     help="A parameter of the algorithm, such as C=0.1; may be repeated.",
 )
@@ -136,7 +123,8 @@ on_error_option = click.option(
 
 label_column_option = click.option(
     "--label-column",
-    type=Column(),
+    type=_column,
+    metavar="NAME|NUMBER",
     help="Column of labels in a CSV file: its name, or its number (-1 is the last).",
 )
 
@@ -154,6 +142,13 @@ tasks_option = click.option(
     help="One task name per item (.npy, .csv, .txt, .jsonl). Default: the array tasks or groups of ITEMS, "
     "if it is an .npz file.",
 )
+
+
+def refuse_options(reason: str, is_given: dict[str, bool]) -> None:
+    """Refuse the first option that is given although it has no meaning here."""
+    for option, given in is_given.items():
+        if given:
+            raise click.UsageError(f"{option} {reason}")
 
 
 def check_writable(path: Path, option: str) -> None:

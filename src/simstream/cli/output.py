@@ -1,11 +1,13 @@
-"""Writing for people and for machines: tables and JSON on stdout, everything else on stderr."""
+"""What commands show: tables and JSON on stdout, log lines and progress on stderr."""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -15,21 +17,25 @@ logger = logging.getLogger("simstream.cli")
 #: Width of tables in files and pipes, which have no window to fit.
 _WIDTH_WITHOUT_TERMINAL = 200
 
+_SECONDS_BETWEEN_LINES = 5.0
+
 
 class _EchoHandler(logging.Handler):
     """Log records as plain lines on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
         prefix = "warning: " if record.levelno == logging.WARNING else ""
         click.echo(f"simstream: {prefix}{record.getMessage()}", err=True)
 
 
-def configure_logging(quiet: bool) -> None:
+def configure_logging(quiet: bool = False) -> None:
     """Send the command line's log to stderr: everything, or errors only."""
     logger.handlers = [_EchoHandler()]
     logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else logging.INFO)
+
+
+# -- stdout ---------------------------------------------------------------------------------------
 
 
 def echo_json(document: Any) -> None:
@@ -56,8 +62,7 @@ def echo_table(
 
 def echo_fields(fields: dict[str, str], *, title: str | None = None) -> None:
     """Print names and values, one pair per line."""
-    table = _new_table()
-    table.show_header = False
+    table = _new_table(show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, text in fields.items():
@@ -65,35 +70,26 @@ def echo_fields(fields: dict[str, str], *, title: str | None = None) -> None:
     _print(table, title)
 
 
-def _new_table() -> Any:
+def _new_table(**options: Any) -> Any:
     from rich import box
     from rich.table import Table
 
-    return Table(box=box.SIMPLE_HEAD, show_edge=False)
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, **options)
 
 
 def _print(table: Any, title: str | None) -> None:
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
-    # No markup: file names may contain brackets and colons.
-    console = Console(width=width, markup=False, emoji=False, highlight=False)
-    if (
-        title is not None
-    ):  # above the table, not in it: there it would be wrapped to the table's width
+    console = _console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
+    if title is not None:
+        # Above the table, not in it: there it would be wrapped to the table's width.
         console.print(title, style="bold")
     console.print(table)
 
 
-def as_count(n: int) -> str:
-    """A number of things.
+def _console(**options: Any) -> Any:
+    """A console that takes texts as they are: file names may contain brackets and colons."""
+    from rich.console import Console
 
-    Examples
-    --------
-    >>> as_count(1234567)
-    '1,234,567'
-    """
-    return f"{n:,}"
+    return Console(markup=False, emoji=False, highlight=False, **options)
 
 
 def plural(n: int, thing: str) -> str:
@@ -132,17 +128,82 @@ def as_rate(per_second: float) -> str:
     return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.2f}/s"
 
 
-def as_bytes(n: int) -> str:
-    """Size of a file.
+# -- progress -------------------------------------------------------------------------------------
 
-    Examples
-    --------
-    >>> as_bytes(34_500)
-    '34.5 kB'
+
+#: Takes how much is done, earlier runs included, and perhaps a function that returns further measurements as
+#: texts, which is called only if they are shown.
+Report = Callable[..., None]
+
+
+@contextmanager
+def progress(
+    quiet: bool, unit: str, *, total: int | None = None, done: int = 0
+) -> Iterator[Report]:
+    """Show the progress of the block: a bar on a terminal, a line now and then elsewhere.
+
+    Parameters
+    ----------
+    quiet : bool
+        Show nothing.
+    unit : str
+        What is counted: "triplets", "iterations".
+    total : int or None
+        How many there are in all, None if that is not known.
+    done : int
+        How many of the total were done in earlier runs.
     """
-    size = float(n)
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+    if quiet:
+        yield lambda *_: None
+    elif sys.stderr.isatty():
+        with _bar(unit, total, done) as report:
+            yield report
+    else:
+        yield _lines(unit, total, done)
+
+
+@contextmanager
+def _bar(unit: str, total: int | None, done: int) -> Iterator[Report]:
+    from rich import progress as rich_progress
+
+    text = rich_progress.TextColumn("{task.description}", markup=False)
+    # All of it fits into 80 columns.
+    columns: tuple[rich_progress.ProgressColumn, ...] = (
+        rich_progress.BarColumn(bar_width=10),
+        text,
+        rich_progress.TimeRemainingColumn(compact=True),
+    )
+    if total is None:
+        columns = rich_progress.SpinnerColumn(), text, rich_progress.TimeElapsedColumn()
+    with rich_progress.Progress(*columns, console=error_console()) as bar:
+        task = bar.add_task(f"waiting for {unit}", total=total, completed=done)
+
+        def report(n: int, measurements: Callable[[], Iterable[str]] = tuple) -> None:
+            so_far = f"{n:,} {unit}" if total is None else f"{n / total:.0%}"
+            bar.update(task, completed=n, description="  ".join([so_far, *measurements()]))
+
+        yield report
+
+
+def _lines(unit: str, total: int | None, done: int) -> Report:
+    """Log lines, the first after a while, so that short runs stay silent."""
+    started = last = time.monotonic()
+
+    def report(n: int, measurements: Callable[[], Iterable[str]] = tuple) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < _SECONDS_BETWEEN_LINES:
+            return
+        last = now
+        so_far = f"{n:,}" if total is None else f"{n:,} of {total:,}"
+        parts = [f"{so_far} {unit}", *measurements()]
+        if total is not None and done < n < total:
+            parts.append(f"about {(now - started) * (total - n) / (n - done):.0f} s left")
+        logger.info("%s", ", ".join(parts))
+
+    return report
+
+
+def error_console() -> Any:
+    """A console on stderr."""
+    return _console(stderr=True)

@@ -1,16 +1,22 @@
-"""``simstream query``."""
+"""``simstream query`` finds similar items; ``simstream recall`` measures how many an index finds."""
 
 from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
 import click
 
-from .options import COUNT, FILE, NATURAL, debug_option, json_option, label_column_option
-from .output import configure_logging, echo_json, echo_table
-from .tasks import similarity_of
+from .learners import similarity_of
+from .options import COUNT, FILE, NATURAL, Whole, json_option, label_column_option
+from .output import echo_fields, echo_json, echo_table
+
+#: At most this many queries are timed, one at a time.
+_TIMED = 200
 
 _COLUMNS = ("query", "rank", "item", "score")
 
@@ -32,7 +38,6 @@ _COLUMNS = ("query", "rank", "item", "score")
 @click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print query,rank,item,score as CSV.")
-@debug_option
 def query(
     model: Path,
     items: Path,
@@ -54,7 +59,6 @@ def query(
     """
     from .inputs import open_model, read_collection
 
-    configure_logging(quiet=False)
     if as_json and as_csv:
         raise click.UsageError("expected --json or --csv, got both")
     if queries is None and not rows:
@@ -92,3 +96,105 @@ def query(
         writer.writerows(cells)
     else:
         echo_table(_COLUMNS, [[*map(str, cell[:3]), f"{cell[3]:.6g}"] for cell in cells])
+
+
+@click.command(short_help="Measure an approximate index against exact search.")
+@click.argument("model", type=FILE)
+@click.argument("items", type=FILE)
+@click.option("--queries", type=FILE, help="Rows to search for (default: ITEMS themselves).")
+@click.option(
+    "-n",
+    "n_queries",
+    type=COUNT,
+    default=1000,
+    show_default=True,
+    help="Number of queries, drawn at random if there are more.",
+)
+@label_column_option
+@click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
+@click.option("--connectivity", type=Whole(min=2), help="Neighbours per node of the graph.")
+@click.option("--expansion-add", type=COUNT, help="Candidates considered when an item is added.")
+@click.option("--expansion-search", type=COUNT, help="Candidates considered in a search.")
+@click.option("--seed", type=NATURAL, default=0, show_default=True, help="Seed of the draw.")
+@json_option
+def recall(
+    model: Path,
+    items: Path,
+    queries: Path | None,
+    n_queries: int,
+    label_column: str | int | None,
+    k: int,
+    seed: int,
+    as_json: bool,
+    **graph: Any,
+) -> None:
+    """Measure how much an approximate index (HNSW, usearch) of ITEMS finds under MODEL's similarity.
+
+    Prints recall@k (the share of the k best items by exact search that the index finds too) and the times to
+    build the index and to answer one query, relative to exact search. The index holds the items unchanged;
+    only queries are transformed (for a distance, items are mapped too).
+
+    \b
+    simstream recall model.safetensors items.npy -k 10
+    simstream recall model.safetensors items.npy --expansion-search 200 --json
+    """
+    import numpy as np
+
+    from ..search import ExactIndex, HnswIndex, item_vectors, query_vectors
+    from ..search import recall as recall_of
+    from .inputs import open_model, read_collection
+
+    opened = open_model(model)
+    data = read_collection(items, queries, model=opened, label_column=label_column)
+    vectors = item_vectors(opened.learner, data.items.items)
+    asked = data.asking.items
+    if asked.shape[0] > n_queries:
+        drawn = np.random.default_rng(seed).choice(asked.shape[0], n_queries, replace=False)
+        asked = asked[np.sort(drawn)]
+    indices = ExactIndex(), HnswIndex(**graph)
+    try:
+        build = [_time(index.add, range(vectors.shape[0]), vectors) for index in indices]
+    except ImportError as error:
+        raise click.UsageError(str(error)) from error
+    exact, approximate = indices
+    found = recall_of(opened.learner, approximate, exact, asked, k)
+    # One by one and in turns, so that whatever else the machine does affects both.
+    transformed = query_vectors(opened.learner, asked[:_TIMED])
+    times = [
+        [_time(index.search, transformed[row : row + 1], k) for index in indices]
+        for row in range(transformed.shape[0])
+    ]
+    compared = {
+        name: {"exact_s": exact_s, "approximate_s": approximate_s, "ratio": approximate_s / exact_s}
+        for name, (exact_s, approximate_s) in (
+            ("build", build),
+            ("query", np.median(times, axis=0).tolist()),
+        )
+    }
+    if as_json:
+        facts = {
+            "model": str(model),
+            "n_items": vectors.shape[0],
+            "n_features": vectors.shape[1],
+            "n_queries": asked.shape[0],
+            "k": k,
+            "graph": graph,
+            "recall": found,
+        }
+        echo_json(facts | compared)
+        return
+    fields = {
+        f"recall@{k}": f"{found:.4f}",
+        "queries": f"{asked.shape[0]:,}",
+        "items": f"{vectors.shape[0]:,} of {vectors.shape[1]} features",
+    }
+    for name, times_of in compared.items():
+        text = f"{times_of['ratio']:.3g} times exact ({times_of['approximate_s']:.3g} s)"
+        fields[f"{name} time"] = text
+    echo_fields(fields, title=f"{model.name}: usearch against exact search")
+
+
+def _time(work: Callable[..., Any], *arguments: Any) -> float:
+    begin = perf_counter()
+    work(*arguments)
+    return perf_counter() - begin

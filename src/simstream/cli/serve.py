@@ -1,8 +1,11 @@
-"""``simstream serve``."""
+"""The service: ``simstream serve``, its clients' ``keys``, and ``replay`` of its log."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,13 +16,14 @@ from .learners import ALGORITHMS, DEFAULT_ALGORITHM, check_names
 from .options import (
     COUNT,
     FILE,
+    NATURAL,
     Whole,
-    debug_option,
+    json_option,
     params_option,
     quiet_option,
     service_folder_option,
 )
-from .output import configure_logging, logger
+from .output import configure_logging, echo_json, echo_table, logger
 
 
 @click.command(short_help="Search over HTTP that learns from feedback.")
@@ -88,7 +92,6 @@ from .output import configure_logging, logger
     help="With --demo: a simulated user, who looks only at shapes, answers ten questions per second.",
 )
 @quiet_option
-@debug_option
 def serve(
     items: Path | None,
     folder: Path,
@@ -119,10 +122,6 @@ def serve(
     simstream keys add page --scope read --scope write
     simstream serve --host 0.0.0.0
     """
-    import gc
-    from contextlib import ExitStack
-    from dataclasses import replace
-
     from ..asking import Asking
     from ..data import read_items
 
@@ -192,7 +191,8 @@ def serve(
 
 
 def _check_installed() -> None:
-    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    needed = ("fastapi", "filelock", "prometheus_client", "uvicorn")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise click.UsageError(
             f"{' and '.join(missing)} not installed: pip install 'simstream[serve]'"
@@ -223,8 +223,6 @@ def _learning(
 ) -> tuple[Any, int | None]:
     """How to learn, and the number of features if items are sparse: as the log was started, except where
     options say otherwise."""
-    from contextlib import closing
-
     import scipy.sparse as sp
 
     from ..serve.log import Log, damage_told
@@ -236,17 +234,12 @@ def _learning(
         with damage_told(log.path), closing(log):
             kept = log.setting("service")
     before = Learning(**kept["learning"]) if kept else default
-    name = (algorithm or before.algorithm).lower()
-    if name not in ALGORITHMS:
+    learning = _changed(before, algorithm, params, block)
+    if learning.algorithm not in ALGORITHMS:
         raise click.BadParameter(
             f"expected one of {', '.join(ALGORITHMS)}, got {algorithm}", param_hint="--algorithm"
         )
-    check_names(name, params)
-    learning = Learning(
-        name,
-        params if params or algorithm else before.params,
-        before.block if block is None else block,
-    )
+    check_names(learning.algorithm, params)
     try:
         learning.new_learner()
     except (TypeError, ValueError) as error:
@@ -263,3 +256,152 @@ def _learning(
             "choose another folder (--data)"
         )
     return learning, known
+
+
+def _changed(kept: Any, algorithm: str | None, params: dict[str, Any], block: int | None) -> Any:
+    """The kept way of learning as the options change it; another algorithm has its own parameters."""
+    return replace(
+        kept,
+        algorithm=(algorithm or kept.algorithm).lower(),
+        params=params if params or algorithm else kept.params,
+        block=kept.block if block is None else block,
+    )
+
+
+# -- replaying the log -----------------------------------------------------------------------------
+
+
+@click.command(short_help="Rebuild a service's model from its log and compare.")
+@service_folder_option
+@click.option("--algorithm", "-a", help="Use another learner (default: that of the log).")
+@params_option
+@click.option("--block", type=COUNT, help="Learn in blocks of this many events.")
+@click.option("--until", type=NATURAL, help="Log position to stop at (default: the end).")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the rebuilt model to this file.",
+)
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Make the service learn this way from now on (it must not be running).",
+)
+@json_option
+def replay(
+    folder: Path,
+    algorithm: str | None,
+    params: tuple[tuple[str, Any], ...],
+    block: int | None,
+    until: int | None,
+    output: Path | None,
+    adopt: bool,
+    as_json: bool,
+) -> None:
+    """Learn from the log again from its beginning, optionally with another learner or other parameters.
+
+    Both models see the same comparisons in the same order; each judges a comparison before learning from it.
+
+    \b
+    simstream replay                              does the model match the log?
+    simstream replay -a sors -p lam=1e-5          what would another learner do?
+    simstream replay -a sors -p lam=1e-5 --adopt  use it from now on
+    """
+    from ..serve.log import damage_told, lock_folder
+    from ..serve.snapshots import adopt_learning, compare
+    from ..serve.state import Learning
+
+    if not (folder / "log.sqlite").exists():
+        raise click.UsageError(f"--data: expected a service's folder, got {folder}")
+
+    is_same = True
+
+    def chosen(kept: Learning) -> Learning:
+        nonlocal is_same
+        wanted = _changed(kept, algorithm, dict(params), block)
+        is_same = wanted == kept
+        return wanted
+
+    if adopt:
+        with lock_folder(folder):  # raises if a service runs, before all the work
+            pass
+    try:
+        with damage_told(folder / "log.sqlite"):
+            report, learner = compare(folder, chosen, until)
+    except KeyError as error:
+        raise click.BadParameter(f"unknown algorithm {error}", param_hint="--algorithm") from None
+    # The kept model is compared with the log learnt in the kept way, whatever else was rebuilt.
+    report["kept_model_matches_log"] = report["identical"]
+    if not is_same:
+        report["identical"] = None
+    if output is not None:
+        if learner is None:
+            raise click.UsageError("--output: the log holds nothing to learn from")
+        learner.save(output, extra={"position": report["position"]})
+    if adopt:
+        adopt_learning(folder, chosen)
+    if as_json:
+        echo_json(report)
+        return
+    columns = list(next(iter(report["models"].values())))
+    rows = [
+        [name, *("" if values[c] is None else f"{values[c]:.6g}" for c in columns)]
+        for name, values in report["models"].items()
+    ]
+    echo_table(["model", *columns], rows)
+    agrees = report["kept_model_matches_log"]
+    if agrees is not None:
+        what, of = ("rebuilt", "the kept one") if is_same else ("kept", "what the log says")
+        click.echo(
+            f"the {what} model is {of}, bit for bit"
+            if agrees
+            else f"the {what} model DIFFERS from {of}"
+        )
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+@click.group(short_help="Create, list and remove keys of a service.")
+def keys() -> None:
+    """Manage the keys of a service's clients. A running service notices changes only after a restart."""
+
+
+@keys.command("add")
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(["read", "write", "admin"]),
+    multiple=True,
+    required=True,
+    help="What the key allows; may be repeated.",
+)
+@service_folder_option
+def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
+    """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    click.echo(_keys_of(folder).add(name, scopes))
+
+
+@keys.command("list")
+@service_folder_option
+def list_keys(folder: Path) -> None:
+    """List the id, name and scopes of every key."""
+    for identity, name, scopes in _keys_of(folder).names():
+        click.echo(f"{identity}\t{name}\t{','.join(scopes)}")
+
+
+@keys.command("remove")
+@click.argument("identity")
+@service_folder_option
+def remove(identity: str, folder: Path) -> None:
+    """Remove the key with this id."""
+    _keys_of(folder).remove(identity)
+
+
+def _keys_of(folder: Path) -> Any:
+    from ..serve.access import KeyRing
+
+    return KeyRing(folder / "keys.json")

@@ -21,7 +21,7 @@ import numpy as np
 from .. import ModelFileError, PairSampler, TaskTripletSampler, TripletSampler
 from ..data import Batch, FormatError, PairBatch
 from .inputs import STANDARD_INPUT
-from .learners import DEFAULT_SEED
+from .learners import DEFAULT_SEED, report_left_out
 from .output import logger
 
 #: Tuples drawn from labels unless told otherwise.
@@ -80,29 +80,12 @@ def content_identity(path: Path | None) -> str | None:
 
 
 class LabelSource:
-    """Triplets or pairs drawn from labels by a seeded generator.
+    """Triplets or pairs drawn from labels by a seeded generator; triplets with answers if there are tasks.
 
-    Like `RecordSource`, it yields ``pieces`` until there are no more or it is asked to stop; its ``state`` is
-    the position after the last piece handed out, as JSON values.
-
-    Parameters
-    ----------
-    labels : array of shape (n_items,)
-    tasks : array of shape (n_items,) or None
-        Draws triplets inside tasks, with answers.
-    identity : dict of JSON values
-        Which input this is; a state with another identity belongs to another input.
-    tuples : "triplets" or "pairs"
-    n_tuples : int or None
-        Tuples in all, those of earlier runs included. None keeps the number of the earlier run.
-    seed : int or None
-        Seed of the generator.
-    before : dict or None
-        State of an earlier run, perhaps of another input.
-    block : int
-        Every piece but the last has a multiple of this length.
-    stop : function without arguments
-        Returns True once learning should end.
+    Like `RecordSource`, it yields ``pieces`` until there are no more or ``stop()`` is true; its ``state`` is
+    the position after the last piece handed out, as JSON values. A state ``before`` with another identity
+    belongs to another input. ``n_tuples`` includes those of earlier runs; None keeps their number. Every
+    piece but the last has a multiple of ``block`` tuples.
     """
 
     n_bad = 0  # no records, so no bad ones
@@ -138,6 +121,7 @@ class LabelSource:
         else:
             kind = PairSampler if tuples == "pairs" else TripletSampler
             self._sampler = kind(labels, self._seed)
+        report_left_out(getattr(self._sampler, "left_out", []))
         if earlier is None:
             return
         try:
@@ -148,11 +132,6 @@ class LabelSource:
             raise click.UsageError(
                 f"--resume: the model continues with its own seed, expected {self._seed}, got {seed}"
             )
-
-    @property
-    def tasks_left_out(self) -> list[Any]:
-        """Tasks from which nothing can be drawn."""
-        return getattr(self._sampler, "left_out", [])
 
     @property
     def finished(self) -> bool:
@@ -180,20 +159,8 @@ class LabelSource:
 class RecordSource:
     """Triplets or pairs of a file, which is known by its place, or of a stream, which is never read again.
 
-    Parameters
-    ----------
-    path : Path
-        A file, a named pipe, or ``-`` for standard input.
-    tuples : "triplets" or "pairs"
-    read : function
-        Reads batches of a path or a stream.
-    before : dict or None
-        State of an earlier run, perhaps of another input. A file is read on from there.
-    block : int
-        Tuples that the learner takes together.
-    stop : function without arguments
-        Returns True once learning should end. A stream ends by itself then, and every record read from it is
-        handed out at once.
+    A file is read on from the state ``before``. A stream (a named pipe, or ``-`` for standard input) ends
+    when ``stop()`` is true, and every record read from it is handed out at once.
     """
 
     total = None  # nobody knows how many there are
@@ -208,11 +175,11 @@ class RecordSource:
         block: int,
         stop: Callable[[], bool],
     ) -> None:
-        is_regular = path.is_file() or not path.exists()  # a missing file is reported by the reader
-        self._is_stream = str(path) == STANDARD_INPUT or not is_regular
-        self.name = str(path) if self._is_stream else str(path.resolve())
         if str(path) == STANDARD_INPUT:
-            self.name = "standard input"
+            self._is_stream, self.name = True, "standard input"
+        else:
+            self._is_stream = path.exists() and not path.is_file()
+            self.name = str(path if self._is_stream else path.resolve())
         self.tuples = tuples
         kind = "stream" if self._is_stream else "file"
         self._identity = {"kind": kind, "path": self.name, "tuples": tuples}
@@ -282,16 +249,7 @@ def _open_stream(path: Path, name: str, tuples: str, stop: Callable[[], bool]) -
 class StoppableInput:
     """The whole lines of a pipe, a terminal or a socket, as soon as they arrive; ends when asked to stop.
 
-    It has what `simstream.data.read_triplets` wants of a stream: ``read1`` and a name.
-
-    Parameters
-    ----------
-    descriptor : int
-        File descriptor to read from.
-    name : str
-        What errors call it.
-    stop : function without arguments
-        Returns True once reading should end.
+    It has what `simstream.data.read_triplets` wants of a stream: ``read1``, and a name for errors.
     """
 
     def __init__(self, descriptor: int, name: str, stop: Callable[[], bool]) -> None:
@@ -309,22 +267,14 @@ class StoppableInput:
                 chunk = os.read(self._descriptor, _READ_BYTES)
             except BlockingIOError:
                 continue
-            if not chunk:
-                if self._stop():  # Ctrl-C ends the writer as well, perhaps in the middle of a line
-                    break
-                return self._joined(b"")
+            if not chunk and self._stop():
+                break  # Ctrl-C ends the writer as well, perhaps in the middle of a line
             end = chunk.rfind(b"\n") + 1
-            if not end:
+            if chunk and not end:
                 self._pieces.append(chunk)
                 continue
-            lines = self._joined(chunk[:end])
-            if end < len(chunk):
-                self._pieces.append(chunk[end:])
+            lines = b"".join([*self._pieces, chunk[:end]])
+            self._pieces = [chunk[end:]]
             return lines
         # A line cut short is dropped: its last number might have had more digits.
         return b""
-
-    def _joined(self, last: bytes) -> bytes:
-        lines = b"".join([*self._pieces, last])
-        self._pieces.clear()
-        return lines

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import click
 
 from ..catalogue import Algorithm
-from .learners import ALGORITHMS, DEFAULT_ALGORITHM, names_of
+from .learners import ALGORITHMS, DEFAULT_ALGORITHM, knows_tasks, names_of, refuse_tasks
 from .options import (
     COUNT,
     FILE,
     NATURAL,
     check_writable,
-    debug_option,
     json_option,
     label_column_option,
     labels_option,
     on_error_option,
     params_option,
     quiet_option,
+    refuse_options,
     tasks_option,
 )
-from .tasks import knows_tasks, refuse_tasks
+from .output import configure_logging
 
 
 @click.command(short_help="Learn from labels, triplets, pairs or a stream.")
@@ -66,17 +65,11 @@ from .tasks import knows_tasks, refuse_tasks
     type=COUNT,
     help="Tuples to draw from labels, including those before --resume (default: 100,000).",
 )
-@click.option(
-    "--seed",
-    type=NATURAL,
-    help="Seed of the tuples drawn from labels (default: 0).",
-)
+@click.option("--seed", type=NATURAL, help="Seed of the tuples drawn from labels (default: 0).")
 @click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")
 @click.option("--resume", type=FILE, help="Model file to continue from, where it stopped.")
 @click.option(
-    "--checkpoint-every",
-    type=COUNT,
-    help="Save a checkpoint to --output every N tuples.",
+    "--checkpoint-every", type=COUNT, help="Save a checkpoint to --output every N tuples."
 )
 @on_error_option
 @click.option(
@@ -96,15 +89,7 @@ from .tasks import knows_tasks, refuse_tasks
 )
 @json_option
 @quiet_option
-@debug_option
-def train(
-    params: tuple[tuple[str, Any], ...],
-    output: Path | None,
-    resume: Path | None,
-    as_json: bool,
-    quiet: bool,
-    **others: Any,
-) -> None:
+def train(**given: Any) -> None:
     """Learn a similarity of the rows of ITEMS from labels, triplets or pairs.
 
     \b
@@ -127,44 +112,25 @@ def train(
     whatever comes. Batch learners (ITML, LMNN, MCML, RCA) have no checkpoints: Ctrl-C stops them, and
     nothing is written.
     """
-    from .info import summary_fields
-    from .output import configure_logging, echo_fields, echo_json, logger
     from .training import train_model
 
-    configure_logging(quiet)
-    target = output or resume
-    if target is None:
-        raise click.UsageError("expected --output (or --resume), got neither")
-    options = TrainOptions(params=dict(params), output=target, resume=resume, quiet=quiet, **others)
+    options = TrainOptions(**given)
+    configure_logging(options.quiet)
     check_options(options)
-    trained = train_model(options)
-    if as_json:
-        echo_json(trained.facts)
-    elif not quiet:
-        echo_fields({"learnt": trained.run} | summary_fields(trained.facts, trained.record))
-    if trained.signal is not None:
-        logger.warning(
-            "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s",
-            target,
-            target,
-        )
-        click.get_current_context().exit(128 + trained.signal)
+    train_model(options)
 
 
 class TrainOptions(SimpleNamespace):
     """The options of the command, under the names that click gives them, and what follows from them."""
 
-    @property
-    def records(self) -> Path | None:
-        """The file of triplets or pairs, None if tuples are drawn from labels."""
-        return self.triplets or self.pairs
-
-    @property
-    def source(self) -> str:
-        """What the input consists of: "labels", "triplets" or "pairs"."""
-        if self.records is None:
-            return "labels"
-        return "triplets" if self.pairs is None else "pairs"
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.params = dict(given["params"])
+        self.output = given["output"] or given["resume"]
+        #: The file of triplets or pairs, None if tuples are drawn from labels.
+        self.records = given["triplets"] or given["pairs"]
+        #: What the input consists of.
+        self.source = next((name for name in ("triplets", "pairs") if given[name]), "labels")
 
     def learnt_by(self, algorithm: Algorithm) -> str:
         """What a batch learner sees: the input, or the set of tuples drawn from labels."""
@@ -174,20 +140,21 @@ class TrainOptions(SimpleNamespace):
 
 def check_options(options: TrainOptions) -> None:
     """Refuse conflicting options before anything is read."""
+    if options.output is None:
+        raise click.UsageError("expected --output (or --resume), got neither")
     if options.triplets is not None and options.pairs is not None:
         raise click.UsageError("expected --triplets or --pairs, got both")
     if options.records is not None:
-        for option, given in (
-            ("--labels", options.labels_file is not None),
-            ("--tasks", options.tasks_file is not None),
-            ("--n-tuples", options.n_tuples is not None),
-            ("--seed", options.seed is not None),
-            ("--tuples", options.tuples != "auto"),
-        ):
-            if given:
-                raise click.UsageError(
-                    f"{option} applies to tuples drawn from labels: not with --{options.source}"
-                )
+        refuse_options(
+            f"applies to tuples drawn from labels: not with --{options.source}",
+            {
+                "--labels": options.labels_file is not None,
+                "--tasks": options.tasks_file is not None,
+                "--n-tuples": options.n_tuples is not None,
+                "--seed": options.seed is not None,
+                "--tuples": options.tuples != "auto",
+            },
+        )
     elif options.queries is not None:
         raise click.UsageError("--queries requires --triplets or --pairs")
     if options.labels_file is not None and options.label_column is not None:
@@ -216,19 +183,15 @@ def check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
             f"expected --algorithm {others}"
         )
     if algorithm.is_batch:
-        for option, given in (
-            (
-                "--n-tuples (--n-triplets)",
-                options.n_tuples is not None and not algorithm.takes_a_set,
-            ),
-            ("--checkpoint-every", options.checkpoint_every is not None),
-            ("--block-size", options.block_size is not None and not algorithm.takes_a_set),
-            ("--tuples", options.tuples not in ("auto", algorithm.takes[0])),
-        ):
-            if given:
-                raise click.UsageError(
-                    f"{option} is for online learners: {name} learns from all "
-                    f"{options.learnt_by(algorithm)} at once"
-                )
+        draws = algorithm.takes_a_set
+        refuse_options(
+            f"is for online learners: {name} learns from all {options.learnt_by(algorithm)} at once",
+            {
+                "--n-tuples (--n-triplets)": options.n_tuples is not None and not draws,
+                "--checkpoint-every": options.checkpoint_every is not None,
+                "--block-size": options.block_size is not None and not draws,
+                "--tuples": options.tuples not in ("auto", algorithm.takes[0]),
+            },
+        )
     elif options.tuples not in ("auto", *algorithm.takes):
         raise click.UsageError(f"--tuples {options.tuples}: {name} learns from {algorithm.input}")

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -16,7 +16,8 @@ from .. import TripletSampler
 from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
 from ..data.samplers import nearer_first
-from .info import summarise
+from .exits import Interruption, stopping_at_once
+from .info import summarise, summary_fields
 from .inputs import (
     Collection,
     OpenedModel,
@@ -27,24 +28,20 @@ from .inputs import (
     read_records,
     read_tasks_of,
 )
-from .interruption import Interruption, stopping_at_once
-from .learners import DEFAULT_ALGORITHM, DEFAULT_SEED, is_distance, new_learner, resume_learner
-from .output import as_count, as_rate, logger, plural
-from .progress import progress
-from .sources import (
-    DEFAULT_N_TUPLES,
-    LabelSource,
-    RecordSource,
-    content_identity,
-)
-from .tasks import (
-    TaskNames,
+from .learners import (
+    DEFAULT_ALGORITHM,
+    DEFAULT_SEED,
     expects_tasks,
+    is_distance,
     knows_tasks,
     missing_tasks,
+    new_learner,
     refuse_tasks,
-    report_left_out,
+    resume_learner,
+    task_names,
 )
+from .output import as_rate, echo_fields, echo_json, logger, plural, progress
+from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource, content_identity
 from .train import TrainOptions, check_algorithm
 
 #: Entries of sparse items up to which their zeros are filled in for learners that need it: 2 GB.
@@ -62,20 +59,8 @@ _SECONDS_BETWEEN_READINGS = 1.0
 _LARGEST_READING = 250_000_000
 
 
-class Trained(NamedTuple):
-    """A finished or interrupted run."""
-
-    #: Facts about the model (see `summarise`) and about this run.
-    facts: dict[str, Any]
-    record: TrainingRecord
-    #: What this run did, in words.
-    run: str
-    #: The signal that ended the run before its input did, or None.
-    signal: int | None
-
-
-def train_model(options: TrainOptions) -> Trained:
-    """Train as the options say and save the model."""
+def train_model(options: TrainOptions) -> None:
+    """Train as the options say, save the model and show it."""
     model, changes = (None, []) if options.resume is None else _open_checkpoint(options)
     name = options.algorithm or DEFAULT_ALGORITHM
     algorithm = find(name if model is None else type(model.learner).__name__)
@@ -100,8 +85,9 @@ def train_model(options: TrainOptions) -> Trained:
             )
     learner = _new_learner(options, algorithm, data) if model is None else model.learner
     if algorithm.is_batch:
-        return _train_at_once(options, algorithm, learner, data)
-    return _train_online(options, algorithm, learner, data, record, changes)
+        _train_at_once(options, algorithm, learner, data)
+    else:
+        _train_online(options, algorithm, learner, data, record, changes)
 
 
 def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
@@ -116,7 +102,7 @@ def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
         )
     changes = resume_learner(model.learner, options.algorithm, options.params, options.block_size)
     for option, asked, known in (
-        ("--dtype", options.dtype, model.dtype),
+        ("--dtype", options.dtype, str(model.learner.dtype_)),
         ("--unit-norm", options.unit_norm, model.record.unit_norm),
     ):
         if asked is not None and asked != known:
@@ -150,21 +136,45 @@ def _record_options(
     return found
 
 
+def _show(
+    options: TrainOptions, learner: Any, record: TrainingRecord, run: dict[str, Any], text: str
+) -> None:
+    """Print the saved model and what this run did."""
+    facts = summarise(options.output, learner, record) | run
+    if options.as_json:
+        echo_json(facts)
+    elif not options.quiet:
+        skipped = plural(run["n_bad_records"], "bad record")
+        learnt = f"{text}, {skipped} skipped" if run["n_bad_records"] else text
+        echo_fields({"learnt": learnt} | summary_fields(facts, record))
+
+
 # -- batch learners -----------------------------------------------------------------------------
 
 
 def _train_at_once(
     options: TrainOptions, algorithm: Algorithm, learner: Any, data: Collection
-) -> Trained:
+) -> None:
     """Let a batch learner learn from everything there is; nothing is saved before it is done."""
     if not algorithm.takes_a_set:
         data = _dense(algorithm, data)
-    tuples = options.learnt_by(algorithm)
+    seed = DEFAULT_SEED if options.seed is None else options.seed
+    tuples, n_bad = options.learnt_by(algorithm), 0
+    whole: tuple[Any, ...]
     with (
         stopping_at_once(f"interrupted; nothing was written to {options.output}"),
         progress(options.quiet, "iterations") as report,
     ):
-        whole, n_bad = _read_whole(options, algorithm, data)
+        if options.records is not None:
+            checks = _record_options(options, algorithm, data)
+            tuples_read, n_bad = read_records(options.records, options.source, **checks)
+            whole = _without_tasks(algorithm.name, *tuples_read)
+        elif algorithm.takes_a_set:
+            n = options.n_tuples or DEFAULT_N_TUPLES
+            whole = (TripletSampler(data.items.labels, seed).draw(n),)
+        else:
+            has_tasks = data.items.tasks is not None
+            whole = (data.items.labels, *([data.items.tasks] if has_tasks else []))
         started = time.perf_counter()
         can_report = "callback" in learner.get_params(deep=False)
         if can_report:
@@ -194,37 +204,17 @@ def _train_at_once(
         "n_bad": n_bad,
     }
     if tuples != options.source:
-        state["seed"] = _seed(options)  # of those drawn from labels
+        state["seed"] = seed  # of those drawn from labels
     record = TrainingRecord(bool(options.unit_norm), state)
     learner.save(options.output, extra=record.as_extra())
-    facts = summarise(options.output, learner, record) | {
+    run = {
         "n_learnt": n_learnt,
         "n_bad_records": n_bad,
         "tuples": tuples,
         "seconds": seconds,
         "interrupted": False,
     }
-    run = f"from all {as_count(n_learnt)} {tuples} in {seconds:.1f} s{_skipped(n_bad)}"
-    return Trained(facts, record, run, None)
-
-
-def _read_whole(
-    options: TrainOptions, algorithm: Algorithm, data: Collection
-) -> tuple[tuple[Any, ...], int]:
-    """All labels (and tasks), triplets or pairs, and the number of bad records among them."""
-    if options.records is not None:
-        checks = _record_options(options, algorithm, data)
-        found = read_records(options.records, options.source, **checks)
-        return _without_tasks(algorithm.name, *found.tuples), found.n_bad
-    labels, tasks = data.items.labels, data.items.tasks
-    if algorithm.takes_a_set:
-        n = options.n_tuples or DEFAULT_N_TUPLES
-        return (TripletSampler(labels, _seed(options)).draw(n),), 0
-    return ((labels,) if tasks is None else (labels, tasks)), 0
-
-
-def _seed(options: TrainOptions) -> int:
-    return DEFAULT_SEED if options.seed is None else options.seed
+    _show(options, learner, record, run, f"from all {n_learnt:,} {tuples} in {seconds:.1f} s")
 
 
 def _dense(algorithm: Algorithm, data: Collection) -> Collection:
@@ -236,7 +226,7 @@ def _dense(algorithm: Algorithm, data: Collection) -> Collection:
     if n_entries > _LARGEST_DENSE:
         raise FormatError(
             f"{data.items.path}: too many sparse items; {algorithm.name} learns from dense items, expected "
-            f"at most {as_count(_LARGEST_DENSE)} entries with the zeros, got {as_count(n_entries)}"
+            f"at most {_LARGEST_DENSE:,} entries with the zeros, got {n_entries:,}"
         )
     logger.info("%s learns from dense items: zeros are filled in", algorithm.name)
     return Collection(
@@ -257,7 +247,7 @@ def _train_online(
     data: Collection,
     record: TrainingRecord,
     changes: list[str],
-) -> Trained:
+) -> None:
     """Learn one piece after the other, with checkpoints."""
     learner.set_params(preprocessor=data.preprocessor)
     # Before the first tuple, so that a wrong dimension is found at once, an interruption has something to
@@ -266,28 +256,20 @@ def _train_online(
     if options.records is None and data.items.tasks is None and expects_tasks(learner):
         wanted = "--tasks, a name per item (one new name for all items begins a new task)"
         raise missing_tasks(learner, wanted)
-    has_saved = False
     with Interruption() as interruption:
         source = _open_source(options, algorithm, data, record, block, interruption.requested)
 
         def save() -> None:
-            nonlocal has_saved
             so_far = TrainingRecord(record.unit_norm, source.state())
             learner.save(options.output, extra=so_far.as_extra())
-            has_saved = True
 
-        try:
-            pace = _learn(learner, source, changes, save, options)
-        except FormatError as error:
-            kept = f" (progress up to there is saved in {options.output})" if has_saved else ""
-            raise FormatError(f"{error}{kept}") from error
+        pace = _learn(learner, source, changes, save, options)
         if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
             raise no_records(options.records or options.items, source.tuples)
         save()
-    saved = TrainingRecord(record.unit_norm, source.state())
     # A signal that arrived with the last piece has interrupted nothing.
     signal = None if source.finished else interruption.signal
-    facts = summarise(options.output, learner, saved) | {
+    run = {
         "n_learnt": pace.n_learnt,
         "n_bad_records": source.n_bad,
         "tuples": source.tuples,
@@ -295,15 +277,15 @@ def _train_online(
         f"{source.tuples}_per_second": pace.rate,
         "interrupted": signal is not None,
     }
-    run = (
-        f"{as_count(pace.n_learnt)} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
-        f"{_skipped(source.n_bad)}"
-    )
-    return Trained(facts, saved, run, signal)
-
-
-def _skipped(n_bad: int) -> str:
-    return f", {plural(n_bad, 'bad record')} skipped" if n_bad else ""
+    text = f"{pace.n_learnt:,} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
+    _show(options, learner, TrainingRecord(record.unit_norm, source.state()), run, text)
+    if signal is not None:
+        logger.warning(
+            "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s",
+            options.output,
+            options.output,
+        )
+        click.get_current_context().exit(128 + signal)
 
 
 def _open_source(
@@ -327,7 +309,7 @@ def _open_source(
     else:
         tuples = options.tuples
         if tuples == "auto":
-            is_drawn_before = before is not None and before["kind"] == "labels"
+            is_drawn_before = before and before["kind"] == "labels"
             tuples = before["tuples"] if before and is_drawn_before else algorithm.takes[0]
         assert data.items.labels is not None
         source = LabelSource(
@@ -346,15 +328,14 @@ def _open_source(
             block=block,
             stop=stop,
         )
-        report_left_out(source.tasks_left_out)
         if source.finished:
             logger.info(
                 "nothing left to learn: all %s %s have been learnt; --n-tuples asks for more",
-                as_count(source.n_drawn),
+                f"{source.n_drawn:,}",
                 tuples,
             )
             return source
-        where = f"{as_count(source.n_drawn)} of {as_count(source.total)} {tuples}"
+        where = f"{source.n_drawn:,} of {source.total:,} {tuples}"
     if source.is_continued:
         logger.info("continuing after %s", where)
     elif before is not None:
@@ -367,14 +348,14 @@ def _feeder(learner: Any) -> Callable[..., Any]:
     if not knows_tasks(type(learner)):
         name = type(learner).__name__
         return lambda *piece: learner.partial_fit(*_without_tasks(name, *piece))
-    names = TaskNames.of(learner)
+    names = task_names(learner)
     needs_tasks = expects_tasks(learner)
     asks = getattr(learner, "query", "all") != "all"
 
     def learn(triplets: np.ndarray, y: Any = None, tasks: Any = None) -> Any:
         if tasks is None and needs_tasks:
             raise missing_tasks(learner, "a column task")
-        own = None if tasks is None else [names.find(str(name)) for name in tasks]
+        own = None if tasks is None else [names.get(name, name) for name in map(str, tasks)]
         if asks:  # it finds out by itself which answers it wants
             y = np.ones(len(triplets), np.int64) if y is None else y
             return learner.partial_fit(triplets, tasks=own, oracle=y)
@@ -443,10 +424,13 @@ def _learn(
                     save()
                     n_unsaved = 0
                 report(done + pace.n_learnt, measurements)
-        except FormatError:
+        except FormatError as error:
             if n_unsaved:
                 save()
-            raise
+            if not pace.n_learnt:
+                raise
+            kept = f"progress up to there is saved in {options.output}"
+            raise FormatError(f"{error} ({kept})") from error
         if pace.n_learnt:
             report(done + pace.n_learnt, partial(measurements, is_last=True))
     return pace
