@@ -30,7 +30,7 @@ from simstream.data import (
     write_pairs,
     write_triplets,
 )
-from simstream.data.record_parsers import CellParser, JsonParser
+from simstream.data.records import CellParser, JsonParser
 
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 PARQUET = [".parquet"] if HAS_PYARROW else []
