@@ -18,8 +18,7 @@ Examples
 """
 
 from .files import FormatError, atomic_write
-from .items import ItemsFile, read_items, write_items
-from .labels import read_labels, read_tasks
+from .items import ItemsFile, read_items, read_labels, read_tasks, write_items
 from .record_files import (
     Batch,
     PairBatch,
