@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from ..validation import check_choice, check_integer
 from .files import (
     PathLike,
     excerpt,
@@ -259,14 +260,10 @@ class _Reader:
         start: int,
         batch_size: int,
     ) -> None:
-        if on_error not in ("fail", "skip"):
-            raise ValueError(f"on_error: expected 'fail' or 'skip', got {on_error!r}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
-        if start < 0:
-            raise ValueError(f"start: expected at least 0, got {start}")
         self.source, self.kind, self.limits = source, kind, limits
-        self.skip, self.start, self.batch_size = on_error == "skip", start, batch_size
+        self.skip = check_choice("on_error", on_error, ("fail", "skip")) == "skip"
+        self.start = check_integer("start", start, minimum=0)
+        self.batch_size = check_integer("batch_size", batch_size)
         self.extension: str | None = None  # the first line of a stream or pipe shows its format
         if isinstance(source, str | os.PathLike):
             self.name = str(source)
