@@ -36,17 +36,8 @@ from .files import (
     text_lines,
 )
 
-_FORMATS = {
-    ".svm": "libsvm",
-    ".libsvm": "libsvm",
-    ".svmlight": "libsvm",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".npy": "npy",
-    ".npz": "npz",
-    ".parquet": "parquet",
-}
-
+_LIBSVM = ("svm", "libsvm", "svmlight")
+_FORMATS = (*_LIBSVM, "csv", "jsonl", "npy", "npz", "parquet")
 _CSR_PARTS = {"data", "indices", "indptr", "shape"}
 
 
@@ -68,16 +59,16 @@ def read_raw(path: Path, label_column: str | int | None) -> RawItems:
             path, "label_column is for CSV and parquet", "label_column=None", excerpt(label_column)
         )
     match kind:
-        case "libsvm":
-            return _read_libsvm(path)
         case "csv":
             return _read_csv(path, label_column)
         case "jsonl":
             return _read_jsonl(path)
         case "parquet":
             return _read_parquet(path, label_column)
+        case "npy" | "npz":
+            return _read_arrays(path)
         case _:
-            return _read_arrays(path, load_arrays(path))
+            return _read_libsvm(path)
 
 
 def write_raw(path: Path, items: Any, labels: np.ndarray | None, ids: list[str] | None) -> None:
@@ -93,7 +84,7 @@ def write_raw(path: Path, items: Any, labels: np.ndarray | None, ids: list[str] 
             else:
                 np.savez(handle, allow_pickle=False, **_arrays(items, labels, ids))
     else:
-        write = {"libsvm": _write_libsvm, "csv": _write_csv, "jsonl": _write_jsonl}[kind]
+        write = {"csv": _write_csv, "jsonl": _write_jsonl}.get(kind, _write_libsvm)
         with open_text_output(path) as text:
             write(text, items, labels, ids)
 
@@ -104,8 +95,8 @@ def _check_can_hold(path: Path, kind: str, items: Any, labels: Any, ids: Any) ->
     refusals = {
         "sparse items": sparse.issparse(items) and kind in ("csv", "npy", "parquet"),
         "labels": labels is not None and kind == "npy",
-        "string labels": len(texts) and kind == "libsvm",
-        "ids": ids is not None and kind in ("libsvm", "npy"),
+        "string labels": len(texts) and kind in _LIBSVM,
+        "ids": ids is not None and kind in (*_LIBSVM, "npy"),
         "labels or ids that are empty or span several lines": kind == "csv"
         and any(not text or "\n" in text or "\r" in text for text in [*texts, *(ids or [])]),
     }
@@ -385,10 +376,8 @@ def _read_jsonl(path: Path) -> RawItems:
             for key, found in extras.items():
                 found.append(record.get(key))
                 if (found[0] is None) != (found[-1] is None):
-                    problem, expected = (
-                        f"{key} missing in some rows",
-                        f'"{key}" in all rows or none',
-                    )
+                    problem = f"{key} missing in some rows"
+                    expected = f'"{key}" in all rows or none'
                     raise format_error(path, problem, expected, excerpt(found[-1]), line)
     if not columns:
         items: Any = np.array(rows)
@@ -443,8 +432,9 @@ def _write_jsonl(text: IO[str], items: Any, labels: np.ndarray | None, ids: Any)
 # -- arrays --------------------------------------------------------------------------------------
 
 
-def _read_arrays(path: Path, arrays: dict[str, np.ndarray]) -> RawItems:
+def _read_arrays(path: Path) -> RawItems:
     """Find the items among the arrays of an .npy or .npz file."""
+    arrays = load_arrays(path)
     labels = arrays.get("labels", arrays.get("y"))
     ids = check_labels(path, arrays["ids"]).astype(str).tolist() if "ids" in arrays else None
     dense = next((arrays[key] for key in ("", "items", "X") if key in arrays), None)

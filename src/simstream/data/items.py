@@ -34,7 +34,7 @@ from .item_formats import (
 #: More features than this have to be asked for, unless the file has about as many values: what takes memory
 #: for every feature would take gigabytes, and one mistyped feature number is the more likely reason.
 _MANY_FEATURES = 2**24
-_LABEL_FORMATS = {".npy": "npy", ".csv": "csv", ".txt": "txt", ".jsonl": "jsonl"}
+_LABEL_FORMATS = ("npy", "csv", "txt", "jsonl")
 
 
 class ItemsFile(NamedTuple):

@@ -18,14 +18,7 @@ import numpy as np
 
 from .files import excerpt, format_error, is_number
 
-FORMATS = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".tsv": "tsv",
-    ".txt": "txt",
-    ".npy": "npy",
-    ".npz": "npz",
-}
+FORMATS = ("csv", "jsonl", "tsv", "txt", "npy", "npz")
 
 #: What separates the cells of a line; in others (a stream, .txt) the first line shows it.
 SEPARATORS = {"csv": ",", "tsv": "\t"}
