@@ -16,8 +16,8 @@ import simstream
 from simstream import OSLLRGS, TripletSampler, datasets, metrics
 from simstream.datasets.facts import differences, facts
 
-from ..cell import Cell
 from ..clock import working_seconds
+from ..records import Cell
 from ..typed import TypedTable
 
 #: Triplets learnt before the clock starts, so that compiled code is loaded.
