@@ -31,7 +31,7 @@ from simstream.data import (
     write_pairs,
     write_triplets,
 )
-from simstream.data.record_parsers import CellParser, JsonParser
+from simstream.data.records import CellParser, JsonParser
 
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 PARQUET = [".parquet"] if HAS_PYARROW else []
@@ -934,11 +934,11 @@ def test_a_cut_off_file_gives_what_it_has(tmp_path):
 
 def test_wrong_options(tmp_path):
     path = text_file(tmp_path, "t.csv", "1,2,3\n")
-    with pytest.raises(ValueError, match="expected 'fail' or 'skip', got 'ignore'"):
+    with pytest.raises(ValueError, match="on_error: expected one of 'fail', 'skip', got 'ignore'"):
         read_triplets(path, on_error="ignore")
-    with pytest.raises(ValueError, match="batch_size: expected at least 1, got 0"):
+    with pytest.raises(ValueError, match="batch_size: expected an integer >= 1, got 0"):
         read_triplets(path, batch_size=0)
-    with pytest.raises(ValueError, match="start: expected at least 0, got -1"):
+    with pytest.raises(ValueError, match="start: expected an integer >= 0, got -1"):
         read_triplets(path, start=-1)
 
 

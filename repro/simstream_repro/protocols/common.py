@@ -14,8 +14,7 @@ from sklearn.base import clone
 
 import simstream
 from simstream import OSLLRGS, TripletSampler, datasets, metrics
-from simstream.datasets.facts import facts
-from simstream.datasets.sizes import differences
+from simstream.datasets.facts import differences, facts
 
 from ..clock import working_seconds
 from ..records import Cell

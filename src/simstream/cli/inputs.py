@@ -14,7 +14,7 @@ from sklearn.preprocessing import normalize
 from .. import ModelFileError, load, read_header
 from ..data import FormatError, read_items, read_labels, read_pairs, read_tasks, read_triplets
 from ..data.files import load_arrays
-from ..data.labels import check_labels, check_task_names
+from ..data.item_formats import check_labels, check_task_names
 
 #: The name of standard input among files.
 STANDARD_INPUT = "-"

@@ -18,10 +18,15 @@ Examples
 """
 
 from .files import FormatError, atomic_write
-from .items import ItemsFile, read_items, write_items
-from .labels import read_labels, read_tasks
-from .record_reader import Batch, PairBatch, read_pairs, read_triplets
-from .record_writer import write_pairs, write_triplets
+from .items import ItemsFile, read_items, read_labels, read_tasks, write_items
+from .record_files import (
+    Batch,
+    PairBatch,
+    read_pairs,
+    read_triplets,
+    write_pairs,
+    write_triplets,
+)
 
 __all__ = [
     "Batch",

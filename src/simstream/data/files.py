@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +23,7 @@ PathLike = str | os.PathLike[str]
 
 _COMPRESSIONS = (".gz", ".bz2")
 #: Formats that are not text, and are never compressed once more.
-_BINARY = (".npy", ".npz", ".parquet")
+_BINARY = ("npy", "npz", "parquet")
 
 
 class FormatError(ValueError):
@@ -57,18 +57,17 @@ def excerpt(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def format_of(path: Path, known: Mapping[str, str]) -> str:
-    """Look up the file's extension, ignoring that of a compression, in a table of formats."""
+def format_of(path: Path, known: Collection[str]) -> str:
+    """The file's extension, without the dot and ignoring that of a compression; one of those known."""
     stem, extension = os.path.splitext(path.name.lower())
     compressed = extension in _COMPRESSIONS
-    if compressed:
-        extension = os.path.splitext(stem)[1]
-    if extension not in known or (compressed and extension in _BINARY):
-        text = ", ".join(name for name in known if name not in _BINARY)
-        binary = ", ".join(name for name in known if name in _BINARY)
+    name = (os.path.splitext(stem)[1] if compressed else extension).removeprefix(".")
+    if name not in known or (compressed and name in _BINARY):
+        text = ", ".join(f".{name}" for name in known if name not in _BINARY)
+        binary = ", ".join(f".{name}" for name in known if name in _BINARY)
         expected = f"{text} (each also with {' or '.join(_COMPRESSIONS)}), {binary}"
         raise format_error(path, "unknown extension", expected, excerpt("".join(path.suffixes)))
-    return known[extension]
+    return name
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ Examples
 """
 
 from .facts import OUTSIDE, VERDICTS, Dataset, Facts, facts, names
-from .loading import DatasetMissingError, available, load
+from .loading import DatasetMissingError, available, load, make_low_rank
 from .preprocessing import Prepared, prepare
-from .synthetic import make_low_rank
 
 __all__ = [
     "OUTSIDE",

@@ -23,7 +23,9 @@ A name is one step, or several joined by ``+`` and done from left to right:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,14 +109,18 @@ def _check_rows(fit_rows: Any, n_rows: int) -> np.ndarray | None:
 
 def _parse(how: str) -> list[tuple[str, Step]]:
     """The steps with their names, without spaces."""
-    steps = []
+    steps: list[tuple[str, Step]] = []
     for part in str(how).split("+"):
         name = part.strip()
         kind, colon, argument = name.partition(":")
         if not colon and name in _PLAIN:
             steps.append((name, _PLAIN[name]))
         elif colon and kind in _WITH_NUMBER:
-            steps.append((name, _WITH_NUMBER[kind](name, argument)))
+            step, is_valid, expected = _WITH_NUMBER[kind]
+            number = _as_number(argument)
+            if not is_valid(number):
+                raise ValueError(f"preprocessing: expected {expected}, got {name!r}")
+            steps.append((name, partial(step, number=number)))
         else:
             known = ", ".join([*_PLAIN, "top-terms:N", "pca:S", "constant:V"])
             raise ValueError(
@@ -124,6 +130,14 @@ def _parse(how: str) -> list[tuple[str, Step]]:
     if len(steps) > 1 and "as-is" in (name for name, _ in steps):
         raise ValueError(f"preprocessing: 'as-is' cannot be combined, got {how!r}")
     return steps
+
+
+def _as_number(text: str) -> float:
+    """An integer if it is written as one, else a float; NaN if it is not a number."""
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        return np.nan
 
 
 def _refuse_sparse(items: Any, name: str) -> None:
@@ -137,10 +151,6 @@ def _refuse_sparse(items: Any, name: str) -> None:
 def _refuse_negative(items: Any, name: str) -> None:
     if items.min() < 0:
         raise ValueError(f"{name}: expected counts, which are not negative, got {items.min()}")
-
-
-def _as_is(items: Any, fit: Any) -> Any:
-    return items
 
 
 def _unit_norm(items: Any, fit: Any) -> Any:
@@ -192,67 +202,38 @@ def _tf_idf(items: Any, fit: Any) -> Any:
     return weighted if sparse.issparse(items) else weighted.toarray()
 
 
-def _top_terms(name: str, argument: str) -> Step:
-    if not argument.isdecimal() or int(argument) < 1:
-        raise ValueError(f"preprocessing: expected top-terms:N with N at least 1, got {name!r}")
-    n = int(argument)
-
-    def step(items: Any, fit: Any) -> Any:
-        _refuse_negative(items, name)
-        if n > items.shape[1]:
-            raise ValueError(f"{name}: expected N at most {items.shape[1]}, the number of features")
-        sums = np.asarray(fit.sum(axis=0)).ravel()
-        # Stable, so that the first of equally frequent terms are kept.
-        return items[:, np.sort(np.argsort(-sums, kind="stable")[:n])]
-
-    return step
+def _top_terms(items: Any, fit: Any, number: int) -> Any:
+    name, n_features = f"top-terms:{number}", items.shape[1]
+    _refuse_negative(items, name)
+    if number > n_features:
+        raise ValueError(f"{name}: expected N at most {n_features}, the number of features")
+    sums = np.asarray(fit.sum(axis=0)).ravel()
+    # Stable, so that the first of equally frequent terms are kept.
+    return items[:, np.sort(np.argsort(-sums, kind="stable")[:number])]
 
 
-def _constant(name: str, argument: str) -> Step:
-    try:
-        value = float(argument)
-    except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        raise ValueError(f"preprocessing: expected constant:V with a number V, got {name!r}")
+def _pca(items: Any, fit: Any, number: float) -> Any:
+    from sklearn.decomposition import PCA
 
-    def step(items: Any, fit: Any) -> Any:
-        column = np.full((items.shape[0], 1), value, dtype=items.dtype)
-        if sparse.issparse(items):
-            return sparse.hstack([items, column], format="csr")
-        return np.hstack([items, column])
-
-    return step
-
-
-def _pca(name: str, argument: str) -> Step:
-    try:
-        size: float = int(argument) if argument.isdecimal() else float(argument)
-    except ValueError:
-        size = -1
-    if not (0 < size < 1 or (isinstance(size, int) and size >= 1)):
+    _refuse_sparse(items, f"pca:{number}")
+    if number > min(fit.shape):
         raise ValueError(
-            f"preprocessing: expected pca:S with S a share between 0 and 1 or a whole number, "
-            f"got {name!r}"
+            f"pca:{number}: expected at most {min(fit.shape)} components from {fit.shape[0]} rows "
+            f"of {fit.shape[1]} features"
         )
+    # Exact and deterministic, whatever the shape.
+    return PCA(number, svd_solver="full").fit(fit).transform(items)
 
-    def step(items: Any, fit: Any) -> Any:
-        from sklearn.decomposition import PCA
 
-        _refuse_sparse(items, name)
-        if size > min(fit.shape):
-            raise ValueError(
-                f"{name}: expected at most {min(fit.shape)} components from {fit.shape[0]} rows "
-                f"of {fit.shape[1]} features"
-            )
-        # Exact and deterministic, whatever the shape.
-        return PCA(size, svd_solver="full").fit(fit).transform(items)
-
-    return step
+def _constant(items: Any, fit: Any, number: float) -> Any:
+    column = np.full((items.shape[0], 1), number, dtype=items.dtype)
+    if sparse.issparse(items):
+        return sparse.hstack([items, column], format="csr")
+    return np.hstack([items, column])
 
 
 _PLAIN: dict[str, Step] = {
-    "as-is": _as_is,
+    "as-is": lambda items, fit: items,
     "unit-norm": _unit_norm,
     "centred": _centred,
     "standardised": _standardised,
@@ -261,8 +242,18 @@ _PLAIN: dict[str, Step] = {
     "tf-idf": _tf_idf,
     "span": _span,
 }
-_WITH_NUMBER: dict[str, Callable[[str, str], Step]] = {
-    "top-terms": _top_terms,
-    "pca": _pca,
-    "constant": _constant,
+
+#: The step, which numbers it accepts, and what is expected.
+_WITH_NUMBER: dict[str, tuple[Callable[..., Any], Callable[[float], bool], str]] = {
+    "top-terms": (
+        _top_terms,
+        lambda number: isinstance(number, int) and number >= 1,
+        "top-terms:N with N at least 1",
+    ),
+    "pca": (
+        _pca,
+        lambda number: 0 < number < 1 or (isinstance(number, int) and number >= 1),
+        "pca:S with S a share between 0 and 1 or a whole number",
+    ),
+    "constant": (_constant, math.isfinite, "constant:V with a number V"),
 }

@@ -17,9 +17,10 @@ that returns an (n_queries, n_items) array, higher = more similar, or a function
 `friedman`, `holm_pairwise` and `critical_difference` compare several methods over several data sets.
 """
 
-from .models import sparsity, triplet_accuracy
-from .neighbours import knn_error_best_k, knn_error_curve, knn_predict
-from .ranking import (
+from .measures import (
+    knn_error_best_k,
+    knn_error_curve,
+    knn_predict,
     mean_average_precision,
     mean_average_precision_at_k,
     mean_reciprocal_rank,
@@ -28,6 +29,8 @@ from .ranking import (
     ranking_report,
     ranking_report_from_scores,
     recall_at_k,
+    sparsity,
+    triplet_accuracy,
 )
 from .statistics import FriedmanResult, PairComparison, critical_difference, friedman, holm_pairwise
 

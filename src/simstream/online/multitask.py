@@ -19,7 +19,7 @@ from .._engines import (
 )
 from .._kernels import steps
 from ..data.comparisons import Comparisons
-from ..metrics.models import sparsity
+from ..metrics import sparsity
 from ..persistence import check_saved_task
 from ..similarity.bilinear import Bilinear
 from ..similarity.learner import delegated, delegated_property

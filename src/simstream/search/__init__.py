@@ -4,10 +4,9 @@
 must not wait; `HnswIndex` searches approximately (extra ``index``); `recall` measures how much it finds.
 """
 
-from .exact import ExactIndex, ExactView
+from .base import Found, Id, Index, item_vectors, query_vectors
+from .exact import ExactIndex, ExactView, recall
 from .hnsw import HnswIndex
-from .protocol import Found, Id, Index
-from .vectors import item_vectors, query_vectors, recall
 
 __all__ = [
     "ExactIndex",

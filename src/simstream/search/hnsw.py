@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from ..persistence import write_file
 from ..validation import check_integer
-from .protocol import (
+from .base import (
     Found,
     Id,
     as_dense,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..metrics.models import sparsity
+from ..metrics import sparsity
 from ..validation import check_items
 from .base import Similarity
 from .scoring import all_products, row_products

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from ..metrics.models import sparsity
+from ..metrics import sparsity
 from ..validation import check_choice, check_integer, check_items, check_pair_labels
 from .base import Similarity, check_features, one_row
 from .scoring import all_products, row_products

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..data.comparisons import Comparisons
-from ..metrics.models import sparsity
+from ..metrics import sparsity
 from ..validation import check_answers, check_items, check_tasks
 from .base import ScoreFunction, Similarity
 from .bilinear import Bilinear

@@ -1,15 +1,18 @@
-"""Ranking measures, computed in chunks of queries from the ranks of the relevant items."""
+"""Measures of a similarity: of rankings, of k-nearest-neighbour votes, of triplets, and its sparsity.
+
+Rankings and votes are computed from scores in chunks of queries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from .._kernels.ranking import map_rows, rank_rows
-from ..validation import check_choice, check_integer, check_items
+from .._kernels.ranking import majority, map_rows, nearest, rank_rows
+from ..validation import check_choice, check_integer, check_items, check_number
 
 _CHUNK = 2**23  # scores held at a time: 64 MB in float64
 
@@ -309,6 +312,261 @@ def _report(
         per_query[f"nDCG@{length}"] = gains[:, column]
     report = {name: float(values.mean()) for name, values in per_query.items()}
     return report | {"n_queries": int(used.sum()), "n_left_out": int((~used).sum())}
+
+
+# -- k nearest neighbours ------------------------------------------------------------------------
+
+
+def knn_predict(
+    model: Any,
+    queries: Any,
+    items: Any,
+    item_labels: Any,
+    n_neighbors: int = 1,
+    chunk_size: int | None = None,
+    exclude_self: bool = False,
+) -> np.ndarray:
+    """Predict the most frequent label among the items nearest to each query.
+
+    Parameters
+    ----------
+    model, queries, items, item_labels, chunk_size
+        See `ranking_report`.
+    n_neighbors : int, default 1
+        Number of nearest items that vote. A tie between classes goes to the one with the nearest
+        neighbour; of two items with the same score, the lower index is nearer.
+    exclude_self : bool, default False
+        Leave-one-out: queries and items are the same list, and item i is no neighbour of query i.
+
+    Examples
+    --------
+    >>> pool, labels = [[4], [3], [2], [1]], ["dog", "cat", "cat", "dog"]
+    >>> print(knn_predict(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=2))
+    ['dog' 'dog']
+    """
+    queries = check_items(queries, "queries").values
+    items, labels = _labelled(items, item_labels, "items", "item_labels")
+    n_neighbors = check_integer("n_neighbors", n_neighbors)
+    classes, codes = np.unique(labels, return_inverse=True)
+    scored = (model, queries, items)
+    return classes[_votes(scored, codes, "n_neighbors", [n_neighbors], exclude_self, chunk_size)[0]]
+
+
+def knn_error_curve(
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any,
+    item_labels: Any,
+    k_values: Iterable[int] = range(1, 26),
+    class_averaged: bool = False,
+    exclude_self: bool = False,
+    chunk_size: int | None = None,
+) -> np.ndarray:
+    """Return the share of queries that k-NN misclassifies, for each k.
+
+    Neighbours vote as in `knn_predict`; they are searched once, for the largest k.
+
+    Parameters
+    ----------
+    model, queries, query_labels, items, item_labels, chunk_size
+        See `ranking_report`. A query is always misclassified if no item has its class.
+    k_values : iterable of int, default 1 to 25
+        Numbers of neighbours; at most the number of candidates.
+    class_averaged : bool, default False
+        Return the mean over classes of the error within each class: all classes count the same,
+        whatever their size. For balanced classes this is the plain error.
+    exclude_self : bool, default False
+        Leave-one-out: queries and items are the same list, and item i is no neighbour of query i.
+
+    Returns
+    -------
+    (n_k,) array
+        Errors in the order of `k_values`.
+
+    Examples
+    --------
+    >>> pool, labels = [[4], [3], [2], [1]], ["dog", "cat", "cat", "dog"]
+    >>> queries, truth = [[1], [2], [3]], ["cat", "cat", "dog"]
+    >>> print(knn_error_curve(lambda q, x: q @ x.T, queries, truth, pool, labels, (1, 3)))
+    [0.66666667 0.33333333]
+    >>> print(
+    ...     knn_error_curve(
+    ...         lambda q, x: q @ x.T, queries, truth, pool, labels, (1, 3), class_averaged=True
+    ...     )
+    ... )
+    [0.5 0.5]
+    """
+    queries, labels = _labelled(queries, query_labels, "queries", "query_labels")
+    items, pool_labels = _labelled(items, item_labels, "items", "item_labels")
+    lengths = _check_k_values(k_values)
+    codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)[1]
+    truth, pool_codes = np.split(codes, [labels.size])
+
+    scored = (model, queries, items)
+    votes = _votes(scored, pool_codes, "k_values", lengths, exclude_self, chunk_size)
+    wrong = votes != truth  # (n_k, n_queries)
+    if not class_averaged:
+        return wrong.mean(axis=1)
+    return np.mean([wrong[:, truth == one].mean(axis=1) for one in np.unique(truth)], axis=0)
+
+
+def _votes(
+    scored: tuple[Any, Any, Any],
+    codes: np.ndarray,
+    name: str,
+    lengths: list[int],
+    exclude_self: bool,
+    chunk_size: int | None,
+) -> np.ndarray:
+    """The class that the nearest k items of each query vote for, for each k: shape (n_k, n_queries).
+
+    `scored` is a model, queries and items; `codes` are the items' classes, and `name` is the parameter that
+    `lengths` come from.
+    """
+    model, queries, items = scored
+    score = _scorer(model)
+    n_queries, n_items = queries.shape[0], items.shape[0]
+    if exclude_self and n_queries != n_items:
+        raise ValueError(
+            f"exclude_self: expected queries and items to be the same list, got {n_queries} queries "
+            f"and {n_items} items"
+        )
+    n_candidates, largest, n_classes = n_items - bool(exclude_self), max(lengths), codes.max() + 1
+    if largest > n_candidates:
+        raise ValueError(f"{name}: expected at most the {n_candidates} candidates, got {largest}")
+    skip = np.arange(n_queries) if exclude_self else np.full(n_queries, -1)
+
+    def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        return _score(score, queries[rows], items), skip[rows]
+
+    def vote(scores: np.ndarray, skip: np.ndarray) -> np.ndarray:
+        # Sorted, so that the k nearest are the first k of a longer list.
+        voters = codes[nearest(scores, skip, largest)]
+        return np.array([majority(np.ascontiguousarray(voters[:, :k]), n_classes) for k in lengths])
+
+    blocks = map_rows(vote, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
+    return np.concatenate(blocks, axis=1)
+
+
+def knn_error_best_k(
+    model: Any,
+    queries: Any,
+    query_labels: Any,
+    items: Any,
+    item_labels: Any,
+    k_values: Iterable[int] = range(1, 26),
+    class_averaged: bool = False,
+    exclude_self: bool = False,
+    chunk_size: int | None = None,
+) -> tuple[float, int]:
+    """Return the smallest k-NN error over all k, and the smallest k that reaches it.
+
+    On test data this is optimistic, because k is chosen on the data it is reported for; on training
+    data with ``exclude_self=True`` it is a criterion for tuning. For the best k over several runs,
+    average their `knn_error_curve` first and take the smallest mean. Parameters: those of
+    `knn_error_curve`.
+
+    Examples
+    --------
+    >>> pool, labels = [[4], [3], [2], [1]], ["dog", "cat", "cat", "dog"]
+    >>> knn_error_best_k(lambda q, x: q @ x.T, [[1]], ["cat"], pool, labels, range(1, 5))
+    (0.0, 3)
+    """
+    k_values = _check_k_values(k_values)
+    errors = knn_error_curve(
+        model,
+        queries,
+        query_labels,
+        items,
+        item_labels,
+        k_values,
+        class_averaged=class_averaged,
+        exclude_self=exclude_self,
+        chunk_size=chunk_size,
+    )
+    error, k = min(zip(errors, k_values, strict=True))
+    return float(error), k
+
+
+def _check_k_values(k_values: Iterable[int]) -> list[int]:
+    if not isinstance(k_values, Iterable):
+        raise TypeError(f"k_values: expected a sequence of integers, got {k_values!r}")
+    lengths = [check_integer("k_values", k) for k in k_values]
+    if not lengths:
+        raise ValueError("k_values: expected at least one, got none")
+    return lengths
+
+
+# -- triplets and matrices -----------------------------------------------------------------------
+
+
+def triplet_accuracy(model: Any, triplets: Any) -> float:
+    """Return the share of (anchor, positive, negative) triplets that a model orders correctly.
+
+    Parameters
+    ----------
+    model : object
+        Has a method ``triplet_margin(triplets) -> (n,)`` or ``decision_function``, positive where the
+        anchor is more similar to the positive than to the negative. Exactly 0 counts as wrong.
+    triplets : (n, 3) or (n, 3, d) array
+
+    Examples
+    --------
+    >>> class Closer:
+    ...     def decision_function(self, triplets):
+    ...         anchor, positive, negative = np.transpose(triplets)
+    ...         return abs(anchor - negative) - abs(anchor - positive)
+    >>> triplet_accuracy(Closer(), [[0, 1, 2], [0, 3, 1]])
+    0.5
+    """
+    if len(triplets) == 0:
+        raise ValueError("triplets: expected at least one, got none")
+    margin = getattr(model, "triplet_margin", None) or model.decision_function
+    values = np.asarray(margin(triplets))
+    if values.shape != (len(triplets),):
+        raise ValueError(f"decision values: expected {len(triplets)}, got shape {values.shape}")
+    if np.isnan(values).any():
+        raise ValueError(f"decision values: expected numbers, got {np.isnan(values).sum()} NaN")
+    return float(np.mean(values > 0))
+
+
+def sparsity(M: Any, tol: float = 1e-12) -> float:
+    """Return the share of entries of a matrix that are zero, that is, with ``|M_ij| <= tol``.
+
+    Parameters
+    ----------
+    M : (d, d') array or sparse matrix
+    tol : float, default 1e-12
+
+    Examples
+    --------
+    >>> sparsity(np.eye(4))
+    0.75
+    """
+    check_number("tol", tol, exclusive=False)
+    M = M if sparse.issparse(M) else np.asarray(M)
+    if M.ndim != 2 or 0 in M.shape:
+        raise ValueError(f"M: expected a non-empty matrix, got shape {M.shape}")
+    values = M
+    if sparse.issparse(M):
+        csr = M.tocsr()
+        if not csr.has_canonical_format:  # an entry may be stored in several parts
+            csr = csr.copy()
+            csr.sum_duplicates()
+        values = csr.data[:, None]
+    non_zero = 0
+    # In chunks: M may be so big that there is no room for a copy.
+    n_rows = _chunk_rows(None, values.shape[1])
+    for start in range(0, values.shape[0], n_rows):
+        part = np.abs(values[start : start + n_rows])
+        if np.isnan(part).any():
+            raise ValueError("M: expected numbers, got NaN")
+        non_zero += int(np.count_nonzero(part > tol))
+    return 1.0 - non_zero / (M.shape[0] * M.shape[1])
+
+
+# -- scores in chunks ----------------------------------------------------------------------------
 
 
 def _chunk_rows(chunk_size: int | None, n_items: int) -> int:

@@ -1,4 +1,4 @@
-"""The protocol of all indexes, the checks they share, and their file format."""
+"""What indexes share: their protocol, the vectors of a learnt similarity, checks, and their files."""
 
 from __future__ import annotations
 
@@ -63,6 +63,57 @@ class Index(Protocol):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read an index written by ``save``."""
+
+
+def item_vectors(model: Any, items: Any) -> Any:
+    """Vectors of items for an inner-product index.
+
+    For a bilinear similarity they are the items themselves, whatever is learnt later. For a distance
+    d(q, x) = |Lq - Lx|^2 they are (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    items : array or CSR matrix of shape (n, n_features)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import Mahalanobis
+    >>> from simstream.search import item_vectors, query_vectors
+    >>> model = Mahalanobis(np.diag([4.0, 1.0]))
+    >>> item_vectors(model, [[1.0, 1.0]]), query_vectors(model, [[0.0, 1.0]])
+    (array([[ 2. ,  1. , -2.5]]), array([[0., 1., 1.]]))
+    """
+    learner = _learner(model)
+    if not hasattr(learner, "pair_distance"):
+        return items
+    mapped = as_dense(learner.transform(items))
+    half_norms = np.einsum("ij,ij->i", mapped, mapped) / 2
+    return np.column_stack([mapped, -half_norms])
+
+
+def query_vectors(model: Any, queries: Any) -> Any:
+    """Vectors of queries whose inner products with `item_vectors` rank items as the model does.
+
+    For a bilinear similarity: ``model.transform_query(queries)``; inner products are the similarity.
+    For a distance: (Lq, 1); inner products are (|Lq|^2 - d(q, x)) / 2, largest for the nearest item. If items
+    are far from zero compared with their distances, subtract their mean from items and queries first: this
+    changes no distance and loses fewer digits in float32.
+    """
+    learner = _learner(model)
+    if not hasattr(learner, "pair_distance"):
+        return learner.transform_query(queries)
+    mapped = as_dense(learner.transform(queries))
+    return np.column_stack([mapped, np.ones(len(mapped), mapped.dtype)])
+
+
+def _learner(model: Any) -> Any:
+    """The learner inside ``FromLabels``, or the model itself."""
+    return getattr(model, "learner_", model)
+
+
+# -- checks and files ----------------------------------------------------------------------------
 
 
 def check_ids(ids: Iterable[Id]) -> list[Id]:
