@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-import reference as ref
 import simstream
+import simstream_repro.reference as ref
 from cases import LAYOUTS, dense, items, triplets
 from simstream import OASIS, OGRSL, OMTRSL, OSTRSL
 
