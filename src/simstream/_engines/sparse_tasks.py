@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .._interrupts import ctrl_c_waits
 from .._kernels.rules import PLAIN, Rule
 from .._kernels.tasks import (
     TaskTriplets,
@@ -19,7 +18,7 @@ from .._kernels.tasks import (
 )
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
-from .base import State, check_array, new_scratch, saved_shape
+from .base import State, check_array, ctrl_c_waits, new_scratch, saved_shape
 from .entrywise import checked_entries, checked_ranks, csr_readers, rank_by_count, renumbered_back
 from .store import DEFAULT_HEAD_BYTES, Entries, SparseStore
 from .tasks import DenseTasksEngine, TasksEngine

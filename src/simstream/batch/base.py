@@ -15,11 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .. import _documentation as documentation
 from .._engines.base import check_array
 from ..data.comparisons import Comparisons
 from ..online.pairs import PairLearner, labelled_pairs
-from ..similarity.learner import Learner, delegated, delegated_property
+from ..similarity.learner import Learner, delegated, delegated_property, documented
 from ..similarity.mahalanobis import Mahalanobis, Spectrum, saved_threshold, tuple_size
 from ..validation import check_choice, check_integer, check_number
 
@@ -46,12 +45,10 @@ _CONVERGENCE = """n_iter_ : int
 Report = Callable[[int, float], object]
 
 
-def documented(history: str = "") -> Any:
+def batch_documented(history: str = "") -> Any:
     """Fill in the parameters and attributes that all batch learners share."""
     convergence = _CONVERGENCE.replace("{history}", history)
-    return documentation.documented(
-        callback=_CALLBACK, attributes=_ATTRIBUTES, convergence=convergence
-    )
+    return documented(callback=_CALLBACK, attributes=_ATTRIBUTES, convergence=convergence)
 
 
 class Solution(NamedTuple):

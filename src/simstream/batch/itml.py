@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 
-from .._interrupts import ctrl_c_waits
+from .._engines.base import ctrl_c_waits
 from .._kernels.blocked import Blas
 from .._kernels.logdet import itml_sweep_blocked, itml_sweep_singly
 from ..data.comparisons import Comparisons
@@ -21,13 +21,19 @@ from ..metrics import knn_predict
 from ..online.logdet import check_targets, distance_targets
 from ..similarity.mahalanobis import Spectrum, first_metric
 from ..validation import Items, check_choice, check_integer, check_number
-from .base import BatchMetric, Report, check_several_classes, check_some_class_has_two, documented
+from .base import (
+    BatchMetric,
+    Report,
+    batch_documented,
+    check_several_classes,
+    check_some_class_has_two,
+)
 
 #: From this dimension on, projecting in blocks is faster than one pair at a time.
 _BLOCKS_FROM = 128
 
 
-@documented("Relative change of the dual variables in every sweep")
+@batch_documented("Relative change of the dual variables in every sweep")
 class ITML(BatchMetric):
     """Information-theoretic metric learning: the distance closest to a given one that satisfies pairs.
 

@@ -22,14 +22,14 @@ from scipy.linalg import LinAlgError, blas, cholesky
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._engines.base import check_array
+from ..similarity.base import SearchResult, row_products
 from ..similarity.mahalanobis import Mahalanobis, first_metric
-from ..similarity.scoring import SearchResult, row_products
 from ..validation import check_finite, check_integer, check_number, check_tasks
-from .base import BatchMetric, Report, Solution, documented, nearest_psd
+from .base import BatchMetric, Report, Solution, batch_documented, nearest_psd
 from .lmnn import LMNNObjective, check_class_sizes, descend, target_neighbors
 
 
-@documented("Objective at the start and after every iteration")
+@batch_documented("Objective at the start and after every iteration")
 class MultiTaskLMNN(BatchMetric):
     """Multi-task LMNN: one distance per task, the sum of a common part and a part of its own.
 

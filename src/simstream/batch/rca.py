@@ -12,10 +12,10 @@ from sklearn.utils.validation import validate_data
 from ..data.comparisons import Comparisons
 from ..similarity.mahalanobis import Spectrum
 from ..validation import check_integer, check_number
-from .base import BatchMetric, check_some_class_has_two, documented
+from .base import BatchMetric, batch_documented, check_some_class_has_two
 
 
-@documented()
+@batch_documented()
 class RCA(BatchMetric):
     """Relevant component analysis: whiten the covariance inside chunklets (items known to belong together).
 

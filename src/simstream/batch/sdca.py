@@ -18,10 +18,9 @@ from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
 from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
-from ..similarity.base import Similarity
+from ..similarity.base import Similarity, chunks, row_products
 from ..similarity.bilinear import Bilinear
 from ..similarity.learner import Learner, delegated, delegated_property
-from ..similarity.scoring import chunks, row_products
 from ..validation import check_choice, check_integer, check_number
 
 #: Triplets that the certificate evaluates together: enough for a fast product, few enough for the caches.

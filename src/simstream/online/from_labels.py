@@ -12,11 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._documentation import short_repr
 from ..data.samplers import PairSampler, TripletSampler
 from ..metrics import knn_predict, mean_average_precision
 from ..persistence import from_state, save_model, to_state
-from ..similarity.scoring import SearchResult
+from ..similarity.base import SearchResult, short_repr
 from ..validation import check_choice, check_integer, check_items
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._documentation import documented
 from .._engines import Engine, LogDetEngine, LogDetStep, default_block_size
 from ..data.comparisons import Comparisons
+from ..similarity.learner import documented
 from ..similarity.mahalanobis import Spectrum, first_metric
 from ..validation import check_choice, check_integer, check_number
 from .pairs import ATTRIBUTES, COMMON, PairLearner

@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
-from .._documentation import documented
 from .._engines import (
     Engine,
     GroupGramEngine,
@@ -26,7 +25,7 @@ from .._engines.base import LowRankEngine
 from .._kernels.omllr import NuclearStep
 from .._kernels.osllrgs import GroupStep
 from ..data.comparisons import Comparisons
-from ..similarity.learner import delegated, delegated_property
+from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.low_rank import LowRank
 from ..similarity.mahalanobis import check_positive
 from ..validation import check_choice, check_integer, check_items, check_number

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._documentation import documented
 from .._engines import (
     DenseTasksEngine,
     Engine,
@@ -22,7 +21,7 @@ from ..data.comparisons import Comparisons
 from ..metrics.models import sparsity
 from ..persistence import check_saved_task
 from ..similarity.bilinear import Bilinear
-from ..similarity.learner import delegated, delegated_property
+from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.tasks import OwnParts, Tasks
 from ..validation import check_answers, check_choice, check_integer, check_number, check_tasks
 from .base import OnlineLearner
@@ -68,6 +67,7 @@ class _EngineTasks(Tasks):
 
     def __init__(self, engine: TasksEngine, numbers: dict[Hashable, int], pools: bool) -> None:
         self._engine, self._numbers, self._pools = engine, numbers, pools
+        self.common, self.own = None, {}
 
     @property
     def shape_(self) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from .._documentation import documented
 from .._engines import (
     DenseEngine,
     Engine,
@@ -22,7 +21,7 @@ from .._engines import (
 from .._kernels import steps
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
-from ..similarity.learner import delegated, delegated_property
+from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import (
     Mahalanobis,
     Spectrum,

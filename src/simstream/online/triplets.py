@@ -11,7 +11,6 @@ from typing import Any
 
 import scipy.sparse as sp
 
-from .._documentation import documented
 from .._engines import (
     DenseEngine,
     Engine,
@@ -25,7 +24,7 @@ from .._kernels import steps
 from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, THRESHOLDED, Rule
 from ..data.comparisons import Comparisons
 from ..similarity.bilinear import Bilinear
-from ..similarity.learner import delegated, delegated_property
+from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
 from ..validation import check_choice, check_integer, check_number
 from .base import OnlineLearner

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..similarity.scoring import row_products
+from ..similarity.base import row_products
 from .exact import ExactIndex, ExactView
 from .protocol import Index, as_dense
 

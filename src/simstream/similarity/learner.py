@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
@@ -12,14 +13,36 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from .._documentation import short_repr
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
 from ..validation import check_choice
-from .base import Similarity
+from .base import Similarity, short_repr
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+
+def documented(**texts: str) -> Callable[[type], type]:
+    """Decorator that replaces ``{name}`` in a class's docstring by the text of that name.
+
+    Examples
+    --------
+    >>> class Thing:
+    ...     "A thing with a {seed}."
+    >>> documented(seed="generator")(Thing).__doc__
+    'A thing with a generator.'
+    """
+
+    def fill(cls: type) -> type:
+        if cls.__doc__:  # not with python -OO
+            # Newer versions of Python strip the indentation, older ones keep it: strip it always.
+            doc = inspect.cleandoc(cls.__doc__)
+            for name, text in texts.items():
+                doc = doc.replace(f"{{{name}}}", inspect.cleandoc(text))
+            cls.__doc__ = doc
+        return cls
+
+    return fill
 
 
 def delegated(method: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatenate[Any, _P], _R]:

@@ -9,8 +9,7 @@ import scipy.sparse as sp
 
 from ..metrics.models import sparsity
 from ..validation import check_items
-from .base import Similarity
-from .scoring import all_products, row_products
+from .base import Similarity, all_products, row_products
 
 #: Singular values below this share of the largest one do not count in `rank_`.
 _NO_RANK = 1e-6
@@ -49,29 +48,21 @@ class LowRank(Similarity):
         self.dtype = dtype
         self.preprocessor = preprocessor
 
-    _kept: tuple[Any, ...] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_kept", None)
-        return state
-
     def _factors(self) -> tuple[np.ndarray, np.ndarray]:
         """L and R."""
-        given, kept = (self.left, self.right, self.dtype), self._kept
-        if kept is None or any(a is not b for a, b in zip(given, kept[0], strict=True)):
-            self.check_parameters()
-            sides = []
-            for name, value in (("left", self.left), ("right", self.right)):
-                side = check_items(value, name, dtype=np.float64).values
-                sides.append(side.toarray() if sp.issparse(side) else side)
-            if sides[0].shape[1] != sides[1].shape[1]:
-                raise ValueError(
-                    f"left, right: expected as many columns in both, got {sides[0].shape[1]} and "
-                    f"{sides[1].shape[1]}"
-                )
-            kept = self._kept = (given, *sides)
-        return kept[1], kept[2]
+        return self._made(self.left, self.right, self.dtype)
+
+    def _make(self) -> Any:
+        sides = []
+        for name, value in (("left", self.left), ("right", self.right)):
+            side = check_items(value, name, dtype=np.float64).values
+            sides.append(side.toarray() if sp.issparse(side) else side)
+        if sides[0].shape[1] != sides[1].shape[1]:
+            raise ValueError(
+                f"left, right: expected as many columns in both, got {sides[0].shape[1]} and "
+                f"{sides[1].shape[1]}"
+            )
+        return tuple(sides)
 
     def _full(self) -> np.ndarray | None:
         """W in float64, where scoring with it is cheaper than with its factors."""
