@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 import simstream
-import simstream_repro
 
 SOURCE = Path(simstream.__file__).parent
-REPRO = Path(simstream_repro.__file__).parent
+REPRO = Path(__file__).parents[1] / "repro" / "simstream_repro"
 
 #: From the bottom up: a module imports only from layers below its own, inside functions too.
 LAYERS = [
