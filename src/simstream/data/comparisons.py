@@ -35,6 +35,20 @@ class Comparisons:
         return len(self.index)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Features of the items on the left and on the right: the shape of a matrix between them."""
+        return self.left.shape[1], self.right.shape[1]
+
+    def check_one_space(self, what: str, hint: str = "") -> None:
+        """Raise if the items on the two sides do not have the same features, as `what` needs them to."""
+        left, right = self.shape
+        if left != right:
+            raise ValueError(
+                f"{what}: expected one feature space, got {left} features on the left and {right} on the "
+                f"right{hint}"
+            )
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the items on either side are sparse."""
         return self.left.is_sparse or self.right.is_sparse
@@ -85,10 +99,6 @@ class Comparisons:
     def kernel_tuples(self) -> Any:
         """The record that compiled readers take."""
         return (Pairs if self.is_pairs else Triplets)(self.index, self.sign)
-
-    def with_coins(self, coins: np.ndarray) -> Comparisons:
-        """The same with a uniform random number for each tuple."""
-        return replace(self, coins=coins)
 
     def one(self, t: int) -> Comparisons:
         """Triplet t with only its own three items, for code whose cost grows with the number of items."""

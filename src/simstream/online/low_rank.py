@@ -218,7 +218,7 @@ class OSLLRGS(LowRankLearner):
         return check_random_state(self.random_state).normal(size=(d, m)) / np.sqrt(m)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        _check_one_space(tuples, "W = X X'")
+        tuples.check_one_space("W = X X'")
         start, beta = self._start(tuples.left.shape[1]), float(self.beta)
         if self.output == "avg_w":
             return GroupGramEngine(start, beta, tuples.left.dtype)
@@ -341,10 +341,10 @@ class OMLLR(LowRankLearner):
     def _new_engine(self, tuples: Comparisons) -> Engine:
         symmetric = self.projection == "psd"
         if symmetric:
-            _check_one_space(tuples, "projection='psd'")
+            tuples.check_one_space("projection='psd'")
         elif isinstance(self.init, str) and self.init == "identity":
-            _check_one_space(tuples, "init='identity'")
-        value, left, right = self._start((tuples.left.shape[1], tuples.right.shape[1]), symmetric)
+            tuples.check_one_space("init='identity'")
+        value, left, right = self._start(tuples.shape, symmetric)
         return NuclearEngine(
             value,
             left,
@@ -455,7 +455,7 @@ class Loreta(LowRankLearner):
             check_choice("init", self.init, ("truncated-identity", "random"))
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        shape = tuples.left.shape[1], tuples.right.shape[1]
+        shape = tuples.shape
         k = min(self.n_components, *shape)
         if isinstance(self.init, str):
             if self.init == "random":
@@ -489,11 +489,3 @@ class Loreta(LowRankLearner):
 
     def _step(self) -> Any:
         return float(self.eta)
-
-
-def _check_one_space(tuples: Comparisons, what: str) -> None:
-    left, right = tuples.left.shape[1], tuples.right.shape[1]
-    if left != right:
-        raise ValueError(
-            f"{what}: expected one feature space, got {left} features on the left and {right} on the right"
-        )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from .._engines import (
     DenseTasksEngine,
@@ -21,7 +21,7 @@ from ..data.comparisons import Comparisons
 from ..metrics.models import sparsity
 from ..persistence import check_saved_task
 from ..similarity.bilinear import Bilinear
-from ..similarity.learner import delegated, delegated_property, documented
+from ..similarity.learner import delegated, delegated_property, documented, new_generator
 from ..similarity.tasks import OwnParts, Tasks
 from ..validation import check_answers, check_choice, check_integer, check_number, check_tasks
 from .base import OnlineLearner
@@ -93,10 +93,7 @@ class _EngineTasks(Tasks):
         names = check_tasks(tasks, len(triplets), "triplet")
         unseen = self._engine.n_seen
         numbers = [unseen if (n := self._number(name)) is None else n for name in names]
-        named = Comparisons(
-            triplets.left, triplets.right, triplets.index, tasks=np.array(numbers, np.int64)
-        )
-        return self._engine.values(named)
+        return self._engine.values(replace(triplets, tasks=np.array(numbers, np.int64)))
 
     @property
     def sparsity_(self) -> float:
@@ -254,7 +251,7 @@ class OMTRSL(OnlineLearner):
         """Learn from checked triplets; a simulation learns only from what it asks for."""
         self._begin(read)
         if simulates and self.query != "all":
-            read = read.with_coins(self._generator().random(len(read)))
+            read = replace(read, coins=self._generator().random(len(read)))
         self._numbers = numbers  # if learning is interrupted, `_known` drops those it did not reach
         self._advance(self._engine, read)
         return self
@@ -299,8 +296,7 @@ class OMTRSL(OnlineLearner):
 
     def _generator(self) -> np.random.Generator:
         if self._coins is None:
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            self._coins = np.random.default_rng(seed)
+            self._coins = new_generator(self.random_state)
         return self._coins
 
     def _known(self) -> dict[Hashable, int]:
@@ -312,27 +308,22 @@ class OMTRSL(OnlineLearner):
             self._numbers = {name: k for name, k in self._numbers.items() if k < seen}
         return self._numbers
 
-    def _names(self, tasks: Any, n: int) -> list[Hashable]:
-        """Checked names of the tasks of n triplets."""
-        nobody: list[Hashable] = [None] * n
-        names = nobody if tasks is None else check_tasks(tasks, n, "triplet")
-        return nobody if self._pools else names
-
     def _named(
         self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
     ) -> tuple[Comparisons, dict[Hashable, int]]:
         """The triplets with their answers and the numbers of their tasks, and all tasks by name."""
         labels = None if y is None else check_answers(y, len(read))
-        names = self._names(tasks, len(read))
-        numbers = known
-        if any(name not in known for name in names):
-            numbers = dict(known)
+        names: list[Hashable] = [None] * len(read)
+        if tasks is not None:
+            checked = check_tasks(tasks, len(read), "triplet")
+            names = names if self._pools else checked
+        numbers = known if all(name in known for name in names) else dict(known)
         found = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
         if self.n_tasks is not None and len(numbers) > self.n_tasks:
             raise ValueError(
                 f"tasks: expected at most n_tasks = {self.n_tasks} different ones, got {len(numbers)}"
             )
-        return Comparisons(read.left, read.right, read.index, labels, found), numbers
+        return replace(read, y=labels, tasks=found), numbers
 
     def _forget(self, engine: Engine) -> None:
         super()._forget(engine)
@@ -340,11 +331,8 @@ class OMTRSL(OnlineLearner):
         self._coins = None
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        if self.init == "identity" and tuples.left.shape[1] != tuples.right.shape[1]:
-            raise ValueError(
-                f"init='identity': expected one feature space, got {tuples.left.shape[1]} features on the "
-                f"left and {tuples.right.shape[1]} on the right; start from init='zeros'"
-            )
+        if self.init == "identity":
+            tuples.check_one_space("init='identity'", "; start from init='zeros'")
         return tasks_engine(
             tuples, float(self.coupling), self.n_tasks, self.init == "identity", self.head_bytes
         )

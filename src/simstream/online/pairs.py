@@ -5,6 +5,7 @@ Each class stores its parameters and names its engine and its step.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class PairLearner(OnlineLearner):
         return self._learn(read)
 
     def _begin(self, tuples: Comparisons) -> None:
-        check_one_space(tuples)
+        tuples.check_one_space("distance")
         super()._begin(tuples)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
@@ -109,20 +110,8 @@ class PairLearner(OnlineLearner):
         """The threshold that belongs to the method, if it has one."""
         return None
 
-    def calibrate_threshold(self, pairs: Any, y: Any, criterion: str = "accuracy") -> Any:
-        """Choose the threshold that decides these pairs best; it is kept until learning goes on.
-
-        Parameters
-        ----------
-        pairs : as in `pair_distance`
-        y : array of +1 (similar) and -1 (dissimilar)
-        criterion : "accuracy", "balanced_accuracy" or "f1"
-            What is maximised; "f1" is that of the similar pairs.
-
-        Returns
-        -------
-        self
-        """
+    @wraps(Mahalanobis.calibrate_threshold)
+    def calibrate_threshold(self, pairs: Any, y: Any, criterion: str = "accuracy") -> Any:  # noqa: D102
         metric: Any = self._similarity()
         self._calibrated = metric.calibrate_threshold(pairs, y, criterion).threshold_
         return self
@@ -155,7 +144,7 @@ class PairLearner(OnlineLearner):
 
 def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
     """Pairs with checked labels, from pairs or from triplets, in one feature space."""
-    check_one_space(read)
+    read.check_one_space("distance")
     if not read.is_pairs:
         if y is not None:
             raise ValueError("y: expected None with triplets (their order says it all), got labels")
@@ -169,15 +158,6 @@ def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
             "different items"
         )
     return Comparisons(left, right, index, labels)
-
-
-def check_one_space(tuples: Comparisons) -> None:
-    """Raise if the two items of a pair do not have the same features."""
-    if tuples.left.shape[1] != tuples.right.shape[1]:
-        raise ValueError(
-            f"distance: expected one feature space, got {tuples.left.shape[1]} features on the left and "
-            f"{tuples.right.shape[1]} on the right"
-        )
 
 
 @_documented

@@ -96,14 +96,11 @@ class TripletLearner(OnlineLearner):
 
     def _start(self, tuples: Comparisons) -> Any:
         """The first matrix: CSR for sparse items, else an array."""
-        shape = tuples.left.shape[1], tuples.right.shape[1]
         needs_diagonal = self._needs_diagonal()
-        if needs_diagonal and shape[0] != shape[1]:
-            raise ValueError(
-                f"{needs_diagonal}: expected one feature space, got {shape[0]} features on the left and "
-                f"{shape[1]} on the right; there is no diagonal (start from init='zeros' or a matrix)"
-            )
-        return first_matrix(self.init, shape, tuples.left.dtype, tuples.is_sparse)
+        if needs_diagonal:
+            hint = "; there is no diagonal (start from init='zeros' or a matrix)"
+            tuples.check_one_space(needs_diagonal, hint)
+        return first_matrix(self.init, tuples.shape, tuples.left.dtype, tuples.is_sparse)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         start = self._start(tuples)
@@ -121,11 +118,7 @@ class TripletLearner(OnlineLearner):
         return self.block_size or default_block_size(max(engine.shape))
 
     def _similarity_of(self, engine: Any) -> Bilinear:
-        return Bilinear._of(self._finish(engine.matrix()))
-
-    def _finish(self, matrix: Any) -> Any:
-        """The matrix that is read, made from the one that is learnt."""
-        return matrix
+        return Bilinear._of(engine.matrix())
 
     get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
     transform_query = delegated(Bilinear.transform_query)
@@ -223,13 +216,14 @@ class OASIS(TripletLearner):
     def _reading(self) -> tuple[Any, ...]:
         return self.symmetric, self.projection
 
-    def _finish(self, matrix: Any) -> Any:
+    def _similarity_of(self, engine: Any) -> Bilinear:
+        matrix = engine.matrix()
         if self.symmetric or self.projection:
             matrix = (matrix + matrix.T) / 2
         if self.projection:
             positive = Spectrum.of_matrix(matrix).matrix()
             matrix = sp.csr_matrix(positive) if sp.issparse(matrix) else positive
-        return matrix
+        return Bilinear._of(matrix)
 
 
 @_documented
@@ -250,6 +244,10 @@ class OGD(TripletLearner):
     Attributes
     ----------
     {attributes}
+
+    References
+    ----------
+    A baseline of Yao, Zhao, Yu, Jin, Li. Sparse online relative similarity learning. ICDM 2015.
 
     Examples
     --------

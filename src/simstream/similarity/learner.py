@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
 
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
@@ -61,6 +62,12 @@ def delegated_property(similarity: type[Similarity], name: str) -> Any:
     return property(
         lambda self: getattr(self._similarity(), name), doc=getattr(similarity, name).__doc__
     )
+
+
+def new_generator(random_state: Any) -> np.random.Generator:
+    """A generator whose seed follows scikit-learn's rules for `random_state`."""
+    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    return np.random.default_rng(seed)
 
 
 class Learner(BaseEstimator, ABC):
