@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,25 +29,12 @@ class ModelFileError(ValueError):
     """The file is not a simstream model, is damaged, or is from a newer version."""
 
 
-@runtime_checkable
-class Savable(Protocol):
-    """An estimator that can be written to a file and read back.
+def save_model(model: Any, path: str | Path, extra: dict[str, Any] | None) -> None:
+    """Write a model to a safetensors file, atomically; `extra` are JSON values for the caller's own use.
 
-    Parameters of the constructor are saved too: arrays and nested estimators among them as well, items
-    (`preprocessor`) and random generators excepted.
+    Saved are what was learnt, as `_get_state` gives it and `_set_state` takes it, and the parameters of the
+    constructor, arrays and nested estimators among them, but not items (`preprocessor`) or random generators.
     """
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters of the constructor by name."""
-        ...
-
-    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]: ...
-
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None: ...
-
-
-def save_model(model: Savable, path: str | Path, extra: dict[str, Any] | None) -> None:
-    """Write a model to a safetensors file, atomically; `extra` are JSON values for the caller's own use."""
     body, arrays = to_state(model)
     write_file(path, {"model": body, "extra": extra or {}}, arrays)
 
@@ -179,7 +166,7 @@ def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
         value, (np.random.Generator, np.random.RandomState)
     ):
         return None
-    if isinstance(value, Savable):
+    if hasattr(value, "_get_state"):
         params = value.get_params(deep=False)
         inner = {key: _encode_param(f"{name}.{key}", v, arrays) for key, v in params.items()}
         return {"class": type(value).__name__, "params": inner}

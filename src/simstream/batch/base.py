@@ -20,7 +20,7 @@ from ..data.comparisons import Comparisons
 from ..online.pairs import PairLearner, labelled_pairs
 from ..similarity.learner import Learner, delegated, delegated_property, documented
 from ..similarity.mahalanobis import Mahalanobis, Spectrum, saved_threshold, tuple_size
-from ..validation import check_choice, check_integer, check_number
+from ..validation import check_integer, check_number
 
 _CALLBACK = """callback : function of (iteration, objective), optional
         Called after every iteration; an exception it raises ends the fit.
@@ -74,7 +74,6 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     natural_tuples = "labels"
     dtype = None  # always float64
-    init: Any
     max_iter: Any
     tol: Any
     callback: Any
@@ -91,8 +90,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def _check_parameters(self) -> None:
         check_integer("max_iter", self.max_iter)
         check_number("tol", self.tol, exclusive=False)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity",))
+        self._check_init("identity")
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -133,17 +131,12 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
-        """Restore the attributes that scikit-learn sets before there is a solution, if none is found."""
-        names = ("n_features_in_", "feature_names_in_")
-        before = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        """Restore all attributes if there is no solution: scikit-learn sets some before there is one."""
+        before = self.__dict__.copy()
         try:
             yield
         except BaseException:
-            for name in names:
-                if hasattr(self, name):
-                    delattr(self, name)
-            for name, value in before.items():
-                setattr(self, name, value)
+            self.__dict__ = before
             raise
 
     def _check_these_are_items(self, X: Any, y: Any) -> None:

@@ -142,9 +142,7 @@ class ITML(BatchMetric):
             check_choice("gamma", self.gamma, ("auto",))
         else:
             check_number("gamma", self.gamma, finite=False)
-        for name in ("n_constraints", "block_size"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_integers_or_none("n_constraints", "block_size")
         check_targets(self.lower, self.upper)
         check_integer("n_neighbors", self.n_neighbors)
 

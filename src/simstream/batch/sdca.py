@@ -140,9 +140,7 @@ class SDCA(Learner):
         check_choice("output", self.output, ("average", "random", "last"))
         if self.tol is not None:
             check_number("tol", self.tol)
-        for name in ("block_size", "head_bytes"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_integers_or_none("block_size", "head_bytes")
 
     def fit(self, triplets: Any, y: Any = None) -> SDCA:
         """Learn from a fixed set of triplets.

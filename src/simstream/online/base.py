@@ -159,7 +159,7 @@ class OnlineLearner(Learner):
     def _learnt(self) -> Any:
         return self._engine
 
-    def _similarity(self) -> Similarity:
+    def _similarity(self) -> Any:
         """The similarity as it is now, kept until learning goes on."""
         engine, key, kept = self._fitted(), self._reading(), self._read_cache
         if kept is None or kept[0] != key:

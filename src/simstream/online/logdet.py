@@ -11,7 +11,7 @@ from .._engines import Engine, LogDetEngine, LogDetStep, default_block_size
 from ..data.comparisons import Comparisons
 from ..similarity.learner import documented
 from ..similarity.mahalanobis import Spectrum, first_metric
-from ..validation import check_choice, check_integer, check_number
+from ..validation import check_number
 from .pairs import ATTRIBUTES, COMMON, PairLearner
 
 #: Random pairs of items whose distances give the targets.
@@ -95,10 +95,8 @@ class LEGO(PairLearner):
         super()._check_parameters()
         check_number("eta", self.eta)
         check_targets(self.lower, self.upper)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity",))
-        if self.block_size is not None:
-            check_integer("block_size", self.block_size)
+        self._check_init("identity")
+        self._check_integers_or_none("block_size")
 
     def _block_size(self, engine: Any) -> int:
         # Its recursion costs B^3: smaller blocks than usual, and they pay later.

@@ -64,26 +64,17 @@ class _EngineFactors(LowRank):
         return self._engine.dtype
 
     @cached_property
-    def _kept_full(self) -> np.ndarray | None:
+    def _full(self) -> np.ndarray | None:
         return self._engine.full()
 
     @cached_property
-    def _kept_factors(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._engine.factors(self._kept_full)
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._engine.factors(self._full)
 
     @cached_property
-    def _kept_values(self) -> np.ndarray:
-        values = self._engine.singular_values()
-        return super()._singular_values() if values is None else values
-
-    def _full(self) -> np.ndarray | None:
-        return self._kept_full
-
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._kept_factors
-
     def _singular_values(self) -> np.ndarray:
-        return self._kept_values
+        values = self._engine.singular_values()
+        return super()._singular_values if values is None else values
 
     def get_bilinear_matrix(self) -> np.ndarray:
         return self._engine.matrix()
@@ -195,11 +186,9 @@ class OSLLRGS(LowRankLearner):
         check_number("beta", self.beta, finite=False)
         check_number("gamma", self.gamma, exclusive=False)
         check_number("eta", self.eta)
-        if self.n_components is not None:
-            check_integer("n_components", self.n_components)
+        self._check_integers_or_none("n_components")
         check_choice("output", self.output, ("avg_x", "avg_w", "last"))
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("auto",))
+        self._check_init("auto")
 
     def _start(self, d: int) -> np.ndarray:
         """The first X, not yet cut to the ball."""
@@ -243,11 +232,10 @@ class OSLLRGS(LowRankLearner):
     @property
     def feature_importances_(self) -> np.ndarray:
         """Length of each feature's row of X as it is read: how much the feature counts."""
-        similarity: Any = self._similarity()
-        full = similarity._full()
-        if full is not None:
-            return np.sqrt(np.maximum(np.diag(full), 0.0))
-        return np.linalg.norm(similarity._factors()[0], axis=1)
+        similarity = self._similarity()
+        if similarity._full is not None:
+            return np.sqrt(np.maximum(np.diag(similarity._full), 0.0))
+        return np.linalg.norm(similarity._factors[0], axis=1)
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         header, arrays = super()._get_state()
@@ -335,8 +323,7 @@ class OMLLR(LowRankLearner):
         check_number("eta", self.eta)
         check_choice("projection", self.projection, (None, "psd"))
         check_choice("output", self.output, ("average", "last"))
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity", "zeros"))
+        self._check_init("identity", "zeros")
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         symmetric = self.projection == "psd"
@@ -451,8 +438,7 @@ class Loreta(LowRankLearner):
         super()._check_parameters()
         check_integer("n_components", self.n_components)
         check_number("eta", self.eta)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("truncated-identity", "random"))
+        self._check_init("truncated-identity", "random")
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         shape = tuples.shape

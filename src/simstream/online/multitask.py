@@ -23,7 +23,7 @@ from ..persistence import check_saved_task
 from ..similarity.bilinear import Bilinear
 from ..similarity.learner import delegated, delegated_property, documented, new_generator
 from ..similarity.tasks import OwnParts, Tasks
-from ..validation import check_answers, check_choice, check_integer, check_number, check_tasks
+from ..validation import check_answers, check_choice, check_number, check_tasks
 from .base import OnlineLearner
 
 _COMMON = """query : "all", "active" or "random"
@@ -207,9 +207,7 @@ class OMTRSL(OnlineLearner):
         if check_number("ask_rate", self.ask_rate, exclusive=False) > 1:
             raise ValueError(f"ask_rate: expected at most 1, got {self.ask_rate}")
         check_choice("init", self.init, ("identity", "zeros"))
-        for name in ("n_tasks", "block_size", "head_bytes"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_integers_or_none("n_tasks", "block_size", "head_bytes")
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -287,7 +285,7 @@ class OMTRSL(OnlineLearner):
             if self.query == "random":
                 asked = coin < self.ask_rate
             elif np.isfinite(self.ask_delta):
-                margin = abs(float(self._tasks()._task_margins(read.one(0), [task])[0]))
+                margin = abs(float(self._similarity()._task_margins(read.one(0), [task])[0]))
                 asked = coin * (self.ask_delta + margin) < self.ask_delta
         clock = self._engine.clock
         clock[steps.CONSIDERED] += 1
@@ -374,15 +372,12 @@ class OMTRSL(OnlineLearner):
     def _similarity_of(self, engine: Any) -> Tasks:
         return _EngineTasks(engine, self._known(), self._pools)
 
-    def _tasks(self) -> Any:
-        return self._similarity()
-
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own, frozen as it is now.
 
         A task never seen has what all have in common; None is the task of triplets given without one.
         """
-        return self._tasks().for_task(task)._frozen()
+        return self._similarity().for_task(task)._frozen()
 
     def freeze(self) -> Tasks:
         """The similarities of all tasks as they are now, whatever is learnt later: `similarity_`.
@@ -401,7 +396,7 @@ class OMTRSL(OnlineLearner):
         array([[1.5, 0. ],
                [0. , 1. ]])
         """
-        return self._tasks()._frozen()
+        return self._similarity()._frozen()
 
     # Any: type checkers would take the signatures of the base class, which have no task.
     pair_score: Any = delegated(Tasks.pair_score)
@@ -523,27 +518,4 @@ class OGRSL(OMTRSL):
     coupling = 0.0
     n_tasks = None
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        query: str = "all",
-        ask_delta: float = 1.0,
-        ask_rate: float = 0.5,
-        random_state: Any = None,
-        init: str = "identity",
-        block_size: int | None = None,
-        head_bytes: int | None = None,
-        dtype: Any = None,
-        preprocessor: Any = None,
-    ) -> None:
-        self.C = C
-        self.query = query
-        self.ask_delta = ask_delta
-        self.ask_rate = ask_rate
-        self.random_state = random_state
-        self.init = init
-        self.block_size = block_size
-        self.head_bytes = head_bytes
-        self.dtype = dtype
-        self.preprocessor = preprocessor
+    __init__ = OSTRSL.__init__

@@ -30,7 +30,7 @@ from ..similarity.mahalanobis import (
     saved_threshold,
     tuple_size,
 )
-from ..validation import check_choice, check_integer, check_number, check_pair_labels
+from ..validation import check_choice, check_number, check_pair_labels
 from .base import OnlineLearner
 
 COMMON = """dtype : "float32" or "float64", optional
@@ -112,8 +112,8 @@ class PairLearner(OnlineLearner):
 
     @wraps(Mahalanobis.calibrate_threshold)
     def calibrate_threshold(self, pairs: Any, y: Any, criterion: str = "accuracy") -> Any:  # noqa: D102
-        metric: Any = self._similarity()
-        self._calibrated = metric.calibrate_threshold(pairs, y, criterion).threshold_
+        calibrated = self._similarity().calibrate_threshold(pairs, y, criterion)
+        self._calibrated = calibrated.threshold_
         return self
 
     decision_function = delegated(Mahalanobis.decision_function)  # type: ignore[arg-type]
@@ -249,11 +249,8 @@ class PAMetric(PairLearner):
         check_choice("variant", self.variant, ("PA", "PA-I", "PA-II", "PALS"))
         check_choice("projection", self.projection, ("end", "every-step"))
         check_number("tolerance", self.tolerance, exclusive=False)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("zeros", "identity"))
-        for name in ("block_size", "head_bytes"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_init("zeros", "identity")
+        self._check_integers_or_none("block_size", "head_bytes")
 
     def _step(self) -> Any:
         rules = {"PA": steps.PA, "PA-I": steps.PA_I, "PA-II": steps.PA_II, "PALS": steps.PALS}
@@ -343,8 +340,7 @@ class POLA(PairLearner):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("tolerance", self.tolerance, exclusive=False)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("zeros", "identity"))
+        self._check_init("zeros", "identity")
 
     def _step(self) -> Any:
         return steps.Step(steps.PA, bias=1.0, tolerance=float(self.tolerance))

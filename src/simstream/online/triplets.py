@@ -26,7 +26,7 @@ from ..data.comparisons import Comparisons
 from ..similarity.bilinear import Bilinear
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
-from ..validation import check_choice, check_integer, check_number
+from ..validation import check_choice, check_number
 from .base import OnlineLearner
 
 _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
@@ -64,7 +64,6 @@ class TripletLearner(OnlineLearner):
     Subclasses provide `_rule` (an entry rule of `_kernels.rules`) and `_step`.
     """
 
-    init: Any
     block_size: Any
     head_bytes: Any
     average_from: Any = None
@@ -72,11 +71,8 @@ class TripletLearner(OnlineLearner):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity", "zeros"))
-        for name in ("block_size", "head_bytes", "average_from"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_init("identity", "zeros")
+        self._check_integers_or_none("block_size", "head_bytes", "average_from")
 
     def _refuse_blocks(self, learner: str) -> None:
         """For rules that have no blocked form: better an error than a parameter without effect."""

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
-from ..validation import check_choice
+from ..validation import check_choice, check_integer
 from .base import Similarity, short_repr
 
 _P = ParamSpec("_P")
@@ -79,6 +79,7 @@ class Learner(BaseEstimator, ABC):
 
     preprocessor: Any
     dtype: Any
+    init: Any
     #: Kind of tuples that the learner is made for: "triplets", "pairs" or "labels".
     natural_tuples: str
     _items: ItemCache | None = None
@@ -93,7 +94,7 @@ class Learner(BaseEstimator, ABC):
         """What was learnt, with a `shape` and a `dtype`; None if nothing was."""
 
     @abstractmethod
-    def _similarity(self) -> Similarity:
+    def _similarity(self) -> Any:
         """The similarity as it is now; it may change when learning goes on."""
 
     def _fitted(self) -> Any:
@@ -125,6 +126,15 @@ class Learner(BaseEstimator, ABC):
     def _check_parameters(self) -> None:
         if self.dtype is not None:
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
+
+    def _check_init(self, *names: str) -> None:
+        if isinstance(self.init, str):
+            check_choice("init", self.init, names)
+
+    def _check_integers_or_none(self, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
 
     # -- reading input ------------------------------------------------------------------------
 

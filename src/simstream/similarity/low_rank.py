@@ -48,6 +48,7 @@ class LowRank(Similarity):
         self.dtype = dtype
         self.preprocessor = preprocessor
 
+    @property
     def _factors(self) -> tuple[np.ndarray, np.ndarray]:
         """L and R."""
         return self._made(self.left, self.right, self.dtype)
@@ -64,6 +65,7 @@ class LowRank(Similarity):
             )
         return tuple(sides)
 
+    @property
     def _full(self) -> np.ndarray | None:
         """W in float64, where scoring with it is cheaper than with its factors."""
         return None
@@ -71,7 +73,7 @@ class LowRank(Similarity):
     @property
     def shape_(self) -> tuple[int, int]:
         """Features of queries and of items."""
-        left, right = self._factors()
+        left, right = self._factors
         return len(left), len(right)
 
     @property
@@ -81,10 +83,10 @@ class LowRank(Similarity):
 
     def _sides(self, queries: Any, items: Any) -> tuple[Any, Any]:
         """Queries and items where inner products are the similarity."""
-        full = self._full()
+        full = self._full
         if full is not None:
             return queries @ full, items
-        left, right = self._factors()
+        left, right = self._factors
         return queries @ left, items @ right
 
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
@@ -94,16 +96,16 @@ class LowRank(Similarity):
         return all_products(*self._sides(queries, items))
 
     def _frozen(self) -> LowRank:
-        left, right = self._factors()
+        left, right = self._factors
         return LowRank(left.copy(), right.copy(), dtype=str(self.dtype_))._with_items(
             self.preprocessor, self._item_cache()
         )
 
     def get_bilinear_matrix(self) -> np.ndarray:
         """Copy of W in s(q, x) = q' W x: an array of shape (d, d')."""
-        full = self._full()
+        full = self._full
         if full is None:
-            left, right = self._factors()
+            left, right = self._factors
             full = left @ right.T
         return full.astype(self.dtype_)
 
@@ -114,7 +116,7 @@ class LowRank(Similarity):
         -------
         array (n_queries, n_dimensions)
         """
-        return np.asarray(self._read_rows(queries, "queries", 0) @ self._factors()[0])
+        return np.asarray(self._read_rows(queries, "queries", 0) @ self._factors[0])
 
     def transform_items(self, items: Any) -> np.ndarray:
         """Map items into the low-dimensional space, where `transform_query` maps queries.
@@ -125,17 +127,18 @@ class LowRank(Similarity):
         -------
         array (n_items, n_dimensions)
         """
-        return np.asarray(self._read_rows(items, "items", 1) @ self._factors()[1])
+        return np.asarray(self._read_rows(items, "items", 1) @ self._factors[1])
 
     @property
     def singular_values_(self) -> np.ndarray:
         """Singular values of W, largest first."""
-        return self._singular_values().copy()
+        return self._singular_values.copy()
 
+    @property
     def _singular_values(self) -> np.ndarray:
-        full = self._full()
+        full = self._full
         if full is None:
-            left, right = self._factors()
+            left, right = self._factors
             if left.shape[1] < min(len(left), len(right)):
                 small = [np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right)]
                 full = small[0] @ small[1].T
