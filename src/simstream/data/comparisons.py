@@ -66,9 +66,7 @@ class Comparisons:
         return self.index.shape[1] == 2
 
     def as_pairs(self) -> Comparisons:
-        """The same as pairs: a triplet yields its similar pair, then its dissimilar one."""
-        if self.is_pairs:
-            return self
+        """Triplets as pairs: each yields its similar pair, then its dissimilar one."""
         pairs = self.index[:, [0, 1, 0, 2]].reshape(-1, 2)
         return replace(self, index=pairs, y=np.tile([1.0, -1.0], len(self)))
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from .._engines import Engine, LogDetEngine, LogDetStep, default_block_size
 from ..data.comparisons import Comparisons
 from ..similarity.learner import documented
-from ..similarity.mahalanobis import Spectrum, first_metric
+from ..similarity.mahalanobis import first_metric
 from ..validation import check_number
 from .pairs import ATTRIBUTES, COMMON, PairLearner
 
@@ -114,9 +114,6 @@ class LEGO(PairLearner):
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         return _kept_targets(engine, self.lower, self.upper)
 
-    def _spectrum_of(self, engine: Any) -> Spectrum:
-        return Spectrum.of_matrix(engine.exact_matrix(), dtype=engine.dtype)
-
     def _own_threshold(self) -> float:
         return self._engine.threshold()
 
@@ -210,9 +207,6 @@ class OnlineITML(PairLearner):
         scale = engine.scale if self.scale is None else self.scale
         kept = _kept_targets(engine, self.lower, self.upper)
         return {**kept, "scale": (engine.scale, scale)}
-
-    def _spectrum_of(self, engine: Any) -> Spectrum:
-        return Spectrum.of_matrix(engine.exact_matrix(), dtype=engine.dtype)
 
     def _own_threshold(self) -> float:
         return self._engine.threshold()

@@ -366,8 +366,8 @@ class OMTRSL(OnlineLearner):
     @property
     def query_ratio_(self) -> float:
         """Share of the triplets considered that were asked for."""
-        considered = self._count("CONSIDERED")
-        return self._count("ASKED") / considered if considered else 1.0
+        considered = self._count(steps.CONSIDERED)
+        return self._count(steps.ASKED) / considered if considered else 1.0
 
     def _similarity_of(self, engine: Any) -> Tasks:
         return _EngineTasks(engine, self._known(), self._pools)

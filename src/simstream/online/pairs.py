@@ -13,6 +13,7 @@ import numpy as np
 from .._engines import (
     DenseEngine,
     Engine,
+    LogDetEngine,
     SparseEngine,
     SpectralEngine,
     default_block_size,
@@ -98,13 +99,14 @@ class PairLearner(OnlineLearner):
     # -- using what was learnt ----------------------------------------------------------------
 
     def _similarity_of(self, engine: Any) -> Mahalanobis:
-        own = self._own_threshold() if self._calibrated is None else self._calibrated
-        return Mahalanobis._of(self._spectrum_of(engine), own)
-
-    def _spectrum_of(self, engine: Any) -> Spectrum:
         if isinstance(engine, SpectralEngine):
-            return Spectrum(*engine.eigenpairs(), engine.dtype)
-        return Spectrum.of_matrix(engine.matrix(), rounding=np.finfo(engine.dtype).eps)
+            spectrum = Spectrum(*engine.eigenpairs(), engine.dtype)
+        elif isinstance(engine, LogDetEngine):
+            spectrum = Spectrum.of_matrix(engine.exact_matrix(), dtype=engine.dtype)
+        else:
+            spectrum = Spectrum.of_matrix(engine.matrix(), rounding=np.finfo(engine.dtype).eps)
+        own = self._own_threshold() if self._calibrated is None else self._calibrated
+        return Mahalanobis._of(spectrum, own)
 
     def _own_threshold(self) -> float | None:
         """The threshold that belongs to the method, if it has one."""
@@ -277,7 +279,7 @@ class PAMetric(PairLearner):
         return self.block_size or (size if size == 1 else min(512, 2 * size))
 
     def _own_threshold(self) -> float:
-        return max(1.0, self._count("THRESHOLD"))
+        return max(1.0, self._count(steps.THRESHOLD))
 
 
 def _projected_engine(init: Any, d: int, dtype: Any) -> SpectralEngine:
@@ -349,7 +351,7 @@ class POLA(PairLearner):
         return _projected_engine(self.init, tuples.left.shape[1], tuples.left.dtype)
 
     def _own_threshold(self) -> float:
-        return max(1.0, self._count("THRESHOLD"))
+        return max(1.0, self._count(steps.THRESHOLD))
 
 
 @_documented

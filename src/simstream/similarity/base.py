@@ -70,7 +70,7 @@ class Similarity(BaseEstimator, ABC):
     dtype: Any = None
     preprocessor: Any = None
     _items: ItemCache | None = None
-    #: The parameters that were used last, and what `_make` made of them.
+    #: The parameters that were used last, and what was made of them.
     _kept: tuple[Any, ...] | None = None
 
     __repr__ = short_repr
@@ -80,20 +80,16 @@ class Similarity(BaseEstimator, ABC):
         state.pop("_kept", None)
         return state
 
-    def _made(self, *parameters: Any) -> Any:
-        """What `_make` makes of the parameters, until one of them is another object.
+    def _made(self, make: Callable[[], Any], *parameters: Any) -> Any:
+        """What `make` returns, kept until one of the parameters is another object.
 
         By identity: an id may be given to another array once this one is gone.
         """
         kept = self._kept
         if kept is None or not all(map(is_, parameters, kept[0])):
             self.check_parameters()
-            kept = self._kept = (parameters, self._make())
+            kept = self._kept = (parameters, make())
         return kept[1]
-
-    def _make(self) -> Any:
-        """Check the parameters and work out what scoring needs."""
-        raise AssertionError(f"{type(self).__name__} makes nothing of its parameters")
 
     @property
     @abstractmethod

@@ -43,9 +43,9 @@ class Bilinear(Similarity):
         return self
 
     def _matrix(self) -> Any:
-        return self._made(self.matrix, self.dtype)
+        return self._made(self._checked_matrix, self.matrix, self.dtype)
 
-    def _make(self) -> Any:
+    def _checked_matrix(self) -> Any:
         return check_items(self.matrix, "matrix", dtype=self.dtype).values
 
     @property

@@ -51,9 +51,9 @@ class LowRank(Similarity):
     @property
     def _factors(self) -> tuple[np.ndarray, np.ndarray]:
         """L and R."""
-        return self._made(self.left, self.right, self.dtype)
+        return self._made(self._checked_factors, self.left, self.right, self.dtype)
 
-    def _make(self) -> Any:
+    def _checked_factors(self) -> tuple[np.ndarray, ...]:
         sides = []
         for name, value in (("left", self.left), ("right", self.right)):
             side = check_items(value, name, dtype=np.float64).values

@@ -159,9 +159,9 @@ class Mahalanobis(Similarity):
 
     def _spectrum(self) -> Spectrum:
         """Eigenvalues and eigenvectors of M."""
-        return self._made(self.matrix, self.n_components, self.dtype)
+        return self._made(self._new_spectrum, self.matrix, self.n_components, self.dtype)
 
-    def _make(self) -> Spectrum:
+    def _new_spectrum(self) -> Spectrum:
         spectrum = Spectrum.of_matrix(check_positive(self.matrix, "matrix", dtype=self.dtype))
         return spectrum if self.n_components is None else spectrum.truncated(self.n_components)
 
