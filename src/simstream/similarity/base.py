@@ -198,7 +198,7 @@ class Similarity(BaseEstimator, ABC):
         return np.concatenate(parts)
 
     def _row_chunks(self, tuples: Comparisons) -> list[slice]:
-        return chunks(len(tuples), max(self.shape_) * tuples.left.dtype.itemsize)
+        return chunks(len(tuples), max(tuples.shape) * tuples.left.dtype.itemsize)
 
     def score_items(self, queries: Any, items: Any) -> np.ndarray:
         """Similarity of every query with every item, an array of shape (n_queries, n_items).
