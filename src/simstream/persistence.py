@@ -46,7 +46,7 @@ def load(path: str | Path, *, preprocessor: Any = None) -> Any:
     ----------
     path : file name
     preprocessor : items, optional
-        Items behind row numbers; they are not part of the file.
+        Items that row numbers refer to; they are not part of the file.
 
     Examples
     --------

@@ -123,7 +123,7 @@ def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray
 
 
 class ItemCache:
-    """The items behind row numbers, checked once for each object given as `preprocessor`.
+    """The items that row numbers refer to, checked once for each object given as `preprocessor`.
 
     That object must not be changed in place. Copies and pickles of the cache are empty.
     """

@@ -94,7 +94,7 @@ class Dot(OnlineLearner):
     ----------
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class Euclidean(PairLearner):
     ----------
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------

@@ -45,7 +45,7 @@ _COMMON = """query : "all", "active" or "random"
         Sparse items only: memory of the dense block of the most frequent features.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items behind row numbers."""
+        Items that row numbers refer to."""
 
 _ATTRIBUTES = """tasks_ : list
         Tasks seen, in the order in which they appeared.

@@ -37,14 +37,14 @@ from .base import OnlineLearner
 COMMON = """dtype : "float32" or "float64", optional
         Precision of the items and of what is read. None takes that of the first items.
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items behind row numbers."""
+        Items that row numbers refer to."""
 
 ATTRIBUTES = """threshold_ : float
         Squared distance up to which two items count as similar.
     components_ : array of shape (q, d)
         L with M = L'L, the longest direction first.
     eigenvalues_, effective_dimension_ : array of shape (d,), int
-        Eigenvalues of M, largest first, and how many of them count.
+        Eigenvalues of M, largest first, and the number of them that matter.
     n_rounds_, n_updates_, n_skipped_ : int
         Pairs seen, those that changed the model, those skipped (identical vectors).
     average_loss_, mistake_rate_, violation_rate_ : float

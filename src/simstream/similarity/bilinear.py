@@ -20,7 +20,7 @@ class Bilinear(Similarity):
         Do not change it in place.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------

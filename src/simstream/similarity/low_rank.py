@@ -29,7 +29,7 @@ class LowRank(Similarity):
     dtype : "float32" or "float64", optional
         Precision of the items when they are scored, and of the matrix that is read.
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------

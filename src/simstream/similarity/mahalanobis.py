@@ -111,7 +111,7 @@ class Mahalanobis(Similarity):
         Use only this many of its largest directions.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------

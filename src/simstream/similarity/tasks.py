@@ -28,7 +28,7 @@ class Tasks(Similarity):
         Do not change them in place.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------
