@@ -141,10 +141,11 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     def _check_these_are_items(self, X: Any, y: Any) -> None:
         """Refuse labelled pairs of row numbers, which look like items with two integer features."""
-        array = np.asarray(X) if self.preprocessor is not None and not sp.issparse(X) else None
+        if self.preprocessor is None or sp.issparse(X):
+            return
+        array = np.asarray(X)
         if (
-            array is not None
-            and array.ndim == 2
+            array.ndim == 2
             and array.shape[1] in (2, 3)
             and array.dtype.kind in "iu"
             and np.isin(y, (-1, 1)).all()
@@ -154,18 +155,12 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
                 f"X: expected items, got what looks like labelled pairs of row numbers; {hint}"
             )
 
-    def _report(self) -> Report | None:
-        """What the solver is to call after every iteration."""
-        if self.callback is None and not self.verbose:
-            return None
-
-        def report(iteration: int, objective: float) -> None:
-            if self.verbose:
-                print(f"[{type(self).__name__}] iteration {iteration}: {objective:.10g}")  # noqa: T201
-            if self.callback is not None:
-                self.callback(iteration, objective)
-
-        return report
+    def _report(self, iteration: int, objective: float) -> None:
+        """What the solver calls after every iteration."""
+        if self.verbose:
+            print(f"[{type(self).__name__}] iteration {iteration}: {objective:.10g}")  # noqa: T201
+        if self.callback is not None:
+            self.callback(iteration, objective)
 
     def _keep(self, spectrum: Spectrum, solution: Any = None) -> None:
         """Keep M, and how an iterative solver got there. A threshold calibrated for another M is dropped."""

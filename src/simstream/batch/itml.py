@@ -216,7 +216,7 @@ class ITML(BatchMetric):
             max_iter=self.max_iter,
             tol=self.tol,
             block_size=self.block_size,
-            report=self._report(),
+            report=self._report,
         )
         self.gamma_, self.tuning_ = gamma, tuning
         self.differences_, self.labels_ = v[apart], pairs.y[apart]

@@ -141,7 +141,7 @@ class LMNN(BatchMetric):
             max_iter=self.max_iter,
             tol=self.tol,
             patience=self.patience,
-            report=self._report(),
+            report=self._report,
         )
         self.objective_ = solution.objective
         self._keep(Spectrum.of_components(solution.minimiser), solution)

@@ -100,7 +100,7 @@ class MCML(BatchMetric):
         check_some_class_has_two(codes, "learn from")
         start = first_metric(self.init, X.shape[1])
         solution = solve_mcml(
-            X, codes, start=start, max_iter=self.max_iter, tol=self.tol, report=self._report()
+            X, codes, start=start, max_iter=self.max_iter, tol=self.tol, report=self._report
         )
         self.objective_ = solution.objective
         self._keep(Spectrum.of_matrix(solution.minimiser), solution)

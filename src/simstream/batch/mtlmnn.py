@@ -163,7 +163,7 @@ class MultiTaskLMNN(BatchMetric):
             gamma=float(self.gamma),
             max_iter=self.max_iter,
             tol=self.tol,
-            report=self._report(),
+            report=self._report,
         )
         self.objective_ = solution.objective
         self._keep_matrices(solution.minimiser, names, solution)
