@@ -234,9 +234,9 @@ def test_only_what_a_triplet_names_is_touched():
     model.prepare()
     steps, rests = 0, 0
     for t, (x, z) in zip(T, stream(sparse, T), strict=True):
-        before, updates = model._engine.rows.values.copy(), model.n_updates_
+        before, updates = model._engine.arrays.values.copy(), model.n_updates_
         model.partial_fit(t[None])
-        changed = (model._engine.rows.values != before).any(axis=1)
+        changed = (model._engine.arrays.values != before).any(axis=1)
         named = (x != 0) | (z != 0)
         if model.n_updates_ > updates:
             assert not changed[~named].any()

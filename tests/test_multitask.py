@@ -140,8 +140,9 @@ def test_the_mean_of_all_matrices_moves_by_the_step_over_k():
         margin = x @ (np.eye(16) if t == 0 else model.get_bilinear_matrix(tasks[t])) @ z
         model.partial_fit(T[t : t + 1], y[t : t + 1], tasks[t : t + 1])
         shared, own = model._engine.weights()
-        parts = [model._engine._parts(k) for k in range(len(model.tasks_))]
-        mean = np.eye(16) + shared * parts[0][0] + own / K * sum(D for _, D in parts)
+        S, parts = model._engine._parts()
+        own_parts = [parts.matrix(k) for k in range(len(model.tasks_))]
+        mean = np.eye(16) + shared * S + own / K * sum(own_parts)
         loss, norm = max(0.0, 1 - y[t] * margin), (2 + K) / (3 * K) * (x @ x) * (z @ z)
         tau = min(0.3, loss / norm) if norm > 0 else 0.0
         np.testing.assert_allclose(mean - before, y[t] * tau / K * np.outer(x, z), atol=1e-12)
@@ -179,7 +180,8 @@ def test_memory_grows_with_what_a_task_learnt():
     model = OMTRSL(0.3, 1.0, preprocessor=X).fit(T, tasks=tasks)
     state = model._engine.state()[1]
     assert [name for name in state if name.startswith("full")] == ["full.0"]  # many steps: a matrix
-    moved = [model._engine._parts(k)[1].any() for k in range(1, 101)]
+    _, parts = model._engine._parts()
+    moved = [parts.matrix(k).any() for k in range(1, 101)]
     assert state["count"].tolist() == [0, *moved]  # one step each, or none
     assert len(state["x"]) == sum(moved) < 100
     Ms, _, _ = eager(X, T, np.ones(400), np.unique(tasks, return_inverse=True)[1], 0.3, 1.0, 101)

@@ -844,7 +844,7 @@ def test_a_full_matrix_takes_over_at_high_rank_and_follows_the_reference(variant
 
 def test_projection_of_a_full_matrix_against_eigh():
     """500 random cases: definite, singular, v in the range of M, tiny and huge steps."""
-    from simstream._engines.spectral import _Full
+    from simstream._engines.pairs import _Full
     from simstream._kernels import steps
 
     rng = np.random.default_rng(1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import simstream_repro.reference as ref
 from cases import CASES, dense, items, stream, triplets
 from simstream import AROMA, OASIS, OMTRSL, SORS, AdaSORS, TripletSampler
-from simstream._engines import store as stores
+from simstream._engines import sparse as stores
 from simstream._kernels import steps
 
 HASHED = {"head_bytes": 8 * 3 * 3}
@@ -125,15 +125,13 @@ def test_a_large_dimension_takes_memory_only_for_what_it_touches():
 
 
 def test_large_models_are_read_piece_by_piece_in_their_own_numbering(monkeypatch):
-    from simstream._engines import entrywise as engine
-
     rng = np.random.default_rng(0)
     items = sp.random(40, 30, density=0.2, random_state=1, format="csr")
     triplets = TripletSampler(rng.integers(0, 3, 40), 0).draw(300)
     whole = AROMA(preprocessor=items).fit(triplets).get_bilinear_matrix()
-    monkeypatch.setattr(engine, "_AT_A_TIME", 7)
+    monkeypatch.setattr(stores, "_AT_A_TIME", 7)
     split = AROMA(preprocessor=items, head_bytes=8 * 25).fit(triplets)
-    assert split._fitted().row_rank is not None
+    assert split._fitted().ranks is not None
     read = split.get_bilinear_matrix()
     assert read.has_sorted_indices
     np.testing.assert_allclose(read.toarray(), whole.toarray(), rtol=1e-12, atol=1e-15)

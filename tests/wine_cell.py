@@ -1,6 +1,6 @@
 """A small cell of an experiment, for tests of `simstream_repro` to change."""
 
-from simstream_repro.cell import Cell
+from simstream_repro.records import Cell
 
 WINE_CELL = Cell(
     study="test",

@@ -10,10 +10,9 @@ import numpy as np
 
 from simstream.metrics.statistics import FriedmanResult, friedman
 
-from .cell import TUNING
 from .plan import Beats, BestRank, Check, MeasureRatio, Paper, Reaches, Study, Where
-from .records import Record, RecordStore, mean_curve, over_seeds
-from .verdicts import records_of
+from .records import TUNING, Record, mean_curve, over_seeds
+from .verdicts import PaperRecords
 
 #: Where a claim has more comparisons than this, only those that speak against it are listed.
 _MOST_LISTED = 4
@@ -29,25 +28,25 @@ class Finding:
     text: str
 
 
-def check_claims(paper: Paper, store: RecordStore) -> list[Finding]:
+def check_claims(given: PaperRecords) -> list[Finding]:
     """Check every claim of a paper against the records."""
-    return [Finding(claim.text, *_check(claim.check, paper, store)) for claim in paper.claims]
+    return [Finding(claim.text, *_check(claim.check, given)) for claim in given.paper.claims]
 
 
 @singledispatch
-def _check(check: Check, paper: Paper, store: RecordStore) -> tuple[str, str]:
+def _check(check: Check, given: PaperRecords) -> tuple[str, str]:
     """The verdict, and what it rests on."""
     raise TypeError(f"check: expected a kind with a rule, got {type(check).__name__}")
 
 
 @_check.register
-def _beats(check: Beats, paper: Paper, store: RecordStore) -> tuple[str, str]:
-    study = paper.studies[check.study]
-    means = _means(paper, study, check.measure, store, check.where)
+def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
+    paper, study = given.paper, given.paper.studies[check.study]
+    means = _means(given, study, check.measure, check.where)
     others = means
     if check.against:
-        others = _means(paper, paper.studies[check.against], check.measure, store)
-    records = records_of(paper, study, store) if check.paired else {}
+        others = _means(given, paper.studies[check.against], check.measure)
+    records = given.table(study) if check.paired else {}
     sign = 1 if check.better == "higher" else -1
     contests = _contests(check, study)
     lines, exceptions = [], []
@@ -93,11 +92,11 @@ def _contests(check: Beats, study: Study) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _means(
-    paper: Paper, study: Study, measure: str, store: RecordStore, where: Where | None = None
+    given: PaperRecords, study: Study, measure: str, where: Where | None = None
 ) -> dict[tuple[str, str], float]:
     """Mean over seeds and swept values by (data set, method), of the records `where` allows."""
     found = {}
-    for key, records in records_of(paper, study, store).items():
+    for key, records in given.table(study).items():
         if where is not None:
             records = [
                 one
@@ -144,9 +143,9 @@ def _seeds_ahead(
 
 
 @_check.register
-def _best_rank(check: BestRank, paper: Paper, store: RecordStore) -> tuple[str, str]:
-    study = paper.studies[check.study]
-    records = [one for found in records_of(paper, study, store).values() for one in found]
+def _best_rank(check: BestRank, given: PaperRecords) -> tuple[str, str]:
+    paper, study = given.paper, given.paper.studies[check.study]
+    records = [one for found in given.table(study).values() for one in found]
     lower = check.better == "lower"
     ranked = rank_methods(records, check.methods, check.measure, lower_is_better=lower)
     if ranked is None:
@@ -160,10 +159,10 @@ def _best_rank(check: BestRank, paper: Paper, store: RecordStore) -> tuple[str, 
 
 
 @_check.register
-def _ratio(check: MeasureRatio, paper: Paper, store: RecordStore) -> tuple[str, str]:
-    study = paper.studies[check.study]
+def _ratio(check: MeasureRatio, given: PaperRecords) -> tuple[str, str]:
+    paper, study = given.paper, given.paper.studies[check.study]
     datasets = check.datasets or study.datasets
-    means = _means(paper, study, check.measure, store)
+    means = _means(given, study, check.measure)
     ratios = {}
     for dataset in datasets:
         above, below = (dataset, check.numerator), (dataset, check.denominator)
@@ -179,9 +178,9 @@ def _ratio(check: MeasureRatio, paper: Paper, store: RecordStore) -> tuple[str, 
 
 
 @_check.register
-def _reaches(check: Reaches, paper: Paper, store: RecordStore) -> tuple[str, str]:
-    study = paper.studies[check.study]
-    found = records_of(paper, study, store)
+def _reaches(check: Reaches, given: PaperRecords) -> tuple[str, str]:
+    paper, study = given.paper, given.paper.studies[check.study]
+    found = given.table(study)
     lines, n_before = [], 0
     for dataset in check.datasets or study.datasets:
         ours, theirs = (

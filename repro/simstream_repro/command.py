@@ -17,9 +17,8 @@ from simstream.cli.output import as_count, configure_logging, echo_json, echo_ta
 
 # Commands import what they need when they run, so that `simstream --help` stays instant.
 if TYPE_CHECKING:
-    from .cell import Cell
     from .plan import Exhibit, Paper
-    from .records import RecordStore
+    from .records import Cell, RecordStore
     from .runner import Job, Progress
 
 #: Default folder of records and reports.
@@ -200,7 +199,7 @@ def run(
     """
     from .plan import select
     from .records import RecordStore
-    from .runner import jobs_of, run_jobs
+    from .runner import Budget, Job, run_jobs
 
     configure_logging(quiet)
     if budget is not None and not budget > 0:  # NaN passes every range
@@ -219,7 +218,8 @@ def run(
     work: list[Job] = []
     for paper, study in chosen:
         cells = paper.cells(study, seeds=seeds, datasets=datasets, methods=methods, tuning=tuning)
-        work += jobs_of(_available(list(cells), data_dir), study, budget)
+        limits = Budget(budget or study.budget_seconds, study.budget_gb)
+        work += [Job(cell, limits) for cell in _available(list(cells), data_dir)]
     if not work:
         raise click.UsageError(
             "none of the data sets is available: expected them in the folder of --data-dir or of the "
@@ -396,7 +396,7 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
     """
     from .plan import load_paper, paper_ids
     from .records import RecordStore
-    from .verdicts import tidy as tidy_study
+    from .verdicts import PaperRecords
 
     configure_logging(quiet)
     store = RecordStore(results)
@@ -405,7 +405,10 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
             records = store.of_study(study.id)
             if not records:
                 continue
-            n_kept = tidy_study(paper, study, store, only_look=not yes)
+            cells = PaperRecords(paper, store).of(study).cells
+            n_kept = len(store.finished(cells))
+            if yes:
+                store.compact(study.id, cells)
             word = "kept" if yes else "would be kept"
             logger.info("%s: %d of %d records %s", study.id, n_kept, len(records), word)
     if not yes:

@@ -14,9 +14,9 @@ import numpy as np
 from simstream.metrics import critical_difference
 from simstream.plots import new_figure, tidy
 
-from .plan import Drawing, Exhibit, Paper
-from .records import Record, RecordStore, mean_curve, over_seeds
-from .verdicts import records_of
+from .plan import Drawing, Exhibit
+from .records import Record, mean_curve, over_seeds
+from .verdicts import PaperRecords, RecordTable
 
 #: Colours of Okabe and Ito; a family of methods shares one, its members differ in line and marker.
 _FAMILIES = {
@@ -115,44 +115,45 @@ def _family(method: str) -> str:
 
 
 class Drawn(NamedTuple):
-    """The records of a study, and the methods and data sets to draw."""
+    """The finished records of a study, and the methods and data sets that have some."""
 
-    records: dict[tuple[str, str], list[Record]]
+    records: RecordTable
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     #: Data set -> its label in the figure.
-    labels: dict[str, str] = {}  # noqa: RUF012
+    labels: dict[str, str]
     #: Records of the study that reference lines come from.
-    references: dict[tuple[str, str], list[Record]] = {}  # noqa: RUF012
+    references: RecordTable
 
     def of(self, dataset: str, method: str) -> list[Record]:
         """Finished records of a method on a data set."""
-        found = self.records.get((dataset, method), [])
-        return [record for record in found if record["status"] == "done"]
+        return self.records.get((dataset, method), [])
 
 
-def draw(paper: Paper, exhibit: Exhibit, store: RecordStore) -> Any | None:
+def draw(given: PaperRecords, exhibit: Exhibit) -> Any | None:
     """The figure of an exhibit, or None if there are no records for it."""
-    study, how = paper.study_of(exhibit.id), exhibit.draw
+    paper, how = given.paper, exhibit.draw
+    study = paper.study_of(exhibit.id)
     if study is None or how is None:
         return None
-    table = Drawn(
-        records_of(paper, study, store),
-        exhibit.datasets or study.datasets,
-        exhibit.methods or study.methods,
-        {name: given.label for name, given in paper.datasets.items()},
-    )
-    table = table._replace(
-        datasets=tuple(d for d in table.datasets if any(table.of(d, m) for m in table.methods)),
-    )
-    table = table._replace(
-        methods=tuple(m for m in table.methods if any(table.of(d, m) for d in table.datasets)),
-    )
-    if not table.datasets:
+    datasets, methods = exhibit.datasets or study.datasets, exhibit.methods or study.methods
+    records = {
+        (dataset, method): done
+        for (dataset, method), found in given.table(study).items()
+        if dataset in datasets
+        and method in methods
+        and (done := [one for one in found if one["status"] == "done"])
+    }
+    if not records:
         return None
-    if how.references is not None:
-        other = paper.studies[how.references.study]
-        table = table._replace(references=records_of(paper, other, store))
+    lines = how.references
+    table = Drawn(
+        records,
+        tuple(one for one in datasets if any(one == dataset for dataset, _ in records)),
+        tuple(one for one in methods if any(one == method for _, method in records)),
+        {name: data.label for name, data in paper.datasets.items()},
+        {} if lines is None else given.table(paper.studies[lines.study]),
+    )
     return {"lines": _lines, "bars": _bars, "matrix": _matrix}[how.form](table, how)
 
 
@@ -163,9 +164,9 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
     panels = _panels(table, how)
     figure, all_axes = _grid(len(panels))
     drawn: set[str] = set()
-    for axes, (title, datasets, methods) in zip(all_axes, panels, strict=True):
+    for axes, (title, datasets) in zip(all_axes, panels, strict=True):
         for dataset in datasets:
-            for method in methods:
+            for method in table.methods:
                 for name, x, y, spread in _series(table.of(dataset, method), how):
                     label = method if name is None else f"{method}, {name}"
                     style = style_of(label, table.methods)
@@ -266,46 +267,22 @@ def _by_variant(records: list[Record], name: str | None = None) -> dict[str, lis
 
 
 def _bars(table: Drawn, how: Drawing) -> Any | None:
-    panels = _panels(table, how)
-    by_dataset = how.x == "dataset"
-    groups_of = {
-        title: list(datasets)
-        if by_dataset
-        else list(
-            dict.fromkeys(
-                str(record["variant"][how.x])
-                for dataset in datasets
-                for method in methods
-                for record in table.of(dataset, method)
-            )
-        )
-        for title, datasets, methods in panels
-    }
-    most = max(len(groups) for groups in groups_of.values())
-    width = min(_WIDEST, max(4.2, 0.28 * most * len(table.methods)))
-    figure, all_axes = _grid(len(panels), width=width)
-    for axes, (title, datasets, methods) in zip(all_axes, panels, strict=True):
-        groups = groups_of[title]
-        width = 0.85 / len(methods)
+    methods = table.methods
+    panels = [(title, _groups(table, datasets, how.x)) for title, datasets in _panels(table, how)]
+    most = max(len(groups) for _, groups in panels)
+    figure_width = min(_WIDEST, max(4.2, 0.28 * most * len(methods)))
+    figure, all_axes = _grid(len(panels), width=figure_width)
+    width = 0.85 / len(methods)
+    for axes, (title, groups) in zip(all_axes, panels, strict=True):
         for place, method in enumerate(methods):
             x, y, spread = [], [], []
-            for at, group in enumerate(groups):
-                records = (
-                    table.of(group, method)
-                    if by_dataset
-                    else [
-                        record
-                        for dataset in datasets
-                        for record in table.of(dataset, method)
-                        if str(record["variant"][how.x]) == group
-                    ]
-                )
-                value = over_seeds(records, how.y)
+            for at, group in enumerate(groups.values()):
+                value = over_seeds(group.get(method, []), how.y)
                 if value is not None:
                     x.append(at + (place - (len(methods) - 1) / 2) * width)
                     y.append(value[0])
                     spread.append(value[1])
-            style = style_of(method, table.methods)
+            style = style_of(method, methods)
             hatch = {"-": "", "--": "///", ":": "...", "-.": "xxx"}[style.line]
             axes.bar(
                 x,
@@ -328,8 +305,19 @@ def _bars(table: Drawn, how: Drawing) -> Any | None:
             ha="right" if is_tight else "center",
         )
         axes.set_title(title, fontsize=10)
-        _label(axes, msgspec.structs.replace(how, label_x="") if by_dataset else how)
+        _label(axes, msgspec.structs.replace(how, label_x="") if how.x == "dataset" else how)
     return _finish(figure, all_axes)
+
+
+def _groups(table: Drawn, datasets: tuple[str, ...], by: str) -> dict[str, dict[str, list[Record]]]:
+    """Records of each method by data set (`by` "dataset"), or by a swept value."""
+    groups: dict[str, dict[str, list[Record]]] = {}
+    for dataset in datasets:
+        for method in table.methods:
+            for record in table.of(dataset, method):
+                name = dataset if by == "dataset" else str(record["variant"][by])
+                groups.setdefault(name, {}).setdefault(method, []).append(record)
+    return groups
 
 
 def _matrix(table: Drawn, how: Drawing) -> Any | None:
@@ -380,11 +368,11 @@ def _matrix(table: Drawn, how: Drawing) -> Any | None:
 # -- what they share --------------------------------------------------------------------------------------
 
 
-def _panels(table: Drawn, how: Drawing) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    if how.panels == "dataset":
-        return [(table.labels[one], (one,), table.methods) for one in table.datasets]
-    title = table.labels[table.datasets[0]] if len(table.datasets) == 1 else ""
-    return [(title, table.datasets, table.methods)]
+def _panels(table: Drawn, how: Drawing) -> list[tuple[str, tuple[str, ...]]]:
+    """Titles and data sets."""
+    if how.panels == "dataset" or len(table.datasets) == 1:
+        return [(table.labels[one], (one,)) for one in table.datasets]
+    return [("", table.datasets)]
 
 
 def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
@@ -419,9 +407,8 @@ def _finish(figure: Any, all_axes: list[Any]) -> Any:
     longest = max(map(len, handles), default=0)
     columns = min(len(handles), max(1, int(13 * figure.get_figwidth() / (longest + 7))))
     n_rows = -(-len(handles) // columns)
-    figure.set_figheight(
-        figure.get_figheight() + _LEGEND_ROW * (n_rows - 1)
-    )  # not out of the panels
+    # The legend must not take its height from the panels.
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * (n_rows - 1))
     figure.legend(
         list(handles.values()),
         list(handles),

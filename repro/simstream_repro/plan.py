@@ -25,8 +25,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from .cell import Cell
 from .protocols import PROTOCOLS
+from .records import Cell
 from .typed import TypedTable, read_table
 
 

@@ -23,14 +23,12 @@ from .verdicts import (
     COUNTED,
     MISSING,
     JudgedNumber,
+    PaperRecords,
     compare,
     count,
-    n_left_out,
     n_missing,
     n_with_fewer_runs,
-    records_of,
     share_good,
-    tuned_instead,
 )
 
 _MARKS = {"reproduced": "=", "better": "+", "worse": "-"}
@@ -140,11 +138,12 @@ def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Pat
 
 def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
     """Everything a page says, for the templates."""
+    given = PaperRecords(paper, store)
     exhibits, everything = [], []
     for exhibit in paper.exhibits.values():
-        comparisons = compare(paper, exhibit, store) if exhibit.kind in ("table", "absent") else []
+        comparisons = compare(given, exhibit) if exhibit.kind in ("table", "absent") else []
         everything += comparisons
-        exhibits.append(_exhibit(paper, exhibit, comparisons, store))
+        exhibits.append(_exhibit(given, exhibit, comparisons))
     counts = count(everything)
     worse = [one for one in everything if one.verdict == "worse"]
     return {
@@ -153,11 +152,11 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "share": share_good(counts),
         "missing": n_missing(counts),
         "exhibits": exhibits,
-        "claims": check_claims(paper, store),
+        "claims": check_claims(given),
         "explained": _grouped(one for one in worse if one.explanation),
         "untested": [_name(one) for one in worse if not one.is_tested],
         "fewer_runs": n_with_fewer_runs(everything),
-        "runs": (runs := _runs(paper, store)),
+        "runs": (runs := _runs(given)),
         "versions": [
             json.loads(x) for x in sorted({json.dumps(v) for r in runs for v in r["versions"]})
         ],
@@ -167,8 +166,9 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
 
 
 def _exhibit(
-    paper: Paper, exhibit: Exhibit, comparisons: list[JudgedNumber], store: RecordStore
+    given: PaperRecords, exhibit: Exhibit, comparisons: list[JudgedNumber]
 ) -> dict[str, Any]:
+    paper = given.paper
     view: dict[str, Any] = {
         "id": exhibit.id,
         "title": exhibit.title,
@@ -184,21 +184,17 @@ def _exhibit(
     if study is None:
         view["text"] = "Not run: its data is not available."
     elif exhibit.kind == "figure":
-        view["figure"] = draw(paper, exhibit, store)
+        view["figure"] = draw(given, exhibit)
         view["text"] = "" if view["figure"] else "Not run yet."
     elif exhibit.kind in ("ranks", "pairs"):
-        view |= _ranks(paper, exhibit, study, store)
-    stands = {
-        name: paper.datasets[name]
-        for name in (study.datasets if study else ())
-        if paper.datasets[name].standing != "exact" or paper.datasets[name].note
-    }
+        view |= _ranks(given, exhibit, study)
+    given_data = [paper.datasets[name] for name in (study.datasets if study else ())]
     view["data"] = [
-        f"{name}: {given.standing}"
-        + (f" ({given.data})" if given.data and given.data != name else "")
-        + (f"; {given.note}" if given.note else "")
-        for name, given in stands.items()
-        if given.standing != "bundled"
+        f"{data.name}: {data.standing}"
+        + (f" ({data.data})" if data.data and data.data != data.name else "")
+        + (f"; {data.note}" if data.note else "")
+        for data in given_data
+        if data.standing != "bundled" and (data.standing != "exact" or data.note)
     ]
     return view
 
@@ -270,13 +266,13 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
     }
 
 
-def _ranks(paper: Paper, exhibit: Exhibit, study: Study, store: RecordStore) -> dict[str, Any]:
+def _ranks(given: PaperRecords, exhibit: Exhibit, study: Study) -> dict[str, Any]:
     """Average ranks with a critical-difference diagram, or the pairs that differ."""
     measure = exhibit.measures[0]
     methods = exhibit.methods or study.methods
     records = [
         record
-        for (dataset, _), found in records_of(paper, study, store).items()
+        for (dataset, _), found in given.table(study).items()
         for record in found
         if not exhibit.datasets or dataset in exhibit.datasets
     ]
@@ -331,11 +327,12 @@ def _grouped(worse: Any) -> list[dict[str, Any]]:
     return [{"text": text, "names": names} for text, names in groups.items()]
 
 
-def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
+def _runs(given: PaperRecords) -> list[dict[str, Any]]:
     """How every study was run."""
     runs = []
-    for study in paper.studies.values():
-        records = [record for found in records_of(paper, study, store).values() for record in found]
+    for study in given.paper.studies.values():
+        known = given.of(study)
+        records = [record for found in known.table.values() for record in found]
         states = Counter(record["status"] for record in records)
         versions = {
             json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
@@ -347,9 +344,9 @@ def _runs(paper: Paper, store: RecordStore) -> list[dict[str, Any]]:
                 "study": study,
                 "states": dict(states),
                 "limits": sorted({r["error"] for r in records if r["status"] == "over budget"}),
-                "n_cells": len(list(paper.cells(study))),
-                "n_left_out": n_left_out(paper, study, store),
-                "tuned_instead": tuned_instead(paper, study, store),
+                "n_cells": len(list(given.paper.cells(study))),
+                "n_left_out": known.n_left_out,
+                "tuned_instead": known.tuned_instead,
                 "hours": sum(record.get("wall_seconds", 0) for record in records) / 3600,
                 "same_streams": _same_streams(records),
                 "versions": [json.loads(one) for one in sorted(versions)],

@@ -15,15 +15,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from . import clock, protocols
-from .cell import Cell
-from .plan import Study
-from .records import FINAL, Record, RecordStore
+from .records import FINAL, Cell, Record, RecordStore
 
 _THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
@@ -63,12 +62,6 @@ class Progress:
     n_cells: int
     job: Job
     record: Record
-
-
-def jobs_of(cells: Sequence[Cell], study: Study, budget_seconds: float | None = None) -> list[Job]:
-    """Cells of a study with its budget, or with other seconds."""
-    seconds = budget_seconds or study.budget_seconds
-    return [Job(cell, Budget(seconds, study.budget_gb)) for cell in cells]
 
 
 def run_jobs(
@@ -140,8 +133,10 @@ class _Queue:
         found = self._store.find(job.cell)
         if found is None or found["status"] not in FINAL:
             return False
-        tried = found.get("budget")
-        return found["status"] == "done" or tried is None or not _is_larger(job.budget, tried)
+        tried, budget = found.get("budget"), job.budget
+        if found["status"] == "done" or tried is None:
+            return True
+        return budget.seconds <= tried["seconds"] and budget.gigabytes <= tried["gigabytes"]
 
     def next(self) -> Job | None:
         for place, job in enumerate(self.waiting):
@@ -163,7 +158,8 @@ class _Queue:
     def done(self, job: Job, record: Record) -> None:
         self.n_done += 1
         if record["status"] == "over budget":
-            same = [other for other in self.waiting if _same_but_for_seed(other.cell, job.cell)]
+            like = replace(job.cell, seed=0)
+            same = [other for other in self.waiting if replace(other.cell, seed=0) == like]
         elif record["status"] != "done" and job.cell.is_tuning:
             same = [other for other in self.waiting if other.cell.tuning() == job.cell]
         else:
@@ -177,14 +173,6 @@ class _Queue:
         self._store.append(job.cell, kept | {"measures": {}, "note": f"as {like.name}"})
         self.waiting.remove(job)
         self.n_done += 1
-
-
-def _is_larger(budget: Budget, tried: dict[str, float]) -> bool:
-    return budget.seconds > tried["seconds"] or budget.gigabytes > tried["gigabytes"]
-
-
-def _same_but_for_seed(one: Cell, other: Cell) -> bool:
-    return replace(one, seed=0) == replace(other, seed=0)
 
 
 class _Running:
@@ -371,8 +359,6 @@ def _peak_megabytes() -> float:
 
 def versions() -> dict[str, str]:
     """Versions of Python, simstream and the numerical libraries."""
-    from importlib.metadata import version
-
     names = ("simstream", "numpy", "scipy", "scikit-learn", "numba")
     found = {"python": platform.python_version()} | {name: version(name) for name in names}
     return found | {"source": _source_digest()}

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from .cell import Cell, data_seed
 from .plan import Exhibit, Explanation, Paper, Study, TableMeasure, published
-from .records import Record, RecordStore, over_seeds
+from .records import Cell, Record, RecordStore, data_seed, over_seeds
 
 #: How far from the printed one a quality number may be, in units of one.
 CLOSE = 0.01
@@ -22,6 +22,69 @@ CLOSE = 0.01
 COUNTED = ("reproduced", "better", "worse")
 #: Why a number that could be compared is missing.
 MISSING = ("over budget", "out of memory", "failed", "not run")
+
+
+#: Records by (data set, method), swept values together.
+RecordTable = dict[tuple[str, str], list[Record]]
+
+
+class StudyRecords(NamedTuple):
+    """The records of a study that belong to cells of the plan, and what about them a page tells."""
+
+    #: With the paper's parameters; with parameters chosen from grids only where the paper's were not run.
+    table: RecordTable
+    #: What was run with parameters from grids only, not with those the paper names: "OASIS on BBC".
+    tuned_instead: list[str]
+    #: Number of records that belong to no cell: the plan has changed since.
+    n_left_out: int
+    #: All cells that may have records, those that choose parameters first.
+    cells: list[Cell]
+
+
+class PaperRecords:
+    """A paper with its records; the cells of a study are enumerated once, when it is first asked for."""
+
+    def __init__(self, paper: Paper, store: RecordStore) -> None:
+        self.paper, self.store = paper, store
+        self._studies: dict[str, StudyRecords] = {}
+
+    def table(self, study: Study) -> RecordTable:
+        """Records of a study by (data set, method)."""
+        return self.of(study).table
+
+    def of(self, study: Study) -> StudyRecords:
+        """Records of a study."""
+        if study.id not in self._studies:
+            self._studies[study.id] = self._find(study)
+        return self._studies[study.id]
+
+    def _find(self, study: Study) -> StudyRecords:
+        records = self.store.of_study(study.id)
+        # As many seeds as were run, be that fewer or more than planned.
+        n_seeds = max((data_seed(one["seed"]) for one in records), default=0) + 1
+        paper, grids = (
+            {one.fingerprint: one for one in self.paper.cells(study, seeds=n_seeds, tuning=how)}
+            for how in ("paper", "cv")
+        )
+        named, chosen = (_by_method(records, known) for known in (paper, grids))
+        cells = paper | grids
+        tuning = [cell.tuning() for cell in cells.values() if cell.grid]
+        known = {one.fingerprint: one for one in tuning} | cells
+        return StudyRecords(
+            table=chosen | named,
+            tuned_instead=[f"{key[1]} on {key[0]}" for key in chosen if key not in named],
+            n_left_out=sum(one["fingerprint"] not in known for one in records),
+            cells=list(known.values()),
+        )
+
+
+def _by_method(records: list[Record], known: dict[str, Cell]) -> RecordTable:
+    """Records of known cells by (data set, method)."""
+    found: RecordTable = {}
+    for one in records:
+        if one["fingerprint"] in known:
+            found.setdefault((one["dataset"], one["method"]), []).append(one)
+    return found
 
 
 @dataclass(frozen=True)
@@ -60,11 +123,12 @@ class JudgedNumber:
         return self.published / self.ours[0] if self.ours[0] > 0 else None
 
 
-def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[JudgedNumber]:
+def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
     """All numbers of a table: those we have, and those the paper prints."""
+    paper = given.paper
     printed = published(exhibit.published) if exhibit.published else {}
     study = paper.study_of(exhibit.id)
-    found = records_of(paper, study, store) if study is not None else {}
+    found = given.table(study) if study is not None else {}
     datasets = exhibit.datasets or (study.datasets if study is not None else ())
     methods = exhibit.methods or (study.methods if study is not None else ())
     if study is None:  # it cannot be run: show what is printed, in its order
@@ -81,94 +145,39 @@ def compare(paper: Paper, exhibit: Exhibit, store: RecordStore) -> list[JudgedNu
                 if ours is None and not theirs and not records:
                     continue
                 verdict = _verdict(paper, dataset, measure, ours, theirs, std, records)
-                limit = _limit(records) if verdict == "over budget" else ""
-                if verdict in COUNTED and _is_excepted(exhibit, dataset, method, measure):
+                names = (dataset, method, measure.name)
+                if verdict in COUNTED and _is_excepted(exhibit, names):
                     verdict = "not counted"
-                one = JudgedNumber(
-                    dataset,
-                    method,
-                    measure,
-                    ours,
-                    theirs,
-                    std,
-                    verdict,
-                    limit=limit,
-                    standing=paper.datasets[dataset].standing if dataset in paper.datasets else "",
-                    planned=study.seeds_of(dataset) if study is not None else 0,
+                because = [
+                    one
+                    for one in (paper.explanations if verdict == "worse" else ())
+                    if _explains(one, exhibit, names)
+                ]
+                limits = [one["error"] for one in records if one["status"] == "over budget"]
+                result.append(
+                    JudgedNumber(
+                        dataset,
+                        method,
+                        measure,
+                        ours,
+                        theirs,
+                        std,
+                        verdict,
+                        explanation=" ".join(one.text for one in because),
+                        is_tested=any(
+                            given.store.of_study(name) for one in because for name in one.tested_by
+                        ),
+                        limit=limits[-1].removeprefix("more than ") if limits else "",
+                        standing=paper.datasets[dataset].standing
+                        if dataset in paper.datasets
+                        else "",
+                        planned=study.seeds_of(dataset) if study is not None else 0,
+                    )
                 )
-                result.append(_explained(one, exhibit, paper, store))
     return result
 
 
-def _limit(records: list[Record]) -> str:
-    found = [record["error"] for record in records if record["status"] == "over budget"]
-    return found[-1].removeprefix("more than ")
-
-
-def records_of(
-    paper: Paper, study: Study, store: RecordStore
-) -> dict[tuple[str, str], list[Record]]:
-    """Records of the cells of a study by (data set, method), swept values together."""
-    # The paper's parameters; parameters chosen from grids only where the paper's were not run: never both.
-    chosen, named = _chosen_and_named(paper, study, store)
-    return chosen | named
-
-
-def tuned_instead(paper: Paper, study: Study, store: RecordStore) -> list[str]:
-    """What was run with parameters from grids only, not with those the paper names: "OASIS on BBC"."""
-    chosen, named = _chosen_and_named(paper, study, store)
-    return [
-        f"{method} on {dataset}" for dataset, method in chosen if (dataset, method) not in named
-    ]
-
-
-def _recorded_cells(paper: Paper, study: Study, store: RecordStore, tuning: str) -> list[Cell]:
-    """Cells that may have records: of as many seeds as were run, be that fewer or more than planned."""
-    seeds = [data_seed(record["seed"]) for record in store.of_study(study.id)]
-    return list(paper.cells(study, seeds=max(seeds, default=0) + 1, tuning=tuning))
-
-
-def tidy(paper: Paper, study: Study, store: RecordStore, *, only_look: bool = False) -> int:
-    """Keep what pages show and runs resume from: finished cells of the plan, and their tuning.
-
-    Returns how many records are kept.
-    """
-    cells = _cells_and_tuning(paper, study, store)
-    if not only_look:
-        store.compact(study.id, cells)
-    return len(store.finished(cells))
-
-
-def _cells_and_tuning(paper: Paper, study: Study, store: RecordStore) -> list[Cell]:
-    """All cells that may have records, those that choose parameters included."""
-    cells = [cell for how in ("paper", "cv") for cell in _recorded_cells(paper, study, store, how)]
-    tuned = [cell.tuning() for cell in cells if cell.grid]
-    return list({one.fingerprint: one for one in (*tuned, *cells)}.values())
-
-
-def n_left_out(paper: Paper, study: Study, store: RecordStore) -> int:
-    """How many records of a study belong to no cell of the plan: the plan has changed since."""
-    known = {cell.fingerprint for cell in _cells_and_tuning(paper, study, store)}
-    return sum(record["fingerprint"] not in known for record in store.of_study(study.id))
-
-
-def _chosen_and_named(
-    paper: Paper, study: Study, store: RecordStore
-) -> tuple[dict[tuple[str, str], list[Record]], ...]:
-    """Records by (data set, method): with parameters from grids, and with those the paper names."""
-    both = []
-    for tuning in ("cv", "paper"):
-        known = {cell.fingerprint for cell in _recorded_cells(paper, study, store, tuning)}
-        found: dict[tuple[str, str], list[Record]] = {}
-        for record in store.of_study(study.id):
-            if record["fingerprint"] in known:
-                found.setdefault((record["dataset"], record["method"]), []).append(record)
-        both.append(found)
-    return tuple(both)
-
-
-def _is_excepted(exhibit: Exhibit, dataset: str, method: str, measure: TableMeasure) -> bool:
-    names = (dataset, method, measure.name)
+def _is_excepted(exhibit: Exhibit, names: tuple[str, str, str]) -> bool:
     return any(
         all(want in ("", name) for want, name in zip(one, names, strict=True))
         for one in exhibit.not_counted
@@ -235,23 +244,11 @@ def judge(
     return "better" if (difference > 0) == (better == "higher") else "worse"
 
 
-def _explained(
-    one: JudgedNumber, exhibit: Exhibit, paper: Paper, store: RecordStore
-) -> JudgedNumber:
-    if one.verdict != "worse":
-        return one
-    found = [each for each in paper.explanations if _explains(each, one, exhibit)]
-    is_tested = any(store.of_study(name) for each in found for name in each.tested_by)
-    return replace(one, explanation=" ".join(each.text for each in found), is_tested=is_tested)
-
-
-def _explains(explanation: Explanation, one: JudgedNumber, exhibit: Exhibit) -> bool:
+def _explains(explanation: Explanation, exhibit: Exhibit, names: tuple[str, str, str]) -> bool:
     """Whether it is about this number: empty fields match everything."""
-    return (
-        explanation.exhibit in ("", exhibit.id)
-        and (not explanation.dataset or one.dataset in explanation.dataset)
-        and (not explanation.method or one.method in explanation.method)
-        and (not explanation.measure or one.measure.name in explanation.measure)
+    wanted = (explanation.dataset, explanation.method, explanation.measure)
+    return explanation.exhibit in ("", exhibit.id) and all(
+        not some or name in some for some, name in zip(wanted, names, strict=True)
     )
 
 

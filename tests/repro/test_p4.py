@@ -8,12 +8,12 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from simstream import OASIS, OSLLRGS, datasets, mrmr
 from simstream_repro import protocols
-from simstream_repro.cell import Cell
 from simstream_repro.plan import load_paper, published
 from simstream_repro.protocols import features, retrieval
 from simstream_repro.protocols.common import LabelledItems, make, triplet_stream
 from simstream_repro.protocols.features import SelectionSettings
 from simstream_repro.protocols.retrieval import RetrievalSettings
+from simstream_repro.records import Cell
 
 SELECTION = Cell(
     "study",

@@ -8,12 +8,12 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from simstream import PAMetric
 from simstream_repro import protocols
-from simstream_repro.cell import Cell
 from simstream_repro.claims import adjusted_p_value, rank_methods
 from simstream_repro.plan import load_paper, published
 from simstream_repro.protocols import pair_metric
 from simstream_repro.protocols.common import LabelledItems
 from simstream_repro.protocols.pair_metric import PairMetricSettings
+from simstream_repro.records import Cell
 
 FIRST = ", ties to the first class"
 CELL = Cell(

@@ -10,7 +10,6 @@ from simstream.asking import Asking
 from simstream.data.samplers import nearer_first
 from simstream.datasets import Dataset, prepare
 from simstream_repro import protocols
-from simstream_repro.cell import Cell
 from simstream_repro.plan import load_paper
 from simstream_repro.protocols import questions
 from simstream_repro.protocols.common import make
@@ -20,6 +19,7 @@ from simstream_repro.protocols.questions import (
     QuestionSettings,
     question_keys,
 )
+from simstream_repro.records import Cell
 
 SETTINGS = {"split": "triplet", "n_held_out": 500, "questions": [5, 40]}
 CELL = Cell(
@@ -195,7 +195,7 @@ def test_items_nobody_was_asked_about_cannot_be_held_out(monkeypatch):
 
 def test_active_is_what_the_service_does_unless_told_otherwise():
     """The same learner, the same rule; the others differ in what their names say."""
-    from simstream.serve.settings import Learning
+    from simstream.serve.state import Learning
 
     paper = load_paper("questions")
     cells = {cell.method: cell for cell in paper.cells(paper.studies["questions-main"], seeds=1)}

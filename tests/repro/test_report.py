@@ -13,15 +13,13 @@ from simstream_repro.plan import load_paper, paper_ids, parse_paper
 from simstream_repro.records import RecordStore
 from simstream_repro.report import paper_page
 from simstream_repro.verdicts import (
+    PaperRecords,
     compare,
     count,
     judge,
-    n_left_out,
     n_missing,
     n_with_fewer_runs,
-    records_of,
     share_good,
-    tuned_instead,
 )
 
 PAPER = """
@@ -146,7 +144,7 @@ def test_the_rule(ours, theirs, std, better, expected):
 
 
 def test_only_numbers_on_the_papers_own_data_count(paper, store):
-    comparisons = compare(paper, paper.exhibits["x-table"], store)
+    comparisons = compare(PaperRecords(paper, store), paper.exhibits["x-table"])
     verdicts = {(one.dataset, one.method): one.verdict for one in comparisons}
     assert verdicts == {
         ("vehicle", "SDCA"): "reproduced",
@@ -166,11 +164,15 @@ def test_only_numbers_on_the_papers_own_data_count(paper, store):
 def test_an_explanation_is_tested_by_a_study_with_records(store):
     with_test = parse_paper(PAPER + 'tested_by = ["x-sweep"]\n')
     table = with_test.exhibits["x-table"]
-    (worse,) = (one for one in compare(with_test, table, store) if one.verdict == "worse")
+    (worse,) = (
+        one for one in compare(PaperRecords(with_test, store), table) if one.verdict == "worse"
+    )
     assert worse.is_tested
     (store.folder / "x-sweep.jsonl").unlink()
     only_main = RecordStore(store.folder)
-    (worse,) = (one for one in compare(with_test, table, only_main) if one.verdict == "worse")
+    (worse,) = (
+        one for one in compare(PaperRecords(with_test, only_main), table) if one.verdict == "worse"
+    )
     assert not worse.is_tested
     with pytest.raises(ValueError, match="tested_by: expected studies, got 'x-nothing'"):
         parse_paper(PAPER + 'tested_by = ["x-nothing"]\n')
@@ -189,7 +191,7 @@ def test_one_seed_that_fails(paper, store, second, verdict):
     cells = paper.cells(paper.studies["x-main"])
     cell = next(c for c in cells if (c.dataset, c.method, c.seed) == ("vehicle", "SDCA", 1))
     store.append(cell, second)
-    found = compare(paper, paper.exhibits["x-table"], store)
+    found = compare(PaperRecords(paper, store), paper.exhibits["x-table"])
     (one,) = (one for one in found if (one.dataset, one.method) == ("vehicle", "SDCA"))
     assert one.verdict == verdict
     assert n_with_fewer_runs(found) == (verdict == "reproduced")
@@ -199,7 +201,7 @@ def test_records_of_another_plan_are_not_shown(paper, store):
     changed = parse_paper(
         PAPER.replace('learner = "SDCA"', 'learner = "SDCA"\nparameters = { lam = 0.3 }')
     )
-    comparisons = compare(changed, changed.exhibits["x-table"], store)
+    comparisons = compare(PaperRecords(changed, store), changed.exhibits["x-table"])
     assert {one.verdict for one in comparisons if one.method == "SDCA"} >= {"not run"}
 
 
@@ -210,12 +212,12 @@ def test_every_published_record_is_of_the_plan(paper_id):
     records = RecordStore(Path(__file__).parents[2] / "docs" / "repro" / "records")
     for study in paper.studies.values():
         assert records.of_study(study.id), study.id
-        assert n_left_out(paper, study, records) == 0, study.id
+        assert PaperRecords(paper, records).of(study).n_left_out == 0, study.id
 
 
 def test_numbers_that_the_protocol_was_chosen_by_are_shown_and_not_counted(paper, store):
     table = msgspec.structs.replace(paper.exhibits["x-table"], not_counted=(("", "SDCA", ""),))
-    comparisons = compare(paper, table, store)
+    comparisons = compare(PaperRecords(paper, store), table)
     found = {one.method: one for one in comparisons if one.dataset == "vehicle"}
     assert found["SDCA"].verdict == "not counted"
     assert found["SDCA"].ours is not None
@@ -228,7 +230,7 @@ def test_what_is_missing_is_counted_where_the_data_is_here(paper, tmp_path):
     for cell in cells:
         if (cell.dataset, cell.method) == ("vehicle", "OASIS"):
             found.append(cell, {"status": "failed", "error": "x", "measures": {}})
-    counts = count(compare(paper, paper.exhibits["x-table"], found))
+    counts = count(compare(PaperRecords(paper, found), paper.exhibits["x-table"]))
     assert counts["failed"] == counts["not run"] == 1  # vehicle
     assert counts["stand-in"] == 2  # vowel, though not run
     assert n_missing(counts) == 2
@@ -245,12 +247,12 @@ def test_parameters_chosen_in_two_ways_are_not_mixed(tmp_path):
         for cell in paper.cells(study, tuning=tuning):
             if not (tuning == "cv" and cell.method == "SDCA"):
                 found.append(cell, {"status": "done", "measures": {"mAP": value}})
-    assert tuned_instead(paper, study, found) == []
+    assert PaperRecords(paper, found).of(study).tuned_instead == []
     only_tuned = RecordStore(tmp_path / "tuned")
     for cell in paper.cells(study, tuning="cv", methods=("OASIS",)):
         only_tuned.append(cell, {"status": "done", "measures": {"mAP": 0.4}})
-    assert tuned_instead(paper, study, only_tuned) == ["OASIS on vehicle"]
-    records = records_of(paper, study, found)["vehicle", "OASIS"]
+    assert PaperRecords(paper, only_tuned).of(study).tuned_instead == ["OASIS on vehicle"]
+    records = PaperRecords(paper, found).table(study)["vehicle", "OASIS"]
     assert [one["measures"]["mAP"] for one in records] == [0.8, 0.8]
 
 
@@ -259,7 +261,7 @@ def test_more_seeds_than_planned_are_shown(paper, tmp_path):
     study = paper.studies["x-main"]
     for cell in paper.cells(study, seeds=4):
         found.append(cell, {"status": "done", "measures": {"mAP": 0.5}})
-    assert len(records_of(paper, study, found)["vehicle", "SDCA"]) == 4
+    assert len(PaperRecords(paper, found).table(study)["vehicle", "SDCA"]) == 4
 
 
 def test_a_method_over_budget_ranks_last():
@@ -297,24 +299,24 @@ def test_over_budget_is_told(paper, tmp_path):
     for cell in paper.cells(paper.studies["x-main"]):
         record = {"status": "over budget", "error": "more than 60 seconds", "measures": {}}
         found.append(cell, record)
-    comparisons = compare(paper, paper.exhibits["x-table"], found)
+    comparisons = compare(PaperRecords(paper, found), paper.exhibits["x-table"])
     vehicle = [one for one in comparisons if one.dataset == "vehicle"]
     assert {(one.verdict, one.limit) for one in vehicle} == {("over budget", "60 seconds")}
 
 
 def test_claims(paper, store, tmp_path):
-    ahead, twice, paired, *_ = check_claims(paper, store)
+    ahead, twice, paired, *_ = check_claims(PaperRecords(paper, store))
     assert "seeds" not in ahead.text
     assert "vehicle: ahead of OASIS by 0.185, in 2 of 2 seeds" in paired.text
     assert ahead.verdict == "holds"
     assert "vehicle: ahead of OASIS by 0.185" in ahead.text
     assert twice.verdict == "holds"  # 1.45 is within a factor of two of 2
-    nothing = check_claims(paper, RecordStore(tmp_path / "empty"))
+    nothing = check_claims(PaperRecords(paper, RecordStore(tmp_path / "empty")))
     assert {finding.verdict for finding in nothing} == {"open"}
 
 
 def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
-    sooner, later = check_claims(paper, store)[3:]
+    sooner, later = check_claims(PaperRecords(paper, store))[3:]
     assert sooner.verdict == "does not hold"  # not before the end
     assert "vehicle: 0.410 at 2 of 2" in sooner.text
     assert later.verdict == "does not hold"
@@ -322,7 +324,7 @@ def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
     for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",), methods=("SDCA",)):
         curve = {"x": [1, 2], "y": [0.4 + 0.02 * cell.seed, 0.6]}
         store.append(cell, {"status": "done", "measures": {}, "curves": {"mAP": curve}})
-    sooner = check_claims(paper, store)[3]
+    sooner = check_claims(PaperRecords(paper, store))[3]
     assert sooner.verdict == "partly"
     assert "vehicle: 0.410 at 1 of 2; vowel (for vowel): 0.410 at 2 of 2" in sooner.text
 

@@ -8,10 +8,10 @@ import pytest
 from simstream import OASIS, Bilinear
 from simstream.metrics import ranking_report
 from simstream_repro import protocols
-from simstream_repro.cell import Cell
 from simstream_repro.plan import load_paper
 from simstream_repro.protocols import tasks
 from simstream_repro.protocols.tasks import TaskPart, TaskSettings
+from simstream_repro.records import Cell
 
 GROUPS = {"low": [0, 1, 2, 3, 4], "high": [5, 6, 7, 8]}
 CELL = Cell(
@@ -102,7 +102,8 @@ def test_all_methods_see_the_same_stream_and_curves_are_the_measures():
 def test_a_triplet_says_the_same_to_those_who_know_no_tasks():
     train, _ = tasks._parts(CELL, SETTINGS, 0)
     stream = tasks.task_stream(train, 200, 0)
-    model = tasks._learn(replace(CELL, learner="OASIS", parameters={"C": 1.0}), train, stream).model
+    cell = replace(CELL, learner="OASIS", parameters={"C": 1.0})
+    model, _ = tasks._learn(cell, train, stream)
     anchor, first, second = stream.triplets.T
     nearer = np.where(stream.y == 1, first, second)
     farther = np.where(stream.y == 1, second, first)

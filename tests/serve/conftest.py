@@ -4,8 +4,7 @@ import pytest
 from browser import chromium
 from live import Client, ServerProcess, add_items, served, vectors
 
-from simstream.serve.service import Service
-from simstream.serve.settings import Settings
+from simstream.serve.service import Service, Settings
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from simstream import OASIS
-from simstream.serve.service import Service
-from simstream.serve.settings import Settings
+from simstream.serve.service import Service, Settings
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
 SOURCE = Path(__file__).parents[2] / "src"

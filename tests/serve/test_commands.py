@@ -12,10 +12,10 @@ from live import Client, ServerProcess, add_items, do, judge, learner_of, oasis_
 import simstream
 from simstream.cli import main
 from simstream.data import write_items
-from simstream.serve.errors import LogError
 from simstream.serve.import_export import import_file, import_items
-from simstream.serve.replaying import adopt_learning
-from simstream.serve.settings import Learning, Settings
+from simstream.serve.log import LogError
+from simstream.serve.snapshots import adopt_learning
+from simstream.serve.state import Learning, State
 from simstream.serve.writer import Ledger
 
 
@@ -221,7 +221,9 @@ def test_a_lying_snapshot_is_found_by_replay(tmp_path):
         judge(service, "i0", "i1", "i2")
         judge(service, "i3", "i4", "i5")
     snapshots = service.engine.snapshots
-    snapshots.save(12, oasis_of(rows[[[0, 2, 1], [3, 4, 5]]]), service.version.tally)
+    wrong = oasis_of(rows[[[0, 2, 1], [3, 4, 5]]])
+    state = State(Learning(), service.engine.items, service.log, wrong, service.version.tally, 12)
+    snapshots.save(state)
     report = json.loads(run("replay", "--data", tmp_path, "--json"))
     assert report["identical"] is False
     assert "DIFFERS from the kept one" in run("replay", "--data", tmp_path)
@@ -244,6 +246,9 @@ def test_a_damaged_log_is_told(tmp_path, where):
         assert "backup" in text
 
 
-def test_settings_know_their_files(tmp_path):
-    settings = Settings(tmp_path)
-    assert {settings.log_path.name, settings.keys_path.name} == {"log.sqlite", "keys.json"}
+def test_the_files_of_a_folder_keep_their_names(tmp_path):
+    with running(tmp_path):
+        pass
+    run("keys", "add", "page", "--scope", "read", "--data", tmp_path)
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found >= {"log.sqlite", "keys.json", "snapshots", "lock"}

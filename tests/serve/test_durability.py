@@ -23,11 +23,10 @@ from live import (
     vectors,
 )
 
-from simstream.serve.errors import BusyError, ConflictError, LogError, NotFoundError, StorageError
-from simstream.serve.log import Log
-from simstream.serve.replaying import compare, same_bits
-from simstream.serve.service import Service
-from simstream.serve.settings import Limits, Settings
+from simstream.serve.access import BusyError, ConflictError, NotFoundError, StorageError
+from simstream.serve.log import Log, LogError
+from simstream.serve.service import Limits, Service, Settings
+from simstream.serve.snapshots import compare, same_bits
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write, Writer
 
 N_ITEMS, D = 40, 8
@@ -244,8 +243,8 @@ def test_one_damaged_snapshot_leaves_the_older_ones(tmp_path):
 
 
 def test_a_snapshot_of_another_learner_is_refused(tmp_path):
-    from simstream.serve.replaying import adopt_learning
-    from simstream.serve.settings import Learning
+    from simstream.serve.snapshots import adopt_learning
+    from simstream.serve.state import Learning
 
     rows = vectors(N_ITEMS, D)
     with running(tmp_path) as service:

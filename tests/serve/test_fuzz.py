@@ -7,8 +7,7 @@ import pytest
 from live import Client, add_items, served, vectors
 
 from simstream.serve.app import create_app
-from simstream.serve.service import Service
-from simstream.serve.settings import Settings
+from simstream.serve.service import Service, Settings
 
 #: A valid body for each route that takes one (a test checks that they are accepted).
 GOOD_BODIES = {

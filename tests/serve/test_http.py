@@ -11,12 +11,11 @@ from live import Client, add_items, running, served, vectors
 
 import simstream
 from simstream.data import read_triplets
-from simstream.serve.access import SECURITY_HEADERS, check_host, scope_needed
-from simstream.serve.app import create_app
+from simstream.serve.access import KeyRing, check_host, scope_needed
+from simstream.serve.app import SECURITY_HEADERS, create_app
 from simstream.serve.demo import png
-from simstream.serve.keys import KeyRing
-from simstream.serve.service import Service
-from simstream.serve.settings import Learning, Limits, Settings
+from simstream.serve.service import Limits, Service, Settings
+from simstream.serve.state import Learning
 
 PICTURE = "data:image/png;base64," + base64.b64encode(png(np.eye(3))).decode()
 

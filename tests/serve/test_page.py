@@ -9,11 +9,11 @@ import pytest
 from browser import Page
 from live import ServerProcess, add_items, do, served
 
+from simstream.serve.access import KeyRing
 from simstream.serve.demo import digits
 from simstream.serve.events import EventKind
-from simstream.serve.keys import KeyRing
-from simstream.serve.service import Service
-from simstream.serve.settings import Learning, Settings
+from simstream.serve.service import Service, Settings
+from simstream.serve.state import Learning
 from simstream.serve.writer import Ledger, NewItem
 
 PAGE = Path(__file__).parents[2] / "src" / "simstream" / "serve" / "page"

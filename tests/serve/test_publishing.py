@@ -8,9 +8,9 @@ import pytest
 from live import add_items, assert_same_matrix, do, judge, learner_of, oasis_of, running, vectors
 
 from simstream.serve import engine
+from simstream.serve.access import NotFoundError
 from simstream.serve.engine import Pace
-from simstream.serve.errors import NotFoundError
-from simstream.serve.settings import Learning
+from simstream.serve.state import Learning
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
 

@@ -10,10 +10,10 @@ import pytest
 import scipy.sparse as sp
 from live import SOURCE, add_items, do, judge, learner_of, running, vectors
 
-from simstream.serve import items
+from simstream.serve import state
 from simstream.serve.events import SparseVector
 from simstream.serve.log import Log
-from simstream.serve.replaying import same_bits
+from simstream.serve.snapshots import same_bits
 from simstream.serve.writer import Ledger, NewItem
 
 
@@ -27,7 +27,7 @@ def sparse_vectors(n, d=6, seed=0):
 @pytest.mark.parametrize("batch", [1, 3, 1000])
 def test_items_that_came_and_went_are_there_again(tmp_path, monkeypatch, batch, is_sparse):
     """However many are read at a time: replaced, deleted, added again, replaced in the same batch."""
-    monkeypatch.setattr(items, "_BATCH", batch)
+    monkeypatch.setattr(state, "_ITEM_BATCH", batch)
     make = sparse_vectors if is_sparse else vectors
     options = {"n_features": 6 if is_sparse else None}
     first, second = make(12), make(12, seed=1)

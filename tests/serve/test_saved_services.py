@@ -11,10 +11,9 @@ from live import Client, ServerProcess, running, served
 
 from simstream.asking import Asking
 from simstream.serve.log import Log
-from simstream.serve.replaying import compare
-from simstream.serve.service import Service
-from simstream.serve.settings import Learning, Settings
-from simstream.serve.state import State
+from simstream.serve.service import Service, Settings
+from simstream.serve.snapshots import compare
+from simstream.serve.state import Learning, State
 
 MODELS = Path(__file__).parents[1] / "models"
 KINDS = ("service-dense", "service-tasks", "service-sparse")

@@ -1,6 +1,7 @@
 """The demo: what its digits are, who answers, whether the ranking improves; and how questions are chosen."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,10 +20,10 @@ from simstream.serve.demo import (
     digits,
     progress,
 )
-from simstream.serve.errors import LogError
+from simstream.serve.engine import model_of, similarities
 from simstream.serve.events import EventKind
+from simstream.serve.log import LogError
 from simstream.serve.schemas import decode_picture
-from simstream.serve.version import model_of, similarities
 
 
 def test_the_first_neighbours_get_better_within_a_few_questions(tmp_path):
@@ -122,12 +123,9 @@ def test_only_the_demo_has_a_measure(tmp_path):
 
 
 def questions_of(service, count, **asking):
-    rng = np.random.default_rng(0)
-    settings = Asking(**asking)
-    return [
-        service.version.choose_question(service.engine.items, settings, None, rng)
-        for _ in range(count)
-    ]
+    service.settings = replace(service.settings, asking=Asking(**asking))
+    service._rng = np.random.default_rng(0)
+    return [service.choose_question(None) for _ in range(count)]
 
 
 def nearness(rows, questions):

@@ -16,7 +16,7 @@ from live import (
 )
 
 from simstream import OMTRSL
-from simstream.serve.errors import ConflictError, NotFoundError
+from simstream.serve.access import ConflictError, NotFoundError
 from simstream.serve.events import (
     LEARNER_KINDS,
     Event,
@@ -25,9 +25,9 @@ from simstream.serve.events import (
     excluded_ranges,
     is_excluded,
 )
-from simstream.serve.replaying import compare, same_bits
-from simstream.serve.settings import Learning, Settings
-from simstream.serve.state import State
+from simstream.serve.service import Settings
+from simstream.serve.snapshots import compare, same_bits
+from simstream.serve.state import Learning, State
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
 
@@ -180,8 +180,6 @@ def test_any_history_gives_what_the_learner_makes_of_the_triplets_that_count(
 @pytest.mark.parametrize("block", [1, 7])
 @pytest.mark.parametrize("algorithm", ["oasis", "sors", "omtrsl", "aroma", "osllrgs"])
 def test_a_restart_anywhere_is_as_if_nothing_had_happened(tmp_path, algorithm, block):
-    if algorithm == "osllrgs" and block > 1:
-        pytest.skip("learns one at a time")
     learning = Learning(algorithm, block=block)
     rows, rng = vectors(20), np.random.default_rng(0)
     triplets = [rng.permutation(20)[:3] for _ in range(60)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..cell import Cell
+from ..records import Cell
 from ..typed import read_table
 from . import costs, features, pair_metric, questions, retrieval, tasks
 from .common import ProtocolSettings

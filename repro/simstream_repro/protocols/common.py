@@ -17,8 +17,8 @@ from simstream import OSLLRGS, TripletSampler, datasets, metrics
 from simstream.datasets.facts import facts
 from simstream.datasets.sizes import differences
 
-from ..cell import Cell
 from ..clock import working_seconds
+from ..records import Cell
 from ..typed import TypedTable
 
 #: Triplets learnt before the clock starts, so that compiled code is loaded.

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from simstream import SDCA, metrics
 
 from .. import reference
-from ..cell import Cell
 from ..clock import working_seconds
+from ..records import Cell
 from .common import (
     Curves,
     add_point,

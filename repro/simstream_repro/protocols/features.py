@@ -16,8 +16,8 @@ import numpy as np
 import simstream
 from simstream import datasets, metrics
 
-from ..cell import Cell
 from ..clock import working_seconds
+from ..records import Cell
 from .common import (
     TUNING_SHARE,
     Curves,

@@ -16,8 +16,8 @@ import numpy as np
 from simstream import PairSampler, datasets, metrics
 
 from .. import reference
-from ..cell import Cell
 from ..clock import working_seconds
+from ..records import Cell
 from .common import (
     Curves,
     LabelledItems,

@@ -9,7 +9,7 @@ before it asks again.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from simstream import datasets, metrics
 from simstream.asking import Asking, choose_triplet, draw_triplets
 from simstream.data.samplers import nearer_first
 
-from ..cell import Cell
 from ..clock import working_seconds
+from ..records import Cell
 from .common import Curves, ProtocolSettings, add_point, dataset, digest, make, record
 
 #: Triplets drawn at a time: drawing them singly would take most of the run.
@@ -58,13 +58,6 @@ class QuestionSettings(ProtocolSettings, frozen=True, kw_only=True):
         return Asking(**{name: value for name, value in given.items() if value is not None})
 
 
-class Judge(Protocol):
-    """Answers questions."""
-
-    def answers(self, triplets: np.ndarray) -> np.ndarray:
-        """+1 where the first candidate is nearer to the anchor, -1 where the second is, 0 if unknown."""
-
-
 class LabelJudge:
     """Answers by the labels.
 
@@ -78,7 +71,7 @@ class LabelJudge:
         self._labels = labels
 
     def answers(self, triplets: np.ndarray) -> np.ndarray:
-        """See `Judge`."""
+        """+1 where the first candidate is nearer to the anchor, -1 where the second is, 0 if unknown."""
         anchor, first, second = self._labels[triplets].T
         return (first == anchor).astype(np.int64) - (second == anchor)
 
@@ -98,7 +91,7 @@ class PeopleJudge:
         self._n, self._keys, self._near = n_items, keys[order], triplets[order, 1]
 
     def answers(self, triplets: np.ndarray) -> np.ndarray:
-        """See `Judge`."""
+        """+1 where the first candidate is nearer to the anchor, -1 where the second is, 0 if unknown."""
         place, known = _find(question_keys(triplets, self._n), self._keys)
         return np.where(known, np.where(self._near[place] == triplets[:, 1], 1, -1), 0)
 
@@ -123,6 +116,9 @@ def _find(wanted: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.ndarray
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     place = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
     return place, among[place] == wanted
+
+
+Judge = LabelJudge | PeopleJudge
 
 
 class World(NamedTuple):

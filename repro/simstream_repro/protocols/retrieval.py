@@ -13,8 +13,8 @@ import numpy as np
 
 from simstream import datasets
 
-from ..cell import Cell
 from ..clock import working_seconds
+from ..records import Cell
 from .common import (
     TUNING_SHARE,
     Curves,

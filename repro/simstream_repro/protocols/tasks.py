@@ -20,7 +20,7 @@ from simstream import OGRSL, OMTRSL, TaskTripletSampler, datasets, metrics
 from simstream.data.samplers import nearer_first
 
 from .. import reference
-from ..cell import Cell
+from ..records import Cell
 from .common import (
     WARM_UP,
     Curves,
@@ -66,13 +66,6 @@ class TaskPart(NamedTuple):
     def rows(self, rows: np.ndarray) -> TaskPart:
         """Some of them."""
         return TaskPart(self.items[rows], self.labels[rows], self.tasks[rows])
-
-
-class Learnt(NamedTuple):
-    """A trained learner, and the CPU seconds of its training."""
-
-    model: Any
-    seconds: float
 
 
 class Stream(NamedTuple):
@@ -176,7 +169,7 @@ def tune(cell: Cell, settings: TaskSettings) -> dict[str, Any]:
     longest = max(settings.k)
 
     def evaluate(candidate: Cell) -> float:
-        model = _learn(candidate, train, stream).model
+        model, _ = _learn(candidate, train, stream)
         return task_measures(model, test, (longest,))[f"mAP@{longest}"]
 
     return choose(cell, evaluate)
@@ -194,15 +187,14 @@ def task_measures(model: Any, test: TaskPart, k: Any) -> dict[str, float]:
     return dict(zip(names, np.mean(found, axis=0).tolist(), strict=True))
 
 
-def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
-    """Train the learner of a cell on the training part."""
+def _learn(cell: Cell, train: TaskPart, stream: Stream) -> tuple[Any, float]:
+    """The learner of a cell, trained on the training part, and the CPU seconds of its training."""
     learner = make(cell)
     if not hasattr(learner, "for_task"):  # one similarity for all, whatever the task of a triplet
         triplets = nearer_first(stream.triplets, stream.y)
-        return Learnt(learner, teach(learner, LabelledItems(train.items, train.labels), triplets))
+        return learner, teach(learner, LabelledItems(train.items, train.labels), triplets)
     if learner.natural_tuples == "labels":
-        seconds = seconds_of(learner.fit, dense(train.items), train.labels, train.tasks)
-        return Learnt(learner, seconds)
+        return learner, seconds_of(learner.fit, dense(train.items), train.labels, train.tasks)
     known = learner.get_params()
     given = {"preprocessor": train.items, "random_state": cell.data_seed}
     if "n_tasks" in known:
@@ -213,7 +205,7 @@ def _learn(cell: Cell, train: TaskPart, stream: Stream) -> Learnt:
         _answer(active, stream)
         given["ask_rate"] = active.query_ratio_
     learner = make(cell, **given)
-    return Learnt(learner, seconds_of(_answer, learner, stream))
+    return learner, seconds_of(_answer, learner, stream)
 
 
 def _answer(learner: Any, stream: Stream) -> None:

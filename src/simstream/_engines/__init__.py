@@ -6,20 +6,17 @@ numbers. What is learnt lives here; what it is called and how it is checked live
 """
 
 from .base import DivergedError, Engine
-from .entrywise import (
-    DenseEngine,
-    FactoredEngine,
-    SparseEngine,
-    default_block_size,
-    entrywise_engine,
-    first_matrix,
+from .entrywise import DenseEngine, FactoredEngine, default_block_size, first_matrix
+from .low_rank import (
+    GroupGramEngine,
+    GroupRowsEngine,
+    LowRankEngine,
+    NuclearEngine,
+    RetractionEngine,
 )
-from .logdet import LogDetEngine, LogDetStep
-from .loreta import RetractionEngine
-from .omllr import NuclearEngine
-from .osllrgs import GroupGramEngine, GroupRowsEngine
+from .pairs import LogDetEngine, LogDetStep, SpectralEngine
+from .sparse import SparseEngine, entrywise_engine
 from .sparse_tasks import SparseTasksEngine, tasks_engine
-from .spectral import SpectralEngine
 from .tasks import DenseTasksEngine, TasksEngine
 
 __all__ = [
@@ -32,6 +29,7 @@ __all__ = [
     "GroupRowsEngine",
     "LogDetEngine",
     "LogDetStep",
+    "LowRankEngine",
     "NuclearEngine",
     "RetractionEngine",
     "SparseEngine",

@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -37,21 +37,12 @@ class Engine(ABC):
     #: Whether it can learn blocks of tuples, which changes the result by rounding only.
     learns_blocks = True
 
-    def __init__(self, clock: np.ndarray | None = None) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        #: Features on the left and on the right.
+        self.shape: tuple[int, int] = (shape[0], shape[1])
+        #: Precision of the items, and of the matrix that is read.
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.clock = np.zeros(CLOCK_SIZE)
-        if clock is not None:
-            check_array("clock", clock, np.float64, (None,))
-            self.clock[: len(clock)] = clock  # older files may have fewer counters
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """Features on the left and on the right."""
-
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]:
-        """Precision of the items, and of the matrix that is read."""
 
     @abstractmethod
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
@@ -69,6 +60,18 @@ class Engine(ABC):
     @abstractmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> Engine:
         """An engine with this state; raises if its parts do not fit together."""
+
+    @classmethod
+    def _blank(cls, shape: tuple[int, ...], dtype: Any, arrays: dict[str, np.ndarray]) -> Self:
+        """An engine with this shape, precision and saved clock, and nothing else yet."""
+        self = cls.__new__(cls)
+        Engine.__init__(self, shape, dtype)
+        self._restore_clock(arrays)
+        return self
+
+    def _restore_clock(self, arrays: dict[str, np.ndarray]) -> None:
+        clock = saved_array(arrays, "clock", (None,))
+        self.clock[: len(clock)] = clock  # older files may have fewer counters
 
     def _make_space(self) -> None:
         """Make room for more entries, when a kernel has run out of it."""
@@ -95,22 +98,6 @@ class Engine(ABC):
                     f"margin of round {int(self.clock[ROUNDS]) + 1} overflowed: learning has diverged; use "
                     "a smaller step or scale the items"
                 )
-
-
-class LowRankEngine(Engine):
-    """An engine whose matrix W is L R', or is averaged; in float64."""
-
-    @abstractmethod
-    def full(self) -> np.ndarray | None:
-        """W as it is read, where that is what is kept; None where its factors are."""
-
-    @abstractmethod
-    def factors(self, full: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """L and R of W as it is read; `full` is what the method of that name returned."""
-
-    def singular_values(self) -> np.ndarray | None:
-        """Singular values of W as it is read, if they are known; largest first."""
-        return None
 
 
 @contextmanager
@@ -155,11 +142,18 @@ def check_array(name: str, array: np.ndarray, dtype: Any, shape: tuple[int | Non
         )
 
 
-def check_floats(name: str, array: np.ndarray) -> np.dtype[Any]:
-    """Raise unless the array is float32 or float64; return its type."""
-    if array.dtype not in (np.float32, np.float64):
+def saved_array(
+    arrays: dict[str, np.ndarray],
+    name: str,
+    shape: tuple[int | None, ...],
+    dtype: Any = np.float64,
+) -> np.ndarray:
+    """An array of a file with this shape (None: any length) and type (None: float32 or float64)."""
+    array = arrays[name]
+    if dtype is None and array.dtype not in (np.float32, np.float64):
         raise ValueError(f"{name}: expected float32 or float64, got {array.dtype}")
-    return array.dtype
+    check_array(name, array, array.dtype if dtype is None else dtype, shape)
+    return array
 
 
 def saved_dtype(scalars: dict[str, Any]) -> np.dtype[Any]:

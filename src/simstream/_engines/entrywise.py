@@ -1,4 +1,4 @@
-"""Matrices learnt entry by entry: full arrays for dense items, a store of touched entries for sparse ones.
+"""Matrices learnt entry by entry, as full arrays; `sparse` has the form for sparse items.
 
 The entry rule (`_kernels.rules`) says what a stored number means. AROMA with a factored covariance is here
 too: its matrix is averaged and read like the others.
@@ -6,7 +6,7 @@ too: its matrix is averaged and read like the others.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +18,6 @@ from .._kernels.entrywise import (
     Dense,
     DenseRows,
     Gathered,
-    SparseRows,
     gather,
     learn_one_at_a_time,
 )
@@ -26,21 +25,10 @@ from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, Rule
 from .._kernels.steps import ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 from ..validation import check_integer, check_items
-from .base import (
-    ENTRIES_PER_CALL,
-    Engine,
-    State,
-    check_array,
-    check_floats,
-    new_scratch,
-    saved_shape,
-)
-from .store import DEFAULT_HEAD_BYTES, Entries, SparseStore
+from .base import ENTRIES_PER_CALL, Engine, State, new_scratch, saved_array
 
 #: Dense rows that are copied together: they stay in the cache until they are used.
 _GATHERED_BYTES = 2**18
-
-_AT_A_TIME = 1 << 20
 
 
 class EntrywiseEngine(Engine):
@@ -51,24 +39,31 @@ class EntrywiseEngine(Engine):
     rule : an entry rule of `_kernels.rules`
     average_from : int, optional
         First round of the average.
+    start : array or CSR matrix of shape (d, d'), the first matrix
     """
 
-    def __init__(
-        self, rule: Any, average_from: int | None, clock: np.ndarray | None = None
-    ) -> None:
-        super().__init__(clock)
+    def __init__(self, rule: Any, average_from: int | None, start: Any) -> None:
+        super().__init__(start.shape, start.dtype)
         self.rule = rule
         self.average_from = average_from
 
     def _scalars(self) -> dict[str, Any]:
         return {"rule": self.rule.to_header(), "average_from": self.average_from}
 
-    def _restore(self, scalars: dict[str, Any], clock: np.ndarray) -> None:
-        """Take over the rule, the average and the clock; the first thing that `from_state` does."""
-        rule, average_from = scalars["rule"], scalars["average_from"]
-        if average_from is not None:
-            check_integer("average_from", average_from)
-        EntrywiseEngine.__init__(self, Rule.from_header(rule), average_from, clock)
+    @classmethod
+    def _restored(
+        cls,
+        scalars: dict[str, Any],
+        arrays: dict[str, np.ndarray],
+        shape: tuple[int, ...],
+        dtype: Any,
+    ) -> Self:
+        """An engine with the saved rule, average and clock."""
+        self = cls._blank(shape, dtype, arrays)
+        self.rule, self.average_from = Rule.from_header(scalars["rule"]), scalars["average_from"]
+        if self.average_from is not None:
+            check_integer("average_from", self.average_from)
+        return self
 
     @property
     def _has_aux(self) -> bool:
@@ -100,20 +95,12 @@ def _shrunk(u: np.ndarray, shift: float) -> np.ndarray:
 
 
 class DenseEngine(EntrywiseEngine):
-    """Full arrays, for dense items: one triplet at a time, or exact blocks where the rule allows.
-
-    Parameters
-    ----------
-    rule : an entry rule of `_kernels.rules`
-    start : array of shape (d, d'), the first matrix
-    average_from : int, optional
-        First round of the average.
-    """
+    """Full arrays, for dense items: one triplet at a time, or exact blocks where the rule allows."""
 
     kind = "dense"
 
     def __init__(self, rule: Any, average_from: int | None, start: np.ndarray) -> None:
-        super().__init__(rule, average_from)
+        super().__init__(rule, average_from, start)
         u = np.array(start, order="C")
         if rule.kind == ADAPTIVE:
             u *= rule.delta
@@ -124,22 +111,11 @@ class DenseEngine(EntrywiseEngine):
             acc=np.zeros((rows, columns if self._averages else 0), u.dtype),
         )
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.arrays.u.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.arrays.u.dtype
-
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         tuples = tuples.densified()
         if block_size > 1:
             self._learn_blocks(step, tuples, block_size)
-        else:
-            self._learn_singly(step, tuples)
-
-    def _learn_singly(self, step: Any, tuples: Comparisons) -> None:
+            return
 
         def learn(first: int, n: int, readers: Any, gathered: Any, scratch: Any) -> tuple[int, int]:
             return learn_one_at_a_time(
@@ -154,16 +130,11 @@ class DenseEngine(EntrywiseEngine):
         The rows of the n tuples from `first` on are copied side by side before: copies wait for memory
         together, steps would wait for their rows one after the other.
         """
-
         few = max(1, _GATHERED_BYTES // (sum(self.shape) * self.dtype.itemsize))
         few = min(few, len(tuples))
         scratch = new_scratch(*self.shape, self.dtype)
-        left, right, index, sign = (
-            tuples.left.values,
-            tuples.right.values,
-            tuples.index,
-            tuples.sign,
-        )
+        left, right = tuples.left.values, tuples.right.values
+        index, sign = tuples.index, tuples.sign
         x = np.empty((few, left.shape[1]), left.dtype)
         z = x if tuples.is_pairs else np.empty((few, right.shape[1]), right.dtype)
         readers = DenseRows(x), DenseRows(z)
@@ -182,7 +153,6 @@ class DenseEngine(EntrywiseEngine):
         self._drive(learn_pieces, len(tuples), chunk)
 
     def _learn_blocks(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-
         assert self.rule.kind == PLAIN, self.rule  # no other rule has a blocked form
         ops = Blas(self.dtype)
         u, acc = self.arrays.u, self.arrays.acc
@@ -218,151 +188,14 @@ class DenseEngine(EntrywiseEngine):
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> DenseEngine:
-        self = cls.__new__(cls)
-        self._restore(scalars, arrays["clock"])
-        self.arrays = Dense(arrays["u"], arrays["aux"], arrays["acc"])
-        u = self.arrays.u
-        check_array("u", u, check_floats("u", u), (None, None))
-        for name, present in (("aux", self._has_aux), ("acc", self._averages)):
-            check_array(name, arrays[name], u.dtype, (len(u), u.shape[1] if present else 0))
-        return self
-
-
-class SparseEngine(EntrywiseEngine):
-    """Only the entries that were touched, for sparse items; always one tuple at a time.
-
-    Parameters
-    ----------
-    rule : an entry rule of `_kernels.rules`
-    start : CSR matrix of shape (d, d'), the first matrix
-    average_from : int, optional
-        First round of the average.
-    head_bytes : int
-        Memory of the dense block of frequent features (see `SparseStore`).
-    row_counts, column_counts : int arrays
-        How often each feature occurs; only used where the matrix is too large for one dense block.
-        The same array for both where rows and columns are the same features.
-    """
-
-    kind = "sparse"
-    learns_blocks = False
-
-    def __init__(
-        self,
-        rule: Any,
-        average_from: int | None,
-        start: Any,
-        head_bytes: int,
-        row_counts: np.ndarray,
-        column_counts: np.ndarray,
-    ) -> None:
-
-        super().__init__(rule, average_from)
-        self.head_bytes = head_bytes
-        self.row_rank: Any = None
-        self.column_rank: Any = None
-        if start.shape[0] * start.shape[1] * start.dtype.itemsize > head_bytes:
-            self.row_rank = rank_by_count(row_counts)
-            self.column_rank = (
-                self.row_rank if column_counts is row_counts else rank_by_count(column_counts)
-            )
-            start = renumber(start, self.row_rank, self.column_rank)
-        numbers = np.zeros((start.nnz, self._width), start.dtype)
-        numbers[:, 0] = start.data
-        if rule.kind == ADAPTIVE:
-            numbers[:, 0] *= rule.delta
-        indptr, indices = start.indptr.astype(np.int64), start.indices.astype(np.int32)
-        self._lay_out(Entries(start.shape, indptr, indices, numbers))
-
-    @property
-    def _width(self) -> int:
-        """Numbers that an entry carries."""
-        return 1 + self._has_aux + self._averages
-
-    def _lay_out(self, entries: Entries) -> None:
-        self.store = SparseStore(
-            entries, has_aux=self._has_aux, has_acc=self._averages, head_bytes=self.head_bytes
+        u = saved_array(arrays, "u", (None, None), None)
+        rows, columns = u.shape
+        self = cls._restored(scalars, arrays, u.shape, u.dtype)
+        self.arrays = Dense(
+            u=u,
+            aux=saved_array(arrays, "aux", (rows, columns if self._has_aux else 0), u.dtype),
+            acc=saved_array(arrays, "acc", (rows, columns if self._averages else 0), u.dtype),
         )
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.store.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.store.dtype
-
-    @property
-    def arrays(self) -> Any:
-        """The arrays of the store as they are now: they may be replaced when it grows."""
-        return self.store.arrays
-
-    def _make_space(self) -> None:
-        self.store.make_space(self.rule, self.clock[SHIFT])
-
-    def _rebase(self) -> None:
-        self.store.rebase(self.rule, self.clock[SHIFT])
-
-    def open(self, tuples: Comparisons) -> tuple[Any, Any, Any, int]:
-        """What drivers need to read tuples: both readers, the tuples, scratch, and tuples per call."""
-        ranks = None if self.row_rank is None else (self.row_rank, self.column_rank)
-        readers, longest, chunk = csr_readers(tuples, ranks)
-        longest_difference = min(self.shape[1], longest[1] + max(longest))
-        scratch = new_scratch(max(longest[0], longest_difference), longest_difference, self.dtype)
-        return readers, tuples.kernel_tuples(), scratch, chunk
-
-    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-
-        readers, named, scratch, chunk = self.open(tuples)
-
-        def learn(begin: int, end: int) -> tuple[int, int]:
-            what = self.rule, self.store.arrays, step, *readers, named
-            return learn_one_at_a_time(*what, begin, end, scratch, self.clock)
-
-        self._drive(learn, len(tuples), chunk)
-
-    def matrix(self) -> sp.csr_matrix:
-        """The current matrix, or the average, as CSR in the original numbering of features."""
-
-        # A large matrix is a large part of the memory: nothing here copies it without need.
-        entries = self.store.entries(self.rule, self.clock[SHIFT], self.row_rank)
-        indptr, indices = entries.indptr, entries.indices
-        if self.column_rank is not None:
-            _rename(indices, np.argsort(self.column_rank).astype(np.int32))
-        value = self._values(entries)
-        del entries  # with its numbers
-        return in_order(sp.csr_matrix((value, indices, indptr), shape=self.shape))
-
-    def _values(self, entries: Entries) -> np.ndarray:
-        numbers = entries.numbers
-        on_diagonal = None
-        if self.rule.off_diagonal:
-            features = np.arange(self.shape[0], dtype=np.int32)
-            on_diagonal = np.repeat(features, np.diff(entries.indptr)) == entries.indices
-        u, aux, acc = numbers[:, 0], numbers[:, min(1, numbers.shape[1] - 1)], numbers[:, -1]
-        return np.ascontiguousarray(self._decode(u, aux, acc, on_diagonal))
-
-    def state(self) -> State:
-        entries = self.store.entries(self.rule, self.clock[SHIFT])
-        scalars = {**self._scalars(), "shape": list(self.shape), "head_bytes": self.head_bytes}
-        arrays = {
-            "clock": self.clock,
-            "indptr": entries.indptr,
-            "indices": entries.indices,
-            "numbers": entries.numbers,
-        }
-        if self.row_rank is not None:
-            arrays |= {"row_rank": self.row_rank, "column_rank": self.column_rank}
-        return scalars, arrays
-
-    @classmethod
-    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> SparseEngine:
-        self = cls.__new__(cls)
-        self._restore(scalars, arrays["clock"])
-        self.head_bytes = check_integer("head_bytes", scalars["head_bytes"])
-        entries = checked_entries(saved_shape(scalars), arrays, self._width)
-        self.row_rank, self.column_rank = checked_ranks(arrays, entries.shape) or (None, None)
-        self._lay_out(entries)
         return self
 
 
@@ -372,22 +205,13 @@ class FactoredEngine(EntrywiseEngine):
     kind = "factored"
 
     def __init__(self, rule: Any, average_from: int | None, start: np.ndarray) -> None:
-        super().__init__(rule, average_from)
+        super().__init__(rule, average_from, start)
         self.u = np.array(start, order="C")
         self.acc = np.zeros((len(start), start.shape[1] if self._averages else 0), start.dtype)
         self.covariance_x = np.eye(start.shape[0], dtype=start.dtype)
         self.covariance_z = np.eye(start.shape[1], dtype=start.dtype)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.u.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.u.dtype
-
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-
         singly = block_size == 1 or tuples.is_sparse
         ops = Blas(self.dtype)
         arrays = self.u, self.acc, self.covariance_x, self.covariance_z
@@ -411,16 +235,13 @@ class FactoredEngine(EntrywiseEngine):
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> FactoredEngine:
-        self = cls.__new__(cls)
-        self._restore(scalars, arrays["clock"])
-        self.u, self.acc = arrays["u"], arrays["acc"]
-        self.covariance_x, self.covariance_z = arrays["covariance_x"], arrays["covariance_z"]
-        dtype = check_floats("u", self.u)
-        check_array("u", self.u, dtype, (None, None))
-        rows, columns = self.u.shape
-        check_array("acc", self.acc, dtype, (rows, columns if self._averages else 0))
-        check_array("covariance_x", self.covariance_x, dtype, (rows, rows))
-        check_array("covariance_z", self.covariance_z, dtype, (columns, columns))
+        u = saved_array(arrays, "u", (None, None), None)
+        (rows, columns), dtype = u.shape, u.dtype
+        self = cls._restored(scalars, arrays, u.shape, dtype)
+        self.u = u
+        self.acc = saved_array(arrays, "acc", (rows, columns if self._averages else 0), dtype)
+        self.covariance_x = saved_array(arrays, "covariance_x", (rows, rows), dtype)
+        self.covariance_z = saved_array(arrays, "covariance_z", (columns, columns), dtype)
         return self
 
 
@@ -439,108 +260,8 @@ def first_matrix(init: Any, shape: tuple[int, int], dtype: Any, as_sparse: bool)
     return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
-def entrywise_engine(
-    rule: Any,
-    average_from: int | None,
-    start: Any,
-    tuples: Comparisons,
-    head_bytes: int | None,
-) -> DenseEngine | SparseEngine:
-    """An engine for a start matrix: dense for an array, sparse for CSR."""
-    if not sp.issparse(start):
-        return DenseEngine(rule, average_from, start)
-    left, right = tuples.left, tuples.right
-    row_counts = left.feature_counts()
-    column_counts = row_counts if left is right else right.feature_counts()
-    if left.shape[1] == right.shape[1]:  # one feature space: one numbering
-        row_counts = column_counts = row_counts + column_counts
-    head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    return SparseEngine(rule, average_from, start, head_bytes, row_counts, column_counts)
-
-
 def default_block_size(n_features: int) -> int:
     """Block size near the best measured one: large enough for fast products, small Gram matrices."""
     if n_features < 96:
         return 1
     return int(np.clip(2 ** round(np.log2(n_features / 3.0)), 64, 512))
-
-
-def csr_readers(
-    tuples: Comparisons, ranks: tuple[np.ndarray, np.ndarray] | None
-) -> tuple[tuple[Any, Any], list[int], int]:
-    """Readers of both kinds of items as CSR, their longest rows, and tuples per call."""
-
-    left, right = tuples.left, tuples.right
-    row_rank, column_rank = ranks or (None, None)
-    rows_left = left.csr_renumbered(row_rank)
-    rows_right = rows_left if right is left else right.csr_renumbered(column_rank)
-    # One integer type for all matrices: kernels are compiled for it once.
-    first, second = (
-        SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)
-        for m in (rows_left, rows_right)
-    )
-    longest = [int(np.diff(m.indptr).max()) for m in (rows_left, rows_right)]
-    mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
-    return (first, second), longest, max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
-
-
-def checked_ranks(
-    arrays: dict[str, np.ndarray], shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Restored numbering of the features, if there is one; compiled code trusts it."""
-    if "row_rank" not in arrays:
-        return None
-    for name, n in zip(("row_rank", "column_rank"), shape, strict=True):
-        check_array(name, arrays[name], np.int64, (n,))
-        if not np.array_equal(np.sort(arrays[name]), np.arange(n)):
-            raise ValueError(f"{name}: expected a permutation of {n} features")
-    return arrays["row_rank"], arrays["column_rank"]
-
-
-def checked_entries(shape: tuple[int, int], arrays: dict[str, np.ndarray], width: int) -> Entries:
-    """Restored entries; compiled code trusts their indices, so they are checked first."""
-    n_rows, n_columns = shape
-    indptr, indices, numbers = arrays["indptr"], arrays["indices"], arrays["numbers"]
-    check_array("indptr", indptr, np.int64, (n_rows + 1,))
-    check_array("indices", indices, np.int32, (None,))
-    check_array("numbers", numbers, check_floats("numbers", numbers), (len(indices), width))
-    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise ValueError("indptr: expected row pointers from 0 to the number of entries")
-    if len(indices) and not (indices.min() >= 0 and indices.max() < n_columns):
-        raise ValueError(f"indices: expected columns from 0 to {n_columns - 1}")
-    return Entries(shape, indptr, indices, numbers)
-
-
-def rank_by_count(counts: np.ndarray) -> np.ndarray:
-    """Rank of each feature by frequency, 0 for the most frequent one."""
-    return np.argsort(np.argsort(-counts, kind="stable"))
-
-
-def renumber(matrix: sp.csr_matrix, row_rank: np.ndarray, column_rank: np.ndarray) -> sp.csr_matrix:
-    """Move entry (i, j) to (row_rank[i], column_rank[j])."""
-    moved = matrix[np.argsort(row_rank)]
-    columns = column_rank[moved.indices].astype(np.int32)
-    return sp.csr_matrix((moved.data, columns, moved.indptr), moved.shape)
-
-
-def _rename(indices: np.ndarray, names: np.ndarray) -> None:
-    """Translate every index, in place."""
-    for start in range(0, len(indices), _AT_A_TIME):
-        some = slice(start, start + _AT_A_TIME)
-        indices[some] = names[indices[some]]
-
-
-def renumbered_back(
-    matrix: sp.csr_matrix, ranks: tuple[np.ndarray, np.ndarray] | None
-) -> sp.csr_matrix:
-    """Undo `renumber` (None: nothing was renumbered); columns sorted, no stored zeros."""
-    if ranks is not None:
-        matrix = renumber(matrix, *(np.argsort(rank) for rank in ranks))
-    return in_order(matrix)
-
-
-def in_order(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    """The same matrix, in place: no stored zeros, columns sorted."""
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
-    return matrix

@@ -18,9 +18,19 @@ from .._kernels.tasks import (
 )
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
-from .base import State, check_array, ctrl_c_waits, new_scratch, saved_shape
-from .entrywise import checked_entries, checked_ranks, csr_readers, rank_by_count, renumbered_back
-from .store import DEFAULT_HEAD_BYTES, Entries, SparseStore
+from .base import State, ctrl_c_waits, new_scratch, saved_array, saved_shape
+from .sparse import (
+    DEFAULT_HEAD_BYTES,
+    Entries,
+    Ranks,
+    SparseStore,
+    checked_entries,
+    checked_ranks,
+    csr_readers,
+    frequency_ranks,
+    renumbered_back,
+    saved_entries,
+)
 from .tasks import DenseTasksEngine, TasksEngine
 
 #: Kernels number the rows of S and those of all tasks together, in int32.
@@ -38,7 +48,7 @@ class SparseParts(NamedTuple):
     order: np.ndarray
     shape: tuple[int, int]
     #: Numbering of the features in here, if it is not their own.
-    ranks: tuple[np.ndarray, np.ndarray] | None
+    ranks: Ranks | None
 
     def matrix(self, task: int) -> sp.csr_matrix:
         """D of a task."""
@@ -70,7 +80,7 @@ class SparseTasksEngine(TasksEngine):
         self,
         *args: Any,
         head_bytes: int = DEFAULT_HEAD_BYTES,
-        ranks: tuple[np.ndarray, np.ndarray] | None = None,
+        ranks: Ranks | None = None,
         entries: Entries | None = None,
         row_keys: np.ndarray | None = None,
     ) -> None:
@@ -195,8 +205,7 @@ class SparseTasksEngine(TasksEngine):
             task_values(*what, begin, end, scratch, out)
         return out
 
-    def _decoded(self) -> tuple[sp.csr_matrix, SparseParts]:
-        """S, and the rows of tasks."""
+    def _parts(self) -> tuple[sp.csr_matrix, SparseParts]:
         d, keys = self.shape[0], self._row_keys()
         entries = self._store.entries(self.rule, 0.0)
         stacked = sp.csr_matrix(
@@ -205,12 +214,8 @@ class SparseTasksEngine(TasksEngine):
         parts = SparseParts(stacked[d + 1 :], keys, np.argsort(keys), self.shape, self.ranks)
         return renumbered_back(stacked[:d], self.ranks), parts
 
-    def _parts(self, task: int | None) -> tuple[Any, Any]:
-        s, parts = self._decoded()
-        return s, None if task is None or task >= self.n_seen else parts.matrix(task)
-
     def freeze(self) -> tuple[sp.csr_matrix, SparseParts]:
-        s, parts = self._decoded()
+        s, parts = self._parts()
         return self._mix(s, None), parts
 
     # -- saving -------------------------------------------------------------------------------
@@ -220,23 +225,16 @@ class SparseTasksEngine(TasksEngine):
         ends = entries.indptr[d + 2 : d + 2 + len(keys)]
         filled = np.diff(ends, prepend=entries.indptr[d + 1]) > 0
         indptr = np.concatenate([entries.indptr[: d + 1], ends[filled]])
-        arrays = {
-            "clock": self.clock,
-            "indptr": indptr,
-            "indices": entries.indices,
-            "numbers": entries.numbers,
-            "row_keys": keys[filled],
-        }
-        if self.ranks is not None:
-            arrays["row_rank"], arrays["column_rank"] = self.ranks
+        saved = saved_entries(entries._replace(indptr=indptr), self.ranks)
+        arrays = {"clock": self.clock, **saved, "row_keys": keys[filled]}
         return {**self._scalars(), "head_bytes": self.head_bytes}, arrays
 
     @classmethod
     def from_state(
         cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]
     ) -> SparseTasksEngine:
-        (d, columns), keys = saved_shape(scalars), arrays["row_keys"]
-        check_array("row_keys", keys, np.int64, (None,))
+        d, columns = saved_shape(scalars)
+        keys = saved_array(arrays, "row_keys", (None,), np.int64)
         entries = checked_entries((d + len(keys), columns), arrays, 1)
         if len(keys) and not (keys.min() >= 0 and keys.max() < scalars["n_seen"] * d):
             raise ValueError(f"row_keys: expected rows of {scalars['n_seen']} tasks")
@@ -244,8 +242,8 @@ class SparseTasksEngine(TasksEngine):
             raise ValueError("row_keys: expected every row once")
         return cls._restored(
             scalars,
+            arrays,
             entries.numbers.dtype,
-            arrays["clock"],
             head_bytes=check_integer("head_bytes", scalars["head_bytes"]),
             ranks=checked_ranks(arrays, (d, columns)),
             entries=entries,
@@ -266,12 +264,7 @@ def tasks_engine(
     if not tuples.is_sparse:
         return DenseTasksEngine(shape, dtype, coupling, n_tasks, has_identity)
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    ranks = None
-    if shape[0] * shape[1] * dtype.itemsize > head_bytes:
-        counts = left.feature_counts(), right.feature_counts()
-        if shape[0] == shape[1]:  # one feature space: one numbering
-            counts = (counts[0] + counts[1],) * 2
-        ranks = rank_by_count(counts[0]), rank_by_count(counts[1])
+    ranks = frequency_ranks(tuples, dtype, head_bytes)
     return SparseTasksEngine(
         shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
     )

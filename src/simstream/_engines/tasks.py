@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -22,8 +23,7 @@ from .base import (
     ENTRIES_PER_CALL,
     Engine,
     State,
-    check_array,
-    check_floats,
+    saved_array,
     saved_flag,
     saved_number,
     saved_shape,
@@ -62,18 +62,9 @@ class TasksEngine(Engine):
         n_tasks: int | None,
         has_identity: bool,
     ) -> None:
-        super().__init__()
-        self._shape, self._dtype = shape, np.dtype(dtype)
+        super().__init__(shape, dtype)
         self.coupling, self.n_tasks, self.has_identity = coupling, n_tasks, has_identity
         self.n_seen = 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
 
     def weights(self, n_seen: Any = None) -> tuple[Any, float]:
         """Weights of S and D_k in the matrix of task k after `n_seen` tasks (None: as many as now)."""
@@ -84,8 +75,8 @@ class TasksEngine(Engine):
         return self.coupling * own / n, own
 
     @abstractmethod
-    def _parts(self, task: int | None) -> tuple[Any, Any]:
-        """S, and D of a task (None for a task never seen)."""
+    def _parts(self) -> tuple[Any, Any]:
+        """S, and the D of all tasks."""
 
     @abstractmethod
     def values(self, tuples: Comparisons) -> np.ndarray:
@@ -97,7 +88,8 @@ class TasksEngine(Engine):
 
     def matrix(self, task: int | None = None) -> Any:
         """Matrix of a task by its number; of a task never seen if that is None."""
-        return self._mix(*self._parts(task))
+        s, parts = self._parts()
+        return self._mix(s, None if task is None or task >= self.n_seen else parts.matrix(task))
 
     def _mix(self, s: Any, d: Any) -> Any:
         shared, own = self.weights()
@@ -115,79 +107,32 @@ class TasksEngine(Engine):
         return {"shape": list(self.shape), **{name: getattr(self, name) for name in names}}
 
     @classmethod
-    def _restored(cls, scalars: dict[str, Any], dtype: Any, clock: np.ndarray, **more: Any) -> Self:
-        """An engine with these scalars and this clock."""
+    def _restored(
+        cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray], dtype: Any, **more: Any
+    ) -> Self:
+        """An engine with these scalars and the saved clock."""
         n_tasks, n_seen = scalars["n_tasks"], check_integer("n_seen", scalars["n_seen"], minimum=0)
         if n_tasks is not None:
             check_integer("n_tasks", n_tasks)
-        coupling, has_identity = (
-            saved_number(scalars, "coupling"),
-            saved_flag(scalars, "has_identity"),
-        )
-        self = cls(saved_shape(scalars), dtype, coupling, n_tasks, has_identity, **more)
-        Engine.__init__(self, clock)
+        shape, coupling = saved_shape(scalars), saved_number(scalars, "coupling")
+        self = cls(shape, dtype, coupling, n_tasks, saved_flag(scalars, "has_identity"), **more)
+        self._restore_clock(arrays)
         self.n_seen = n_seen
         return self
 
 
-class TermLists(NamedTuple):
-    """Rank-one terms c x z' of tasks, as lists in one arena: see `_kernels.task_terms`."""
-
-    head: np.ndarray
-    link: np.ndarray
-    #: Number of terms of each task.
-    lengths: np.ndarray
-    c: np.ndarray
-    x: np.ndarray
-    z: np.ndarray
-
-    def frozen(self) -> TermLists:
-        """The lists as they are now: later terms are appended, and do not change them."""
-        return self._replace(head=self.head.copy(), lengths=self.lengths.copy())
-
-    def of_task(self, task: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """c, x and z of a task's terms, the latest first."""
-        only = slice(task, task + 1)
-        order = places(self.head[only], self.link, self.lengths[only])
-        x = self.x[order]
-        return self.c[order].astype(x.dtype), x, self.z[order]
-
-    def matrix(self, task: int) -> np.ndarray:
-        """Sum of a task's terms."""
-        c, x, z = self.of_task(task)
-        return (x.T * c) @ z
-
-
-class DenseParts(NamedTuple):
-    """What tasks learnt alone: a matrix, or terms."""
-
-    full: Mapping[int, np.ndarray]
-    terms: TermLists
-
-    def matrix(self, task: int) -> np.ndarray:
-        """D of a task."""
-        return self.full[task] if task in self.full else self.terms.matrix(task)
-
-    def transform(self, rows: np.ndarray, task: int) -> np.ndarray:
-        """D'q of rows q, without building D where it is terms."""
-        if task in self.full:
-            return rows @ self.full[task]
-        c, x, z = self.terms.of_task(task)
-        return ((rows @ x.T) * c) @ z
-
-
-class _Terms:
-    """What tasks learnt alone, as rank-one terms: see `_kernels.task_terms`.
+class TermLists:
+    """Rank-one terms c x z' of tasks, as lists in one arena: see `_kernels.tasks`.
 
     Terms of tasks that were taken out stay in the arena until it is full: it is packed then.
+
+    Parameters
+    ----------
+    count : array, number of terms of each task
+    c, x, z : arrays of all terms, task after task
     """
 
-    def __init__(self, shape: tuple[int, int], dtype: Any) -> None:
-        nothing = [np.empty((0, width), dtype) for width in shape]
-        self.restore(np.zeros(0, np.int64), np.empty(0), *nothing)
-
-    def restore(self, count: np.ndarray, c: np.ndarray, x: np.ndarray, z: np.ndarray) -> None:
-        """Take over what `packed` gave, and the number of terms of each task."""
+    def __init__(self, count: np.ndarray, c: np.ndarray, x: np.ndarray, z: np.ndarray) -> None:
         self.count = count
         self._arena: tuple[np.ndarray, ...] = (c, x, z)
         self._chain(len(c))
@@ -233,13 +178,41 @@ class _Terms:
         self._head[task], self.count[task] = -1, 0
         return matrix
 
+    def of_task(self, task: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """c, x and z of a task's terms, the latest first."""
+        only = slice(task, task + 1)
+        order = places(self._head[only], self._link, self.count[only])
+        c, x, z = (array[order] for array in self._arena)
+        return c.astype(x.dtype), x, z
+
     def matrix(self, task: int) -> np.ndarray:
         """Sum of the terms of a task."""
-        return self.lists().matrix(task)
+        c, x, z = self.of_task(task)
+        return (x.T * c) @ z
 
-    def lists(self) -> TermLists:
-        """The lists as they are kept."""
-        return TermLists(self._head, self._link, self.count, *self._arena)
+    def frozen(self) -> TermLists:
+        """The lists as they are now: later terms are appended, and do not change them."""
+        frozen = copy(self)
+        frozen._head, frozen.count = self._head.copy(), self.count.copy()
+        return frozen
+
+
+class DenseParts(NamedTuple):
+    """What tasks learnt alone: a matrix, or terms."""
+
+    full: Mapping[int, np.ndarray]
+    terms: TermLists
+
+    def matrix(self, task: int) -> np.ndarray:
+        """D of a task."""
+        return self.full[task] if task in self.full else self.terms.matrix(task)
+
+    def transform(self, rows: np.ndarray, task: int) -> np.ndarray:
+        """D'q of rows q, without building D where it is terms."""
+        if task in self.full:
+            return rows @ self.full[task]
+        c, x, z = self.terms.of_task(task)
+        return ((rows @ x.T) * c) @ z
 
 
 class DenseTasksEngine(TasksEngine):
@@ -250,7 +223,8 @@ class DenseTasksEngine(TasksEngine):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.shared = np.zeros(self.shape, self.dtype)
-        self.terms = _Terms(self.shape, self.dtype)
+        nothing = (np.empty((0, width), self.dtype) for width in self.shape)
+        self.terms = TermLists(np.zeros(0, np.int64), np.empty(0), *nothing)
         self.full: dict[int, np.ndarray] = {}
         self._frozen: dict[int, np.ndarray] = {}  # copies of those that have not changed since
         self._mixed = np.empty(self.shape, self.dtype)  # scratch: shared and own part of a task
@@ -376,16 +350,13 @@ class DenseTasksEngine(TasksEngine):
         for task in np.unique(tasks[self.terms.count[tasks] > most]):
             self.full[int(task)] = self.terms.take_out(task)
 
-    def _parts(self, task: int | None) -> tuple[Any, Any]:
-        if task is None or task >= self.n_seen:
-            return self.shared, None
-        return self.shared, self.full[task] if task in self.full else self.terms.matrix(task)
+    def _parts(self) -> tuple[np.ndarray, DenseParts]:
+        return self.shared, DenseParts(self.full, self.terms)
 
     def freeze(self) -> tuple[np.ndarray, DenseParts]:
         for task in self.full.keys() - self._frozen.keys():
             self._frozen[task] = self.full[task].copy()
-        parts = DenseParts(dict(self._frozen), self.terms.lists().frozen())
-        return self._mix(self.shared, None), parts
+        return self._mix(self.shared, None), DenseParts(dict(self._frozen), self.terms.frozen())
 
     def state(self) -> State:
         arrays = {"clock": self.clock, "shared": self.shared, "count": self.terms.count}
@@ -395,21 +366,19 @@ class DenseTasksEngine(TasksEngine):
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> DenseTasksEngine:
-        dtype, shape = check_floats("shared", arrays["shared"]), saved_shape(scalars)
-        check_array("shared", arrays["shared"], dtype, shape)
-        self = cls._restored(scalars, dtype, arrays["clock"])
-        self.shared, n_seen = arrays["shared"], self.n_seen
-        count = arrays["count"]
-        check_array("count", count, np.int64, (None,))
+        shape = saved_shape(scalars)
+        shared = saved_array(arrays, "shared", shape, None)
+        dtype = shared.dtype
+        self = cls._restored(scalars, arrays, dtype)
+        self.shared, n_seen = shared, self.n_seen
+        count = saved_array(arrays, "count", (None,), np.int64)
         if (count < 0).any() or len(count) < n_seen:
             raise ValueError(f"count: expected numbers of terms of {n_seen} tasks, got {count}")
-        terms = int(count.sum())
-        check_array("c", arrays["c"], np.float64, (terms,))
-        check_array("x", arrays["x"], dtype, (terms, shape[0]))
-        check_array("z", arrays["z"], dtype, (terms, shape[1]))
-        self.terms.restore(count, *(arrays[name] for name in "cxz"))
+        n = int(count.sum())
+        c = saved_array(arrays, "c", (n,))
+        x, z = (saved_array(arrays, k, (n, d), dtype) for k, d in zip("xz", shape, strict=True))
+        self.terms = TermLists(count, c, x, z)
         for task in range(n_seen):
             if (name := f"full.{task}") in arrays:
-                check_array(name, arrays[name], dtype, shape)
-                self.full[task] = arrays[name]
+                self.full[task] = saved_array(arrays, name, shape, dtype)
         return self

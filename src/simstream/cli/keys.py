@@ -53,6 +53,6 @@ def remove(identity: str, folder: Path) -> None:
 
 
 def _keys_of(folder: Path) -> Any:
-    from ..serve.keys import KeyRing
+    from ..serve.access import KeyRing
 
     return KeyRing(folder / "keys.json")

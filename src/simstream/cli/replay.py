@@ -50,8 +50,8 @@ def replay(
     simstream replay -a sors -p lam=1e-5 --adopt  use it from now on
     """
     from ..serve.log import damage_told, lock_folder
-    from ..serve.replaying import adopt_learning, compare
-    from ..serve.settings import Learning
+    from ..serve.snapshots import adopt_learning, compare
+    from ..serve.state import Learning
 
     configure_logging(quiet=False)
     if not (folder / "log.sqlite").exists():

@@ -135,13 +135,12 @@ def serve(
     if demo and items is not None:
         raise click.UsageError("--demo brings its own items: not with ITEMS")
 
-    from ..serve.access import check_host
+    from ..serve.access import KeyRing, check_host
     from ..serve.app import check_port, run
     from ..serve.import_export import import_file
-    from ..serve.keys import KeyRing
     from ..serve.log import damage_told
-    from ..serve.service import Service
-    from ..serve.settings import Learning, Limits, Settings
+    from ..serve.service import Limits, Service, Settings
+    from ..serve.state import Learning
 
     folder = folder / "demo" if demo else folder
     check_host(host, KeyRing(folder / "keys.json"))
@@ -163,7 +162,7 @@ def serve(
         snapshot_every=snapshot_every,
         measure=measure,
     )
-    with damage_told(settings.log_path), ExitStack() as stack:
+    with damage_told(folder / "log.sqlite"), ExitStack() as stack:
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only
         # cost time, now and later, when a request would have to wait for it.
         gc.disable()
@@ -229,7 +228,7 @@ def _learning(
     import scipy.sparse as sp
 
     from ..serve.log import Log, damage_told
-    from ..serve.settings import Learning
+    from ..serve.state import Learning
 
     kept: dict[str, Any] | None = None
     if (folder / "log.sqlite").exists():

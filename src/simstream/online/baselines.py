@@ -30,25 +30,15 @@ class _IdentityEngine(Engine):
 
     kind = "identity"
 
-    def __init__(
-        self, shape: tuple[int, int], dtype: Any, is_sparse: bool, clock: np.ndarray | None = None
-    ) -> None:
-        super().__init__(clock)
-        self._shape, self._dtype, self.is_sparse = shape, np.dtype(dtype), is_sparse
+    def __init__(self, shape: tuple[int, int], dtype: Any, is_sparse: bool) -> None:
+        super().__init__(shape, dtype)
+        self.is_sparse = is_sparse
 
     @classmethod
     def for_items(cls, tuples: Comparisons) -> _IdentityEngine:
         """An engine for these items, which must have the same features on both sides."""
         tuples.check_one_space("items")
         return cls(tuples.shape, tuples.left.dtype, tuples.is_sparse)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
 
     def learn(self, step: Similarity, tuples: Comparisons, block_size: int) -> None:
         """Count what a similarity makes of triplets."""
@@ -71,8 +61,10 @@ class _IdentityEngine(Engine):
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> _IdentityEngine:
-        is_sparse = saved_flag(scalars, "is_sparse")
-        return cls(saved_shape(scalars), saved_dtype(scalars), is_sparse, arrays["clock"])
+        shape, dtype = saved_shape(scalars), saved_dtype(scalars)
+        self = cls(shape, dtype, saved_flag(scalars, "is_sparse"))
+        self._restore_clock(arrays)
+        return self
 
 
 class _InnerProduct(Bilinear):

@@ -17,11 +17,11 @@ from .._engines import (
     Engine,
     GroupGramEngine,
     GroupRowsEngine,
+    LowRankEngine,
     NuclearEngine,
     RetractionEngine,
     first_matrix,
 )
-from .._engines.base import LowRankEngine
 from .._kernels.omllr import NuclearStep
 from .._kernels.osllrgs import GroupStep
 from ..data.comparisons import Comparisons

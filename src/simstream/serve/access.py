@@ -1,48 +1,121 @@
-"""Who may ask: the checks that every request passes before it is handled."""
+"""Who may ask: keys and their scopes, addresses and rates; and the errors that refuse a request."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
-import math
+import json
+import os
+import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from ..data import atomic_write
 
-from .errors import (
-    ForbiddenError,
-    RateError,
-    RetryError,
-    ServiceError,
-    TooLargeError,
-    UnauthorizedError,
-)
-from .keys import KeyRing
-from .settings import Limits
+#: What a key may allow. No scope includes another: a key that may write may not read unless it says so.
+SCOPES = ("read", "write", "admin")
 
-#: Sent with every answer: nothing from other sites, no inline script, no frames.
-SECURITY_HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-}
+_PREFIX = "simstream"
 
 _OPEN_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico")
 _ADMIN_PATHS = ("/v1/pin", "/v1/rollback")
 
 #: Callers remembered; the one not heard from for the longest time is forgotten first.
 _MOST_CALLERS = 10_000
+
+
+# -- how a request is refused -----------------------------------------------------------------
+
+
+class ServiceError(Exception):
+    """A request is refused; nothing was changed. The docstring of each kind goes into the API reference."""
+
+    status: int
+    #: Seconds after which it may be possible; None if repeating the request is pointless.
+    retry_after: int | None = None
+
+    def __init__(self, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        if retry_after is not None:
+            self.retry_after = retry_after
+
+
+class NotFoundError(ServiceError):
+    """Not found."""
+
+    status = 404
+
+
+class ConflictError(ServiceError):
+    """The request contradicts what is already there."""
+
+    status = 409
+
+
+class BadRequestError(ServiceError):
+    """The request is malformed, or does not fit the items."""
+
+    status = 422
+
+
+class UnauthorizedError(ServiceError):
+    """The key is missing or unknown."""
+
+    status = 401
+
+
+class ForbiddenError(ServiceError):
+    """The key does not allow this, or the request comes from another site."""
+
+    status = 403
+
+
+class TooLargeError(ServiceError):
+    """The body is too large."""
+
+    status = 413
+
+
+class BusyError(ServiceError):
+    """Not possible now; see Retry-After."""
+
+    status = 503
+    retry_after = 1
+
+
+class RateError(ServiceError):
+    """Too many requests; see Retry-After."""
+
+    status = 429
+
+
+class StorageError(ServiceError):
+    """The log cannot be written; nothing was kept."""
+
+    status = 507
+    retry_after = 10
+
+
+REFUSALS = (
+    UnauthorizedError,
+    ForbiddenError,
+    NotFoundError,
+    ConflictError,
+    TooLargeError,
+    BadRequestError,
+    RateError,
+    BusyError,
+    StorageError,
+)
+
+
+# -- keys -------------------------------------------------------------------------------------
 
 
 def scope_needed(method: str, path: str) -> str | None:
@@ -60,6 +133,97 @@ def scope_needed(method: str, path: str) -> str | None:
     if path == "/v1/search" or (method in ("GET", "HEAD") and path != "/v1/query"):
         return "read"
     return "write"
+
+
+class KeyRing:
+    """The keys of a service, in a JSON file; without the file there are none.
+
+    Keys have 256 random bits, so one round of a salted hash is enough: there is nothing to guess.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ring = KeyRing(Path(tempfile.mkdtemp()) / "keys.json")
+    >>> key = ring.add("page", ["read"])
+    >>> ring.name_of(key, "read")
+    'page'
+    >>> ring.name_of(key, "write")
+    Traceback (most recent call last):
+    ...
+    simstream.serve.access.ForbiddenError: this key does not allow write
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            try:
+                entries = json.loads(path.read_text())["keys"]
+                self._entries = {entry["id"]: entry for entry in entries}
+                for entry in entries:
+                    bytes.fromhex(entry["salt"] + entry["hash"])
+                    assert set(entry["scopes"]) <= set(SCOPES)
+            except (ValueError, KeyError, TypeError, AssertionError) as error:
+                raise ValueError(f"{path}: not a file of keys") from error
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def names(self) -> list[tuple[str, str, list[str]]]:
+        """Id, name and scopes of every key."""
+        return [(e["id"], e["name"], list(e["scopes"])) for e in self._entries.values()]
+
+    def add(self, name: str, scopes: Iterable[str]) -> str:
+        """Make a key and return it: it cannot be shown again."""
+        allowed = [scope for scope in SCOPES if scope in set(scopes)]
+        unknown = set(scopes) - set(SCOPES)
+        if unknown or not allowed:
+            raise ValueError(f"scopes: expected some of {', '.join(SCOPES)}, got {sorted(scopes)}")
+        identity, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+        salt = secrets.token_hex(16)
+        self._entries[identity] = {
+            "id": identity,
+            "name": name,
+            "scopes": allowed,
+            "salt": salt,
+            "hash": _hash(salt, secret),
+        }
+        self._save()
+        return f"{_PREFIX}_{identity}_{secret}"
+
+    def remove(self, identity: str) -> None:
+        """Remove a key by its id."""
+        if identity not in self._entries:
+            raise ValueError(f"key: no key has the id {identity!r}")
+        del self._entries[identity]
+        self._save()
+
+    def _save(self) -> None:
+        if not self._path.exists():  # readable by its owner only, from the first moment
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with atomic_write(self._path) as temporary:
+            temporary.write_text(json.dumps({"keys": list(self._entries.values())}, indent=1))
+
+    def name_of(self, key: str | None, scope: str) -> str:
+        """The name of a key; an error unless it allows the scope."""
+        prefix, _, rest = (key or "").partition("_")
+        identity, _, secret = rest.partition("_")
+        entry = self._entries.get(identity)
+        # An unknown id takes as long as a wrong secret.
+        salt, expected = (entry["salt"], entry["hash"]) if entry else ("00", _hash("00", ""))
+        is_right = hmac.compare_digest(_hash(salt, secret), expected)
+        if entry is None or not is_right or prefix != _PREFIX:
+            raise UnauthorizedError("expected a key in the header Authorization: Bearer ...")
+        if scope not in entry["scopes"]:
+            raise ForbiddenError(f"this key does not allow {scope}")
+        return str(entry["name"])
+
+
+def _hash(salt: str, secret: str) -> str:
+    return hashlib.sha256(bytes.fromhex(salt) + secret.encode("utf-8", "replace")).hexdigest()
+
+
+# -- addresses and rates ----------------------------------------------------------------------
 
 
 def is_local_host(host: str) -> bool:
@@ -97,13 +261,7 @@ def check_host(host: str, keys: KeyRing) -> None:
 
 
 class TokenBuckets:
-    """Limits the requests of each caller to a rate, with bursts, in bounded memory.
-
-    Parameters
-    ----------
-    rate : requests per second; 0 means no limit
-    burst : requests that may come at once
-    clock : seconds
+    """Limits the requests of each caller to a rate per second (0: no limit), with bursts, in bounded memory.
 
     Examples
     --------
@@ -136,125 +294,3 @@ class TokenBuckets:
             if len(self._levels) > _MOST_CALLERS:
                 self._levels.popitem(last=False)
             return 0.0 if allowed else (1 - level) / self._rate
-
-
-def refused(error: ServiceError) -> Response:
-    """The answer to a refused request."""
-    headers = {}
-    if isinstance(error, RetryError):
-        headers["retry-after"] = str(error.retry_after)
-    if isinstance(error, UnauthorizedError):
-        headers["www-authenticate"] = "Bearer"
-    return JSONResponse({"error": str(error)}, error.status, headers)
-
-
-class _GoneError(Exception):
-    """The caller has disconnected."""
-
-
-class Guard:
-    """ASGI middleware: checks callers and bodies, adds security headers, counts requests.
-
-    Parameters
-    ----------
-    app : the application behind it
-    keys : without any, only this machine may call, and may do everything
-    limits : largest body, and requests per second
-    on_done : called with route, status and seconds of every request
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        keys: KeyRing,
-        limits: Limits,
-        on_done: Callable[[str, int, float], None],
-    ) -> None:
-        self._app, self._keys, self._limits, self._on_done = app, keys, limits, on_done
-        self._buckets = TokenBuckets(limits.rate, limits.burst)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started, status = time.perf_counter(), 500
-
-        async def sending(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        try:
-            headers = Headers(scope=scope)
-            self._check_caller(scope, headers)
-            body = await self._read_body(headers, receive)
-            await self._app(scope, _replay(body, receive), sending)
-        except _GoneError:
-            status = 499  # nobody is left to answer
-        except ServiceError as error:
-            await refused(error)(scope, receive, sending)
-        finally:
-            route = getattr(scope.get("route"), "path", "other")
-            self._on_done(route, status, time.perf_counter() - started)
-
-    def _check_caller(self, scope: Scope, headers: Headers) -> None:
-        path, host = scope["path"], headers.get("host", "")
-        origin = headers.get("origin")
-        is_foreign = origin is not None and origin.partition("://")[2] != host
-        if path.startswith("/v1/"):  # also for GET: a question that is shown is kept
-            is_foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
-        if is_foreign:
-            raise ForbiddenError("requests from pages of other sites are refused")
-        caller = scope["client"][0] if scope.get("client") else "unknown"
-        needed = scope_needed(scope["method"], path)
-        if len(self._keys):
-            if needed is not None:
-                given = headers.get("authorization", "")
-                kind, _, key = given.partition(" ")
-                caller = self._keys.name_of(key if kind.lower() == "bearer" else None, needed)
-        elif not is_local_host(host):
-            # Another name that leads to this machine is an attack: DNS rebinding.
-            raise ForbiddenError("without keys, expected a request to localhost")
-        wait = self._buckets.wait(caller)
-        if wait:
-            error = RateError("too many requests")
-            error.retry_after = math.ceil(wait)
-            raise error
-
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
-        largest = self._limits.body_bytes
-        told = headers.get("content-length", "0")
-        too_large = TooLargeError(f"body: expected at most {largest} bytes")
-        if not told.isdecimal() or int(told) > largest:
-            raise too_large
-        parts, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _GoneError
-            size += len(message.get("body", b""))
-            if size > largest:
-                raise too_large
-            parts.append(message.get("body", b""))
-            if not message.get("more_body"):
-                return b"".join(parts)
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Receive a body that was already read."""
-    is_read = False
-
-    async def again() -> Message:
-        nonlocal is_read
-        if is_read:
-            return await receive()
-        is_read = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from html import escape
 from importlib import resources
@@ -17,15 +19,28 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
-from .access import Guard, check_host, refused
-from .errors import NotFoundError, ServiceError
-from .keys import KeyRing
+from .access import (
+    REFUSALS,
+    ForbiddenError,
+    KeyRing,
+    NotFoundError,
+    RateError,
+    ServiceError,
+    TokenBuckets,
+    TooLargeError,
+    UnauthorizedError,
+    check_host,
+    is_local_host,
+    scope_needed,
+)
 from .routes import Metrics, add_routes
 from .schemas import refusal
-from .service import Service
+from .service import Limits, Service
 
 _MEDIA_TYPES = {
     ".html": "text/html",
@@ -34,29 +49,24 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"description": text}
-    for code, text in {
-        401: "The key is missing or unknown.",
-        403: "The key does not allow this, or the request comes from another site.",
-        404: "Not found.",
-        409: "The request contradicts what is already there.",
-        413: "The body is too large.",
-        422: "The request is malformed, or does not fit the items.",
-        429: "Too many requests; see Retry-After.",
-        503: "Not possible now; see Retry-After.",
-        507: "The log cannot be written; nothing was kept.",
-    }.items()
+#: Sent with every answer: nothing from other sites, no inline script, no frames.
+SECURITY_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
 }
 
 
 def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
     """The application of a service. It closes the service when it ends.
 
-    Parameters
-    ----------
-    service : Service
-    keys : who may do what; without any, only this machine may call, and may do everything
+    Without any keys, only this machine may call, and may do everything.
     """
 
     @contextlib.asynccontextmanager
@@ -71,7 +81,7 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        responses=_ERRORS,
+        responses={kind.status: {"description": kind.__doc__} for kind in REFUSALS},
     )
     metrics = Metrics(service)
     app.add_middleware(
@@ -86,11 +96,122 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
     return app
 
 
-def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(ServiceError)
-    async def not_allowed(_: Request, error: ServiceError) -> Response:
-        return refused(error)
+def _refused(error: ServiceError) -> Response:
+    """The answer to a refused request."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(error.retry_after)
+    if isinstance(error, UnauthorizedError):
+        headers["www-authenticate"] = "Bearer"
+    return JSONResponse({"error": str(error)}, error.status, headers)
 
+
+class _GoneError(Exception):
+    """The caller has disconnected."""
+
+
+class Guard:
+    """ASGI middleware: checks callers and bodies, answers errors, adds security headers.
+
+    It calls `on_done` with route, status and seconds of every request.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keys: KeyRing,
+        limits: Limits,
+        on_done: Callable[[str, int, float], None],
+    ) -> None:
+        self._app, self._keys, self._limits, self._on_done = app, keys, limits, on_done
+        self._buckets = TokenBuckets(limits.rate, limits.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 500
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            headers = Headers(scope=scope)
+            self._check_caller(scope, headers)
+            body = await self._read_body(headers, receive)
+            await self._app(scope, _replay(body, receive), sending)
+        except _GoneError:
+            status = 499  # nobody is left to answer
+        except ServiceError as error:  # of these checks, or of the route
+            await _refused(error)(scope, receive, sending)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self._on_done(route, status, time.perf_counter() - started)
+
+    def _check_caller(self, scope: Scope, headers: Headers) -> None:
+        path, host = scope["path"], headers.get("host", "")
+        origin = headers.get("origin")
+        is_foreign = origin is not None and origin.partition("://")[2] != host
+        if path.startswith("/v1/"):  # also for GET: a question that is shown is kept
+            is_foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if is_foreign:
+            raise ForbiddenError("requests from pages of other sites are refused")
+        caller = scope["client"][0] if scope.get("client") else "unknown"
+        needed = scope_needed(scope["method"], path)
+        if len(self._keys):
+            if needed is not None:
+                given = headers.get("authorization", "")
+                kind, _, key = given.partition(" ")
+                caller = self._keys.name_of(key if kind.lower() == "bearer" else None, needed)
+        elif not is_local_host(host):
+            # Another name that leads to this machine is an attack: DNS rebinding.
+            raise ForbiddenError("without keys, expected a request to localhost")
+        wait = self._buckets.wait(caller)
+        if wait:
+            raise RateError("too many requests", retry_after=math.ceil(wait))
+
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
+        largest = self._limits.body_bytes
+        told = headers.get("content-length", "0")
+        too_large = TooLargeError(f"body: expected at most {largest} bytes")
+        if not told.isdecimal() or int(told) > largest:
+            raise too_large
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _GoneError
+            size += len(message.get("body", b""))
+            if size > largest:
+                raise too_large
+            parts.append(message.get("body", b""))
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Receive a body that was already read."""
+    is_read = False
+
+    async def again() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         # What was sent is not sent back: it may contain anything.
@@ -166,22 +287,12 @@ def docs_page(openapi: dict[str, Any]) -> str:
 # -- running it -------------------------------------------------------------------------------
 
 
-def run(
-    service: Service,
-    *,
-    host: str,
-    port: int,
-    on_ready: Callable[[str], None],
-) -> None:
+def run(service: Service, *, host: str, port: int, on_ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; everything acknowledged is learnt and saved before it returns.
 
-    Parameters
-    ----------
-    service : Service
-    host, port : where to listen; port 0 takes a free one
-    on_ready : called with the address once the service answers
+    Port 0 takes a free one; `on_ready` is called with the address once the service answers.
     """
-    keys = KeyRing(service.settings.keys_path)
+    keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys)
 
     class Server(uvicorn.Server):

@@ -19,11 +19,11 @@ import numpy as np
 from .. import Bilinear
 from ..asking import Asking
 from ..metrics import precision_at_k
-from .errors import ServiceError
+from .access import ServiceError
+from .engine import Model
 from .import_export import import_items
 from .service import Service, digest_of
-from .settings import Learning
-from .version import Model
+from .state import Learning
 from .writer import Ledger, Write
 
 #: How the demo learns and asks by default: thirty answers make a visible difference.

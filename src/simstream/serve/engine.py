@@ -7,28 +7,22 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from .. import DivergedError, ModelFileError
-from ..search import ExactIndex
-from .errors import LogError
-from .events import (
-    CONTROL_KINDS,
-    ITEM_KINDS,
-    LEARNER_KINDS,
-    EventKind,
-    can_start_from,
-)
-from .items import ItemStore
-from .log import Log
-from .settings import Settings
-from .state import Snapshots, State
-from .version import Model, Version, model_of
+from ..search import ExactIndex, ExactView
+from ..similarity.base import row_products
+from ..similarity.tasks import Tasks
+from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
+from .log import Log, LogError
+from .snapshots import Snapshots
+from .state import ItemStore, Learning, State, Tally
 
 logger = logging.getLogger("simstream.serve")
 
@@ -41,6 +35,107 @@ _REST, _REST_WHILE_AWAITED = 10.0, 1.0
 
 #: A snapshot is due once repeating the work since the last one would take this many seconds.
 _LONGEST_REPLAY = 1.0
+
+
+# -- what readers use -------------------------------------------------------------------------
+
+
+class Model(NamedTuple):
+    """Similarities s(q, x) = q'Mx after a position of the log: one for all, or one for each task.
+
+    `common` is the M of queries without a task. It is None, for the inner product, until something was
+    learnt. `tasks` is what `freeze` of a multi-task learner returned.
+    """
+
+    position: int
+    common: Any = None
+    tasks: Tasks | None = None
+
+    @property
+    def task_names(self) -> list[Hashable]:
+        """Tasks with a similarity of their own."""
+        return [] if self.tasks is None else self.tasks.tasks_
+
+    def matrix(self, task: Hashable = None) -> Any:
+        """M of a task; the common M for an unknown task."""
+        return self.common if self.tasks is None else self.tasks.matrix(task)
+
+    def is_finite(self) -> bool:
+        """Whether the common M is finite, and with it those of all tasks, which are part of it."""
+        matrix = self.common
+        if matrix is None:
+            return True
+        return bool(np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all())
+
+    def transform(self, rows: Any, task: Hashable = None) -> Any:
+        """Queries q as M'q."""
+        if self.common is None:
+            return rows
+        tasks = self.tasks
+        queries = rows @ self.common if tasks is None else tasks.transform_query(rows, task)
+        return sp.csr_matrix(queries) if sp.issparse(queries) else queries
+
+
+def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
+    """The current similarities of a learner; the inner product if there is no learner yet."""
+    if learner is None:
+        return Model(position)
+    if not has_tasks:
+        return Model(position, learner.get_bilinear_matrix())
+    tasks = learner.freeze()
+    return Model(position, tasks.common, tasks)
+
+
+class Version(NamedTuple):
+    """One published version."""
+
+    #: All events up to here are included.
+    position: int
+    #: What searches use: the newest model, or the pinned one.
+    model: Model
+    is_pinned: bool
+    #: Whether the newest model overflowed, so that an older one is served.
+    has_diverged: bool
+    view: ExactView
+    tally: Tally
+    #: The learner's own statistics.
+    statistics: dict[str, Any]
+
+    def search(
+        self, rows: Any, k: int, task: Hashable = None, *, learnt: bool = True, leave_out: int = 0
+    ) -> list[tuple[int, float]]:
+        """Positions and scores of the k items most similar to one query, given as a single row.
+
+        Without `learnt` they are found by the plain inner product. `leave_out` is the position of an item
+        that is not to be found; 0 leaves out none.
+        """
+        if not len(self.view):
+            return []
+        query = self.model.transform(rows, task) if learnt else rows
+        found = self.view.search(query, k + (leave_out > 0))
+        pairs = zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
+        return [pair for pair in pairs if pair[0] != leave_out][:k]
+
+
+def similarities(model: Model, anchors: Any, others: Any, task: Hashable = None) -> np.ndarray:
+    """Similarity of each anchor to its share of the others, which follow one another: one row per anchor.
+
+    Examples
+    --------
+    >>> similarities(Model(0), np.array([[1.0, 0.0]]), np.array([[2.0, 5.0], [3.0, 5.0]]))
+    array([[2., 3.]])
+    """
+    each = others.shape[0] // anchors.shape[0]
+    queries = model.transform(anchors, task)[np.arange(anchors.shape[0]).repeat(each)]
+    return row_products(queries, others).reshape(-1, each)
+
+
+def margins(model: Model, rows: Any, task: Hashable = None) -> np.ndarray:
+    """How much more similar each anchor is to its first candidate; rows hold all three in turn."""
+    return row_products(model.transform(rows[0::3], task), rows[1::3] - rows[2::3])
+
+
+# -- learning and publishing ------------------------------------------------------------------
 
 
 class Pace:
@@ -88,22 +183,32 @@ class Pace:
         return max(0.0, self._ended + times * min(self._last, default=0.0) - self._clock())
 
 
-class Engine:
+class LearningEngine:
     """Keeps a state up to date with a log, in a thread of its own.
 
     Parameters
     ----------
-    settings, log : how to learn, and from what
+    log, learning : what to learn from, and how
+    folder : of the snapshots
+    n_features : length of sparse vectors; None if vectors are dense
+    snapshot_every : events between two snapshots; fewer if learning them again would take long
     """
 
     #: What is published now.
     version: Version
 
-    def __init__(self, settings: Settings, log: Log) -> None:
-        self._settings, self._log = settings, log
-        self._check_settings()
-        self.items = ItemStore(log, settings.n_features)
-        self.snapshots = Snapshots(settings.snapshot_folder, settings.learning)
+    def __init__(
+        self,
+        log: Log,
+        learning: Learning,
+        folder: Path,
+        n_features: int | None = None,
+        snapshot_every: int = 2000,
+    ) -> None:
+        self._log, self._learning, self._snapshot_every = log, learning, snapshot_every
+        self._check_settings(n_features)
+        self.items = ItemStore(log, n_features)
+        self.snapshots = Snapshots(folder, learning)
         self._condition = threading.Condition()
         #: Position of the last event in the log.
         self._known = log.last
@@ -123,15 +228,12 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def _check_settings(self) -> None:
+    def _check_settings(self, n_features: int | None) -> None:
         """A log is bound to how it is learnt from, and to the kind of its vectors."""
-        mine = {
-            "learning": self._settings.learning.as_json(),
-            "n_features": self._settings.n_features,
-        }
+        mine = {"learning": self._learning.as_json(), "n_features": n_features}
         stored = self._log.setting("service")
         if stored is None:
-            self._settings.learning.new_learner()  # raises if that is impossible
+            self._learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
         elif stored != mine:
             raise LogError(
@@ -197,7 +299,7 @@ class Engine:
 
     def _start(self) -> float:
         started = time.perf_counter()
-        _compile(self._settings)
+        _compile(self._learning, is_sparse=self.items.n_features is not None)
         last = self._known
         self.items.catch_up(last)
         self._state = self._state_at(last)
@@ -209,7 +311,7 @@ class Engine:
     def _state_at(self, position: int) -> State:
         """The state after a position, from the newest usable snapshot or from the beginning."""
         state = self.snapshots.resume(self.items, self._log, position)
-        return state or State(self._settings.learning, self.items, self._log).read_on(position)
+        return state or State(self._learning, self.items, self._log).read_on(position)
 
     def _run(self) -> None:
         try:
@@ -243,7 +345,7 @@ class Engine:
 
     def _next_stop(self) -> int:
         """How far to read: if a snapshot is due, to the end of a block, where the state is whole."""
-        block = self._settings.learning.block
+        block = self._learning.block
         stop = self._known // block * block
         is_due = self._is_snapshot_due(self._known)
         return stop if is_due and stop > self._state.position else self._known
@@ -296,7 +398,7 @@ class Engine:
         rounds = 0 if learner is None else learner.n_rounds_
         if self._newest_of[0] is not learner or self._newest_of[1] != rounds:
             with self._publishing_pace.measured():
-                model = model_of(self._state.position, learner, self._settings.learning.has_tasks)
+                model = model_of(self._state.position, learner, self._learning.has_tasks)
                 self._newest = model if model.is_finite() else None
             self._newest_of = (learner, rounds)
         return self._newest
@@ -311,15 +413,15 @@ class Engine:
         elif self._pinned is None or self._pinned.position != position:
             state = self._state_at(position)
             if state.learner is not None and state.is_whole:
-                self.snapshots.save(position, state.learner, state.tally)
-            self._pinned = model_of(position, state.learner, self._settings.learning.has_tasks)
+                self.snapshots.save(state)
+            self._pinned = model_of(position, state.learner, self._learning.has_tasks)
 
     # -- snapshots ----------------------------------------------------------------------------
 
     def _is_snapshot_due(self, position: int) -> bool:
         """Whether much happened since the last one; saving them never takes most of the time."""
         is_long = (
-            position - self._last_snapshot >= self._settings.snapshot_every
+            position - self._last_snapshot >= self._snapshot_every
             or self._state.seconds >= _LONGEST_REPLAY
         )
         return is_long and not self._snapshot_pace.rest(_REST)
@@ -334,7 +436,7 @@ class Engine:
             return
         with self._snapshot_pace.measured():
             try:
-                self.snapshots.save(state.position, state.learner, state.tally)
+                self.snapshots.save(state)
                 self.snapshots.thin_out(set() if self._pinned is None else {self._pinned.position})
             except (OSError, ModelFileError, ValueError) as error:
                 # The log has everything: a restart only takes longer.
@@ -353,16 +455,16 @@ def _statistics_of(learner: Any) -> dict[str, Any]:
     }
 
 
-def _compile(settings: Settings) -> None:
+def _compile(learning: Learning, *, is_sparse: bool) -> None:
     """Learn and search once with tiny data, so that the first request does not wait for compilation."""
     rows: Any = np.eye(3, 4, dtype=np.float32)
-    if settings.n_features is not None:
+    if is_sparse:
         rows = sp.csr_matrix(rows)
-    learner = settings.learning.new_learner().set_params(preprocessor=rows)
+    learner = learning.new_learner().set_params(preprocessor=rows)
     with contextlib.suppress(DivergedError):
         for _ in range(2):
             learner.partial_fit(np.array([[0, 1, 2]]))
     index = ExactIndex()
     index.add([1, 2, 3], rows)
-    model = model_of(0, learner, settings.learning.has_tasks)
+    model = model_of(0, learner, learning.has_tasks)
     index.search(model.transform(rows[:1]), 2)

@@ -12,7 +12,7 @@ between: the state after it is the state after p.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -68,6 +68,21 @@ class Event(NamedTuple):
     body: dict[str, Any]
 
 
+def triplets_of(event: Event) -> list[Sequence[int]]:
+    """Comparisons of feedback or of an answer, by item positions: anchor, positive, negative.
+
+    Examples
+    --------
+    >>> body = {"items": [3, 5, 8], "winner": 1}
+    >>> triplets_of(Event(9, 0.0, "answer", None, None, body))
+    [(3, 8, 5)]
+    """
+    if event.kind == EventKind.FEEDBACK:
+        return event.body["triplets"]
+    (anchor, *candidates), winner = event.body["items"], event.body["winner"]
+    return [] if winner is None else [(anchor, candidates[winner], candidates[1 - winner])]
+
+
 # -- vectors ----------------------------------------------------------------------------------
 
 
@@ -114,12 +129,7 @@ Range = tuple[int, int]
 
 
 def excluded_ranges(controls: Iterable[Event], until: int) -> tuple[Range, ...]:
-    """Runs of events that no longer count after a position, in order and disjoint.
-
-    Parameters
-    ----------
-    controls : retractions and rollbacks in order (other kinds are ignored)
-    until : position
+    """Runs of events that retractions and rollbacks up to a position exclude, in order and disjoint.
 
     Examples
     --------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -16,16 +15,11 @@ import scipy.sparse as sp
 
 from ..data import ItemsFile, read_items
 from ..data.files import open_input, text_lines
-from .errors import BadRequestError, LogError
-from .events import (
-    EventKind,
-    SparseVector,
-    Vector,
-)
-from .items import ItemStore
-from .log import Log
+from .events import EventKind, SparseVector, Vector, triplets_of
+from .log import Log, LogError
 from .schemas import LARGEST_NUMBER, decode_picture
 from .service import Service
+from .state import ItemStore
 from .writer import Ledger, NewItem, Write
 
 #: Items that are made durable together.
@@ -103,11 +97,8 @@ def import_items(
 ) -> Imported:
     """Add items by row; the digest identifies them, so that they are imported once.
 
-    Parameters
-    ----------
-    service, names, rows, payloads, digest : where to add, and what
-    source : what to call them in errors
-    may_add : whether they may join other items; items with known ids are left as they are
+    Errors call them by their `source`. With `may_add` they may join other items; items with known ids are
+    left as they are.
 
     Raises
     ------
@@ -136,13 +127,7 @@ def import_items(
             for place, name in enumerate(names[begin : begin + _CHUNK])
         ]
         write = Write(Ledger.add_missing, (items,), _key(digest, begin), digest)
-        try:
-            (receipt,) = service.submit([write]).result()
-        except BadRequestError as error:
-            raise LogError(
-                f"{service.settings.folder}: the items do not fit those already there ({error}); "
-                "choose another folder (--data)"
-            ) from error
+        (receipt,) = service.submit([write]).result()
         added += 0 if receipt.is_repeated else receipt.events
         service.wait_for(receipt, timeout=600)
     return before._replace(added=added)
@@ -202,16 +187,9 @@ def responses(log: Log, items: ItemStore, until: int) -> Iterator[dict[str, Any]
     places = _places(items)
     for event in log.read_counting(0, until, (EventKind.FEEDBACK, EventKind.ANSWER)):
         body = event.body
-        if event.kind == EventKind.FEEDBACK:
-            triplets, source, is_random = body["triplets"], body["source"], False
-        elif body["winner"] is None:
-            continue
-        else:
-            anchor, *candidates = body["items"]
-            winner = body["winner"]
-            triplets = [(anchor, candidates[winner], candidates[1 - winner])]
-            source, is_random = "answer", body["random"]
-        for triplet in triplets:
+        is_answer = event.kind == EventKind.ANSWER
+        source, is_random = ("answer", body["random"]) if is_answer else (body["source"], False)
+        for triplet in triplets_of(event):
             if triplet[0] == 0:
                 continue
             names = [items.names[position] for position in triplet]
@@ -224,7 +202,7 @@ def count_left_out(log: Log, until: int) -> int:
     return sum(
         triplet[0] == 0
         for event in log.read_counting(0, until, (EventKind.FEEDBACK,))
-        for triplet in event.body["triplets"]
+        for triplet in triplets_of(event)
     )
 
 
@@ -247,18 +225,14 @@ def as_jsonl(records: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 def as_csv(records: Iterator[dict[str, Any]], *, has_tasks: bool) -> Iterator[str]:
     """A header and one line per record; the column ``task`` only with tasks."""
-    buffer = io.StringIO()
     columns = [name for name in COLUMNS if has_tasks or name != "task"]
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for record in records:
-        yield _taken(buffer)
-        writer.writerow(record)
-    yield _taken(buffer)
+    writer = csv.DictWriter(_Echo(), columns, lineterminator="\n", extrasaction="ignore")
+    yield writer.writeheader()
+    yield from map(writer.writerow, records)
 
 
-def _taken(buffer: io.StringIO) -> str:
-    text = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return text
+class _Echo:
+    """A file for `csv`, whose methods return what the file's `write` returns."""
+
+    def write(self, line: str) -> str:
+        return line

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .errors import LogError
 from .events import CONTROL_KINDS, FORMAT_VERSION, Event, EventKind, excluded_ranges, is_excluded
 
 #: Marks the file as ours (the text "simS").
@@ -51,6 +50,10 @@ _ITEM_EVENTS = "FROM events WHERE position > ? AND position <= ? AND kind IN ('i
 ItemChange = tuple[int, str, str, bytes | None]
 
 
+class LogError(ValueError):
+    """The files of a service are damaged, do not fit together, or come from a newer version."""
+
+
 def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
     """Lock the folder of a service now; leaving the returned context unlocks it.
 
@@ -64,7 +67,7 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
     ...     lock_folder(folder)
     Traceback (most recent call last):
     ...
-    simstream.serve.errors.LogError: ...: another service uses this folder; stop it first
+    simstream.serve.log.LogError: ...: another service uses this folder; stop it first
     """
     from filelock import FileLock, Timeout
 
@@ -77,11 +80,9 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
 
 
 class Log:
-    """The events of a service in a SQLite file. Any thread may read; only the writer appends.
+    """The events of a service in a SQLite file, created if it does not exist.
 
-    Parameters
-    ----------
-    path : file name; created if it does not exist
+    Any thread may read; only the writer appends.
 
     Examples
     --------
@@ -100,15 +101,14 @@ class Log:
         self._connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
         self._lock = threading.Lock()
         try:
-            self._check_or_create(self.connection)
-        except sqlite3.DatabaseError as error:
-            self.close()
-            if _is_damage(error):
-                raise _damaged(self.path, error) from error
-            raise LogError(f"{path}: expected a simstream log, got {error}") from None
+            with damage_told(self.path):
+                self._check_or_create(self.connection)
         except LogError:
             self.close()
             raise
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise LogError(f"{path}: expected a simstream log, got {error}") from None
 
     def _check_or_create(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -166,15 +166,7 @@ class Log:
         kinds: Iterable[str] | None = None,
         limit: int | None = None,
     ) -> Iterator[Event]:
-        """Events after a position, in order.
-
-        Parameters
-        ----------
-        after, until : int
-            Positions from ``after + 1`` to ``until``.
-        kinds : only events of these kinds
-        limit : at most this many events
-        """
+        """Events at positions from ``after + 1`` to ``until``, in order."""
         query = f"SELECT {_COLUMNS} FROM events WHERE position > ?"
         values: list[Any] = [after]
         if until is not None:
@@ -288,21 +280,13 @@ def damage_told(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if not _is_damage(error):
+        # The lowest byte is the primary error code.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise
-        raise _damaged(path, error) from error
-
-
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    # The lowest byte is the primary error code.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
-
-
-def _damaged(path: Path, error: sqlite3.DatabaseError) -> LogError:
-    return LogError(
-        f"{path}: the log is damaged ({error}); stop the service, replace the log with a backup, and "
-        "remove log.sqlite-wal, log.sqlite-shm and snapshots/"
-    )
+        raise LogError(
+            f"{path}: the log is damaged ({error}); stop the service, replace the log with a backup, and "
+            "remove log.sqlite-wal, log.sqlite-shm and snapshots/"
+        ) from error
 
 
 class _Connected:

@@ -7,9 +7,9 @@ import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Header, Query, Response
 from fastapi import Path as PathField
@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from .. import Bilinear, __version__
 from . import import_export, schemas
-from .errors import BadRequestError, NotFoundError
+from .access import BadRequestError, NotFoundError
 from .events import SparseVector
 from .service import Service, digest_of
 from .writer import Ledger, Receipt, Write, check_shape
@@ -57,30 +57,10 @@ def add_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
     _add_operation_routes(app, service, metrics)
 
 
-class _Done(NamedTuple):
-    """The receipts of a request, and whether readers can see its events."""
-
-    receipts: list[Receipt]
-    is_visible: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """The answer to a request with a single write."""
-        (receipt,) = self.receipts
-        return {
-            "position": receipt.first,
-            "events": receipt.events,
-            "repeated": receipt.is_repeated,
-            "visible": self.is_visible,
-        }
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether nothing of it is new."""
-        return all(receipt.is_repeated for receipt in self.receipts)
-
-
-async def _write(service: Service, writes: Sequence[Write], wait: bool) -> _Done:
-    """Submit a request; return once it is durable, or visible with `wait`."""
+async def _write(
+    service: Service, writes: Sequence[Write], wait: bool
+) -> tuple[list[Receipt], bool]:
+    """Submit a request; once it is durable, return its receipts, and whether readers can see its events."""
     receipts = await asyncio.wrap_future(service.submit(writes))
     last = max(receipt.last for receipt in receipts)
     if wait:
@@ -88,12 +68,31 @@ async def _write(service: Service, writes: Sequence[Write], wait: bool) -> _Done
         seen = asyncio.wrap_future(service.engine.published(last))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(seen, _LONGEST_WAIT)
-    return _Done(receipts, service.version.position >= last)
+    return receipts, service.version.position >= last
 
 
-def _full_key(key: str | None, kind: str) -> str | None:
-    """Keys of different kinds of requests are independent."""
-    return None if key is None else f"{kind}:{key}"
+async def _write_one(service: Service, write: Write, wait: bool) -> dict[str, Any]:
+    """Submit a request with a single write; return the answer to it."""
+    (receipt,), is_visible = await _write(service, [write], wait)
+    return {
+        "position": receipt.first,
+        "events": receipt.events,
+        "repeated": receipt.is_repeated,
+        "visible": is_visible,
+    }
+
+
+def _created(answer: dict[str, Any]) -> Response:
+    return JSONResponse(answer, 200 if answer["repeated"] else 201)
+
+
+def _once(
+    key: str | None, kind: str, content: Any, change: Callable[..., None], *args: Any
+) -> Write:
+    """A write that is done once under its key, if it has one; keys of different kinds are independent."""
+    if key is None:
+        return Write(change, args)
+    return Write(change, args, f"{kind}:{key}", digest_of(content))
 
 
 def _with_payload(service: Service, found: dict[str, Any], wanted: bool = True) -> dict[str, Any]:
@@ -120,11 +119,9 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         names = [item.id for item in body.items]
         if len(set(names)) < len(names):
             raise BadRequestError("items: expected every id at most once")
-        digest = digest_of(body.model_dump(mode="json")) if key else ""
         items = [item.as_item(item.id) for item in body.items]
-        write = Write(Ledger.add_items, (items,), _full_key(key, "items"), digest)
-        done = await _write(service, [write], wait)
-        return JSONResponse(done.as_json(), 200 if done.is_repeated else 201)
+        write = _once(key, "items", body, Ledger.add_items, items)
+        return _created(await _write_one(service, write, wait))
 
     @app.get("/v1/items", tags=["items"])
     def list_items(
@@ -133,8 +130,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         payload: bool = False,
     ) -> Any:
         """List the ids of items, page by page, in the order in which they were added."""
-        view = service.version.view
-        positions = [] if view is None else view.ids
+        positions = service.version.view.ids
         names = [service.engine.items.names[int(p)] for p in positions[offset : offset + limit]]
         return {
             "total": len(positions),
@@ -166,17 +162,14 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         id: ItemId, body: schemas.Content, key: Key = None, wait: Wait = True
     ) -> Any:
         """Add or replace an item. What was learnt with the old one stays."""
-        digest = digest_of([id, body.model_dump(mode="json")]) if key else ""
-        item = body.as_item(id)
-        write = Write(Ledger.put_item, (item,), _full_key(key, "put"), digest)
-        return (await _write(service, [write], wait)).as_json()
+        write = _once(key, "put", [id, body], Ledger.put_item, body.as_item(id))
+        return await _write_one(service, write, wait)
 
     @app.delete("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
     async def delete_item(id: ItemId, key: Key = None, wait: Wait = True) -> Any:
         """Delete an item. What was learnt with it stays."""
-        digest = digest_of(id) if key else ""
-        write = Write(Ledger.delete_item, (id,), _full_key(key, "delete"), digest)
-        return (await _write(service, [write], wait)).as_json()
+        write = _once(key, "delete", id, Ledger.delete_item, id)
+        return await _write_one(service, write, wait)
 
 
 def _add_search_route(app: FastAPI, service: Service) -> None:
@@ -228,32 +221,27 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             raise BadRequestError("key: expected it in the header or with each judgement, not both")
         judgements = [one.as_judgement() for one in given]
         if key is not None:
-            digest = digest_of([one.model_dump(mode="json") for one in given])
-            writes = [Write(Ledger.judge, judgements, _full_key(key, "feedback"), digest)]
+            writes = [_once(key, "feedback", given, Ledger.judge, *judgements)]
         else:
             writes = [
-                Write(
-                    Ledger.judge,
-                    (judgement,),
-                    _full_key(one.key, "feedback"),
-                    digest_of(one.model_dump(mode="json")) if one.key else "",
-                )
+                _once(one.key, "feedback", one, Ledger.judge, judgement)
                 for one, judgement in zip(given, judgements, strict=True)
             ]
-        done = await _write(service, writes, wait)
-        answer = {
-            "positions": [p for r in done.receipts for p in range(r.first, r.last + 1)],
-            "repeated": done.is_repeated,
-            "visible": done.is_visible,
-        }
-        return JSONResponse(answer, 200 if done.is_repeated else 201)
+        receipts, is_visible = await _write(service, writes, wait)
+        return _created(
+            {
+                "positions": [p for r in receipts for p in range(r.first, r.last + 1)],
+                "repeated": all(receipt.is_repeated for receipt in receipts),
+                "visible": is_visible,
+            }
+        )
 
     @app.get("/v1/query", tags=["questions"])
     async def get_question(task: Annotated[schemas.Name | None, Query()] = None) -> Any:
         """The next question for a person to answer. The log keeps that it was asked."""
         question = await run_in_threadpool(service.choose_question, task)
-        done = await _write(service, [Write(Ledger.ask, (question,))], False)
-        return await run_in_threadpool(_question, service, done.receipts[0].first)
+        asked = await _write_one(service, Write(Ledger.ask, (question,)), False)
+        return await run_in_threadpool(_question, service, asked["position"])
 
     @app.post(
         "/v1/answer", status_code=201, response_model=schemas.AnswerWritten, tags=["questions"]
@@ -266,9 +254,8 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             f"answer:{body.question}",
             digest_of(body.winner),
         )
-        done = await _write(service, [write], wait)
-        answer = done.as_json() | {"accuracy": service.version.tally.accuracy()}
-        return JSONResponse(answer, 200 if done.is_repeated else 201)
+        answer = await _write_one(service, write, wait)
+        return _created(answer | {"accuracy": service.version.tally.accuracy()})
 
     @app.post(
         "/v1/retract",
@@ -279,11 +266,10 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
     )
     async def take_back(body: schemas.At, wait: Wait = True) -> Any:
         """Undo feedback or an answer: the model becomes what it would be without it."""
-        done = await _write(service, [Write(Ledger.retract, (body.position,))], wait)
-        answer = done.as_json()
+        answer = await _write_one(service, Write(Ledger.retract, (body.position,)), wait)
         if answer["events"] == 2:  # the question of the answer is open again
-            last = done.receipts[0].last
-            answer["question"] = await run_in_threadpool(_question, service, last)
+            position = answer["position"] + 1
+            answer["question"] = await run_in_threadpool(_question, service, position)
         return answer
 
     @app.get("/v1/responses", tags=["questions"])
@@ -349,14 +335,12 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/pin", response_model=schemas.Written, tags=["model"])
     async def pin(body: schemas.MaybeAt, wait: Wait = True) -> Any:
         """Serve the model of a position, whatever is learnt later; null serves the newest again."""
-        write = Write(Ledger.pin, (body.position,))
-        return (await _write(service, [write], wait)).as_json()
+        return await _write_one(service, Write(Ledger.pin, (body.position,)), wait)
 
     @app.post("/v1/rollback", response_model=schemas.Written, tags=["model"])
     async def roll_back(body: schemas.At, wait: Wait = True) -> Any:
         """Forget what was learnt after a position. The log keeps it."""
-        write = Write(Ledger.roll_back, (body.position,))
-        return (await _write(service, [write], wait)).as_json()
+        return await _write_one(service, Write(Ledger.roll_back, (body.position,)), wait)
 
 
 # -- operation --------------------------------------------------------------------------------
@@ -418,8 +402,8 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """The metrics now. Counters never fall; what undo and rollback make smaller is a gauge."""
-        service = self._service
-        version, tally = service.version, service.version.tally
+        service, version = self._service, self._service.version
+        tally = version.tally
         counters = {
             "commits": ("Commits to the log.", service.writer.n_commits),
             "snapshots_refused": ("Snapshots refused.", service.engine.snapshots.n_refused),

@@ -134,12 +134,20 @@ class Items(_Strict):
     items: Annotated[list[Item], Field(min_length=1, max_length=10_000)]
 
 
-class _ByItemOrVector(_Strict):
+class Search(_Strict):
+    """Find the nearest neighbours of an item or a vector."""
+
     item: Name | None = None
     vector: VectorField | None = None
+    k: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 10
+    task: Task = None
+    baseline: Annotated[
+        bool, Field(description="Also return the results of the plain inner product.")
+    ] = False
+    payload: Annotated[bool, Field(description="Include text and picture of the results.")] = False
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Any:
+    def _one_of_both(self) -> Search:
         if (self.item is None) == (self.vector is None):
             raise ValueError("expected an item or a vector, but not both")
         return self
@@ -150,17 +158,6 @@ class _ByItemOrVector(_Strict):
             return self.item
         assert self.vector is not None
         return as_vector(self.vector)
-
-
-class Search(_ByItemOrVector):
-    """Find the nearest neighbours of an item or a vector."""
-
-    k: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 10
-    task: Task = None
-    baseline: Annotated[
-        bool, Field(description="Also return the results of the plain inner product.")
-    ] = False
-    payload: Annotated[bool, Field(description="Include text and picture of the results.")] = False
 
 
 class Feedback(_Strict):

@@ -1,4 +1,4 @@
-"""The service without HTTP: log, writer and engine together."""
+"""The service without HTTP: its settings, and log, writer and engine together."""
 
 from __future__ import annotations
 
@@ -7,31 +7,86 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..asking import Asking, bring_near, choose_triplet, draw_triplets
 from ..metrics import sparsity
-from .engine import Engine
-from .errors import BusyError, NotFoundError, StorageError
+from .access import BusyError, NotFoundError, StorageError
+from .engine import LearningEngine, Version, margins, similarities
 from .events import Vector, decode_vector
 from .log import Log, lock_folder
-from .settings import Settings
-from .version import Version
+from .state import Learning
 from .writer import Ledger, Question, Receipt, Write, Writer
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How much a request, a caller and the queues may hold.
+
+    Parameters
+    ----------
+    body_bytes, vectors, k, batch : int
+        Per request: largest body, most vectors in it, most items found, most judgements.
+    rate, burst : float
+        Requests per second of one key or address, and how many it may send at once; a rate of 0 means no
+        limit.
+    waiting : int
+        Requests that may wait to be written.
+    lag : int
+        Events that may wait to be learnt from.
+    """
+
+    body_bytes: int = 8 * 2**20
+    vectors: int = 10_000
+    k: int = 1000
+    batch: int = 10_000
+    rate: float = 0.0
+    burst: float = 100.0
+    waiting: int = 1024
+    lag: int = 200_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a service keeps its files, how it learns, what it asks, and what it allows.
+
+    Parameters
+    ----------
+    folder : holds the log, the snapshots and the keys
+    learning, limits : see `Learning` and `Limits`
+    asking : how questions are chosen, see `simstream.asking`
+    n_features : int, optional
+        Length of sparse vectors. None means dense vectors, whose length the first item determines.
+    snapshot_every : int
+        Events between two snapshots; fewer if learning them again would take long.
+    measure : function, optional
+        Extra status of a demo: takes the served `Model`, returns JSON values.
+    """
+
+    folder: Path
+    learning: Learning = field(default_factory=Learning)
+    asking: Asking = field(default_factory=Asking)
+    limits: Limits = field(default_factory=Limits)
+    n_features: int | None = None
+    snapshot_every: int = 2000
+    measure: Callable[[Any], dict[str, Any]] | None = None
+
+
 def digest_of(value: Any) -> str:
-    """A short digest of JSON values, to detect a key that is used for two different requests.
+    """A short digest of JSON values or Pydantic models, to detect a key used for two different requests.
 
     Examples
     --------
     >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
     True
     """
-    text = json.dumps(value, sort_keys=True)
+    text = json.dumps(value, sort_keys=True, default=lambda model: model.model_dump(mode="json"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -47,8 +102,6 @@ class Service:
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> from simstream.serve.settings import Learning
     >>> from simstream.serve.writer import Judgement, NewItem
     >>> learning = Learning("oasis", {"C": 10.0})
     >>> service = Service(Settings(Path(tempfile.mkdtemp()), learning))
@@ -70,9 +123,15 @@ class Service:
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.ExitStack() as opened:
             opened.enter_context(lock_folder(settings.folder))
-            self.log = Log(settings.log_path)
+            self.log = Log(settings.folder / "log.sqlite")
             opened.callback(self.log.close)
-            self.engine = Engine(settings, self.log)
+            self.engine = LearningEngine(
+                self.log,
+                settings.learning,
+                settings.folder / "snapshots",
+                settings.n_features,
+                settings.snapshot_every,
+            )
             self._opened = opened.pop_all()  # nothing failed: `close` closes them
         items = self.engine.items
         ledger = Ledger(
@@ -122,11 +181,32 @@ class Service:
         return self.engine.version
 
     def choose_question(self, task: str | None) -> Question:
-        """Choose a question to ask."""
+        """Choose three of the searchable items to ask about; see `simstream.asking`."""
+        items, asking, rng = self.engine.items, self.settings.asking, self._rng
+        version = self.version
+        model, view = version.model, version.view
+        if len(view) < 3:
+            raise NotFoundError("question: there are fewer than three items to ask about")
+        positions = np.array(view.ids)
+
+        def rows(numbers: np.ndarray) -> Any:
+            return items.vectors(positions[numbers].ravel().tolist())
+
+        def similarity(anchors: np.ndarray, others: np.ndarray) -> np.ndarray:
+            return similarities(model, rows(anchors), rows(others), task)
+
         with self._lock:
-            return self.version.choose_question(
-                self.engine.items, self.settings.asking, task, self._rng
+            chosen = choose_triplet(
+                lambda size: draw_triplets(len(positions), size, rng),
+                lambda triplets: margins(model, rows(triplets), task),
+                asking,
+                rng,
+                nearer=lambda triplets: bring_near(
+                    triplets, len(positions), asking.near, similarity, rng
+                ),
             )
+        anchor, first, second = (items.names[int(p)] for p in positions[chosen.triplet])
+        return Question(anchor, (first, second), task, chosen.is_random, chosen.considered)
 
     def search(
         self,
@@ -166,8 +246,8 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """Items, events, losses and accuracy as JSON values."""
-        version, tally = self.version, self.version.tally
-        matrix, measure = version.model.common, self.settings.measure
+        version = self.version
+        tally, matrix, measure = version.tally, version.model.common, self.settings.measure
         return {
             "algorithm": self.settings.learning.as_json(),
             "items": len(self.engine.items),

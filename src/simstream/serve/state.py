@@ -1,4 +1,4 @@
-"""The state of a service, computed from the log alone: a learner and counts. Snapshots save it.
+"""The state of a service, computed from the log alone: items, a learner and counts.
 
 The same events give the same state, bit for bit. Triplets are learnt one at a time (``block = 1``), where it
 makes no difference how the stream is cut into calls, or in blocks that end at fixed positions of the log.
@@ -7,34 +7,29 @@ Nothing here depends on time, threads or chance.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import re
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.stats import binomtest
 
-from .. import DivergedError, ModelFileError, load, read_header
+from .. import DivergedError, catalogue
+from ..search import ExactIndex, ExactView
 from .events import (
     LEARNER_KINDS,
     Event,
     EventKind,
-    can_start_from,
+    SparseVector,
+    Vector,
     decode_vector,
+    triplets_of,
 )
-from .items import ItemStore
-from .log import Log
-from .settings import Learning
-
-logger = logging.getLogger("simstream.serve")
+from .log import ItemChange, Log
 
 #: The recent accuracy covers this many answers to random questions.
 _RECENT = 200
@@ -47,6 +42,126 @@ _SAMPLE = 10_000
 
 #: Events of the log that are read at a time.
 _BATCH = 512
+
+#: Item events read at a time: few enough for their vectors to stay in the CPU cache.
+_ITEM_BATCH = 256
+
+
+# -- items ------------------------------------------------------------------------------------
+
+
+def stack(vectors: Sequence[Vector], n_features: int) -> Any:
+    """Stack vectors as rows: an array, or a CSR matrix if they are sparse.
+
+    Examples
+    --------
+    >>> stack([SparseVector(np.array([1]), np.array([2.0]))], 3).toarray()
+    array([[0., 2., 0.]], dtype=float32)
+    """
+    sparse = [vector for vector in vectors if isinstance(vector, SparseVector)]
+    if not sparse:
+        return np.array(vectors, np.float32)
+    indptr = np.concatenate([[0], np.cumsum([len(vector.indices) for vector in sparse])])
+    indices = np.concatenate([vector.indices for vector in sparse])
+    values = np.concatenate([vector.values for vector in sparse]).astype(np.float32)
+    return sp.csr_matrix((values, indices, indptr), (len(sparse), n_features))
+
+
+def stack_encoded(vectors: Sequence[bytes], n_features: int) -> Any:
+    """Stack encoded vectors as rows, all at once.
+
+    Examples
+    --------
+    >>> from simstream.serve.events import encode_vector
+    >>> stack_encoded([encode_vector(row) for row in np.eye(2)], 2)
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    if vectors[0][:1] != b"D":
+        return stack([decode_vector(data) for data in vectors], n_features)
+    table = np.frombuffer(b"".join(vectors), np.uint8).reshape(len(vectors), -1)
+    return np.ascontiguousarray(table[:, 1:]).view("<f4").astype(np.float32, copy=False)
+
+
+class ItemStore:
+    """The current items in an index, and the vectors of all items there ever were.
+
+    One thread applies events; any number of threads read `view` and the dictionaries. Vectors of deleted
+    and replaced items are looked up in the log. Sparse vectors need `n_features`, dense ones do not.
+    """
+
+    def __init__(self, log: Log, n_features: int | None = None) -> None:
+        self._log = log
+        self.n_features = n_features
+        self._index = ExactIndex()
+        #: Id -> position of the event that added the item, for current items.
+        self.positions: dict[str, int] = {}
+        #: Position -> id, for all items there ever were.
+        self.names: dict[int, str] = {}
+        #: Position of a replacement -> position of the item it replaced.
+        self._replaced: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def view(self) -> ExactView:
+        """The searchable items now."""
+        return self._index.view()
+
+    def position_in(self, view: ExactView, name: str) -> int | None:
+        """Position of an item in a view, which may be older than `positions`; None if not in the view."""
+        position = self.positions.get(name)
+        while position is not None and position not in view:
+            position = self._replaced.get(position)
+        return position
+
+    def catch_up(self, until: int) -> None:
+        """Read all items of the log up to a position; nothing must have been applied before."""
+        n_items = self._log.count_items(until)
+        for number, changes in enumerate(self._log.read_items(until, _ITEM_BATCH)):
+            self._change(changes)
+            if number == 0:
+                with contextlib.suppress(MemoryError):  # most may have been replaced since
+                    self._index.reserve(n_items)
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Add, replace and delete items."""
+        changes = [(e.position, e.kind, e.subject or "", e.vector) for e in events]
+        if changes:
+            self._change(changes)
+
+    def _change(self, changes: list[ItemChange]) -> None:
+        new: dict[int, bytes] = {}
+        gone: list[int] = []
+        for position, kind, name, vector in changes:
+            before = self.positions.pop(name, None)
+            if before is not None and new.pop(before, None) is None:
+                gone.append(before)
+            if kind == EventKind.ITEM and vector is not None:
+                new[position] = vector
+                self.names[position] = name
+                if before is not None:
+                    self._replaced[position] = before
+                self.positions[name] = position
+        if new:
+            vectors = list(new.values())
+            if self.n_features is None:
+                self.n_features = len(decode_vector(vectors[0]))
+            self._index.add(list(new), stack_encoded(vectors, self.n_features))
+        if gone:
+            self._index.remove(gone)
+
+    def vectors(self, positions: Sequence[int]) -> Any:
+        """Rows of items by position, in the given order; also of deleted and replaced items."""
+        with contextlib.suppress(KeyError):  # one of them was deleted or replaced
+            return self.view.vectors(positions)
+        found = self._log.vectors(set(positions))
+        return stack_encoded([found[position] for position in positions], self.n_features or 0)
+
+    def rows_of(self, vectors: Sequence[Vector]) -> Any:
+        """Vectors as rows of the same kind as the items."""
+        return stack(vectors, self.n_features or 0)
 
 
 # -- counts -----------------------------------------------------------------------------------
@@ -93,10 +208,6 @@ class Tally:
         self.baseline_right += baseline_is_right
         self.recent = [*self.recent[-_RECENT + 1 :], 2 * learnt_is_right + baseline_is_right]
 
-    def triplets_to_next_point(self) -> int:
-        """Triplets still to be learnt before the next point of the loss curve."""
-        return self.stride - self.triplets % self.stride
-
     def add_triplets(self, count: int, total_loss: float) -> None:
         """Count triplets; `total_loss` is the sum of the losses of all triplets so far."""
         self.triplets += count
@@ -138,6 +249,65 @@ def _share(right: int, total: int) -> dict[str, float | None]:
 
 
 # -- learning ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How events become a model. Stored in the log, because other settings would give another model.
+
+    Parameters
+    ----------
+    algorithm : name of an online learner of a bilinear similarity; case does not matter
+    params : its parameters
+    block : int
+        Triplets are learnt together whenever the log position reaches a multiple of `block`. 1 learns every
+        event as soon as it is read.
+
+    Examples
+    --------
+    >>> Learning("oasis", {"C": 0.1}).new_learner().C
+    0.1
+    >>> Learning("LMNN").new_learner()
+    Traceback (most recent call last):
+    ...
+    ValueError: algorithm: expected an online learner of a bilinear similarity, got LMNN
+    """
+
+    algorithm: str = "oasis"
+    params: dict[str, Any] = field(default_factory=dict)
+    block: int = 1
+
+    def new_learner(self) -> Any:
+        """A learner that has seen nothing yet."""
+        known = catalogue.find(self.algorithm)
+        if known.is_batch or known.learns != catalogue.BILINEAR:
+            raise ValueError(
+                f"algorithm: expected an online learner of a bilinear similarity, got {known.name}"
+            )
+        given = {"dtype": "float32", **self.params}
+        names = {parameter.name for parameter in known.parameters()}
+        if "block_size" in names:
+            given["block_size"] = self.block
+        if "random_state" in names:
+            given.setdefault("random_state", 0)
+        learner = known.cls()(**given)
+        try:
+            learner.check_parameters()
+        except ValueError:
+            if self.block == 1 or "block_size" not in names:
+                raise
+            # Rules without a blocked form learn the triplets of a block one at a time.
+            learner.set_params(block_size=1).check_parameters()
+        return learner
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether every task has a similarity of its own."""
+        return hasattr(catalogue.find(self.algorithm).cls(), "for_task")
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self) | {"algorithm": catalogue.find(self.algorithm).name.lower()}
 
 
 class _Triplet(NamedTuple):
@@ -214,26 +384,21 @@ class State:
 
     def _apply(self, event: Event) -> None:
         body, tally = event.body, self.tally
-        task = body.get("task")
-        if event.kind == EventKind.FEEDBACK:
-            tally.feedback += 1
-            for anchor, positive, negative in body["triplets"]:
-                start = event.vector if anchor == 0 and event.vector is not None else anchor
-                self._pending.append(_Triplet(start, positive, negative, task, event.position))
-        elif event.kind == EventKind.QUESTION:
+        if event.kind == EventKind.QUESTION:
             tally.questions += 1
             tally.considered += body["considered"]
             tally.asked += body["considered"] > 0
-        elif event.kind == EventKind.ANSWER and body["winner"] is None:
+            return
+        if event.kind == EventKind.FEEDBACK:
+            tally.feedback += 1
+        elif body["winner"] is None:
             tally.skips += 1
-        elif event.kind == EventKind.ANSWER:
+        else:
             tally.answers += 1
-            anchor, *candidates = body["items"]
-            winner = body["winner"]
-            triplet = _Triplet(
-                anchor, candidates[winner], candidates[1 - winner], task, event.position
-            )
-            if body["random"]:
+        for anchor, positive, negative in triplets_of(event):
+            start = event.vector if anchor == 0 and event.vector is not None else anchor
+            triplet = _Triplet(start, positive, negative, body.get("task"), event.position)
+            if event.kind == EventKind.ANSWER and body["random"]:
                 self._predict(triplet)
             self._pending.append(triplet)
 
@@ -274,9 +439,9 @@ class State:
             self.learner = self._new_learner(self._pending[0])
         begin = 0
         while begin < len(self._pending):
-            count = min(self.tally.triplets_to_next_point(), len(self._pending) - begin)
-            self._learn_piece(self._pending[begin : begin + count])
-            begin += count
+            end = begin + self.tally.stride - self.tally.triplets % self.tally.stride
+            self._learn_piece(self._pending[begin:end])
+            begin = end
         self._pending = []
 
     def _learn_piece(self, triplets: list[_Triplet]) -> None:
@@ -312,101 +477,3 @@ class State:
         learner.preprocessor = rows
         learner.prepare()
         return learner
-
-
-# -- snapshots --------------------------------------------------------------------------------
-
-_NAME = re.compile(r"model-(\d{12})\.safetensors")
-
-
-class Snapshots:
-    """Saved states, so that a restart need not read the whole log.
-
-    The log alone is enough: a file that is damaged or was made with other settings is refused, and an older
-    one or the log is used.
-
-    Parameters
-    ----------
-    folder : created if it does not exist
-    learning : the settings that snapshots must have been made with
-    """
-
-    def __init__(self, folder: Path, learning: Learning) -> None:
-        self._folder, self._learning = folder, learning
-        settings = json.dumps(learning.as_json(), sort_keys=True)
-        self._digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
-        folder.mkdir(parents=True, exist_ok=True)
-        #: Files refused so far.
-        self.n_refused = 0
-
-    def path(self, position: int) -> Path:
-        """The file of a position."""
-        return self._folder / f"model-{position:012d}.safetensors"
-
-    def positions(self) -> list[int]:
-        """Positions that have a file, ascending."""
-        found = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
-        return sorted(int(match[1]) for match in found if match)
-
-    def save(self, position: int, learner: Any, tally: Tally) -> None:
-        """Write a snapshot atomically."""
-        extra = {"position": position, "learning": self._digest, "tally": asdict(tally)}
-        learner.save(self.path(position), extra=extra)
-
-    def load(self, position: int) -> tuple[Any, Tally] | None:
-        """Learner and counts of a position; a file that cannot be trusted is renamed and gives None."""
-        path = self.path(position)
-        try:
-            learner = load(path)  # verifies the checksum of header and arrays
-            extra = read_header(path)["extra"]
-            if extra["position"] != position or extra["learning"] != self._digest:
-                raise ModelFileError(f"{path}: made at another position or with other settings")
-            return learner, Tally(**extra["tally"])
-        except (OSError, ModelFileError, KeyError, TypeError) as error:
-            self.n_refused += 1
-            logger.warning("snapshot at position %d refused: %s", position, error)
-            if path.exists():
-                path.replace(path.with_suffix(".bad"))
-            return None
-
-    def resume(self, items: ItemStore, log: Log, position: int) -> State | None:
-        """The state after a position, continued from the newest usable snapshot; None without one."""
-        controls = log.controls(position)
-        for start in reversed(self.positions()):
-            if can_start_from(controls, start, position):
-                saved = self.load(start)
-                if saved is not None:
-                    return State(self._learning, items, log, *saved, start).read_on(position)
-        return None
-
-    def thin_out(self, keep: set[int]) -> None:
-        """Delete files so that their number grows with the logarithm of the log's length.
-
-        Parameters
-        ----------
-        keep : positions to keep in any case
-        """
-        positions = self.positions()
-        wanted = to_keep(positions) | keep
-        for position in positions:
-            if position not in wanted:
-                self.path(position).unlink(missing_ok=True)
-
-
-def to_keep(positions: list[int]) -> set[int]:
-    """The newest three positions, and the fewer of the older ones the older they are.
-
-    Examples
-    --------
-    >>> sorted(to_keep(list(range(0, 10_000, 1000))))
-    [0, 3000, 6000, 7000, 8000, 9000]
-    """
-    kept = set(positions[-3:])
-    newest = positions[-1] if positions else 0
-    last_age = None
-    for position in reversed(positions[:-3]):
-        age = newest - position
-        if last_age is None or age >= 2 * last_age:
-            kept.add(position)
-            last_age = age
-    return kept | set(positions[:1])

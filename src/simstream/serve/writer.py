@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from .errors import BadRequestError, BusyError, ConflictError, NotFoundError, StorageError
+from .access import BadRequestError, BusyError, ConflictError, NotFoundError, StorageError
 from .events import (
     Event,
     EventKind,
@@ -291,7 +291,7 @@ def check_shape(vector: Vector, n_features: int, expects_sparse: bool) -> None:
     >>> check_shape(np.zeros(2), 3, expects_sparse=False)
     Traceback (most recent call last):
     ...
-    simstream.serve.errors.BadRequestError: vector: expected 3 numbers, got 2
+    simstream.serve.access.BadRequestError: vector: expected 3 numbers, got 2
     """
     is_sparse = isinstance(vector, SparseVector)
     if is_sparse != expects_sparse:
@@ -346,19 +346,11 @@ class _Request(NamedTuple):
 class Writer:
     """Appends to the log in a thread of its own. A future is done once its events are on the disk.
 
-    Parameters
-    ----------
-    log, ledger : where to write, and what may be written
-    on_commit : called with the last position after every commit
-    capacity : requests that may wait; any more are refused
+    It calls `on_commit` with the last position after every commit. `capacity` requests may wait.
     """
 
     def __init__(
-        self,
-        log: Log,
-        ledger: Ledger,
-        on_commit: Callable[[int], None],
-        capacity: int = 1024,
+        self, log: Log, ledger: Ledger, on_commit: Callable[[int], None], capacity: int = 1024
     ) -> None:
         self._log, self._ledger, self._on_commit = log, ledger, on_commit
         self._queue: queue.Queue[_Request | None] = queue.Queue(capacity)
@@ -376,13 +368,7 @@ class Writer:
         return self._queue.qsize()
 
     def submit(self, writes: Sequence[Write]) -> Future[list[Receipt]]:
-        """Queue a request: all of its writes are kept, or none.
-
-        Raises
-        ------
-        BusyError
-            If too many requests are waiting, or the service is shutting down. Nothing was kept.
-        """
+        """Queue a request: all of its writes are kept, or none. If the queue is full, it is refused."""
         request = _Request(writes, Future())
         with self._closing:  # nothing may follow the end mark
             if self.is_closed:

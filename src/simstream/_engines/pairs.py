@@ -1,18 +1,29 @@
-"""A positive semi-definite matrix, projected after every step."""
+"""Positive (semi-)definite matrices learnt from pairs: projected after every step, or by LogDet steps."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._kernels import cone
+from .._kernels import cone, logdet
+from .._kernels.blocked import Blas
 from .._kernels.cone import PROJECT, SHORTEN, Workspace, learn_in_the_cone
 from .._kernels.cone import Spectrum as Eigenpairs
 from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.steps import THRESHOLD
 from ..data.comparisons import Comparisons
-from .base import Engine, State, check_array, saved_dtype, saved_flag
+from .base import (
+    ENTRIES_PER_CALL,
+    Engine,
+    State,
+    check_array,
+    saved_array,
+    saved_dtype,
+    saved_flag,
+)
 
 #: Pairs between two checks for Ctrl-C.
 _PAIRS_PER_CALL = 64
@@ -53,21 +64,12 @@ class SpectralEngine(Engine):
         shortens: bool,
         threshold: float,
     ) -> None:
-        super().__init__()
+        super().__init__((vectors.shape[1],) * 2, dtype)
         self.values = np.array(values, np.float64)
         self.vectors = np.array(vectors, np.float64, order="C")
         self.full: _Full | None = None
-        self._dtype = np.dtype(dtype)
         self.shortens = shortens
         self.clock[THRESHOLD] = threshold
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return (self.vectors.shape[1],) * 2
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
 
     def _highest_rank(self) -> int:
         """Rank up to which eigenvectors are kept."""
@@ -131,16 +133,15 @@ class SpectralEngine(Engine):
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> SpectralEngine:
-        values, vectors = arrays["values"], arrays["vectors"]
-        check_array("vectors", vectors, np.float64, (None, None))
-        check_array("values", values, np.float64, (len(vectors),))
+        vectors = saved_array(arrays, "vectors", (None, None))
+        values = saved_array(arrays, "values", (len(vectors),))
         if len(values) > vectors.shape[1] or not ((values > 0) & np.isfinite(values)).all():
             raise ValueError("values: expected at most one positive eigenvalue per feature")
         if not np.allclose(vectors @ vectors.T, np.eye(len(vectors)), rtol=0, atol=1e-8):
             raise ValueError("vectors: expected orthonormal rows")
         shortens = saved_flag(scalars, "shortens")
         self = cls(values, vectors, saved_dtype(scalars), shortens=shortens, threshold=0.0)
-        Engine.__init__(self, arrays["clock"])
+        self._restore_clock(arrays)
         if "cone" in scalars:
             self.full = _Full.from_state(scalars, arrays, vectors.shape[1])
         return self
@@ -164,9 +165,8 @@ class _Full:
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray], d: int) -> _Full:
-        m, p, numbers = arrays["m"], arrays["p"], np.array(scalars["cone"], np.float64)
-        check_array("m", m, np.float64, (d, d))
-        check_array("p", p, np.float64, (d, d))
+        m, p = (saved_array(arrays, name, (d, d)) for name in "mp")
+        numbers = np.array(scalars["cone"], np.float64)
         check_array("cone", numbers, np.float64, (cone.N_NUMBERS,))
         if not all(np.isfinite(a).all() for a in (m, p, numbers)) or not numbers[cone.SIGMA] > 0:
             raise ValueError("m, p, cone: expected finite numbers and a positive sigma")
@@ -228,14 +228,14 @@ class _Room:
 
     def __init__(self, values: np.ndarray, vectors: np.ndarray) -> None:
         self.rank, self._d = vectors.shape
-        self._allocate(self.rank + 1)
-        self.spectrum.value[: self.rank] = values
-        self.spectrum.vector[: self.rank] = vectors
+        self._allocate(self.rank + 1, values, vectors)
 
-    def _allocate(self, capacity: int) -> None:
+    def _allocate(self, capacity: int, values: np.ndarray, vectors: np.ndarray) -> None:
         d = self._d
         self.capacity = capacity
         self.spectrum = Eigenpairs(np.empty(capacity), np.empty((capacity, d)))
+        self.spectrum.value[: self.rank] = values
+        self.spectrum.vector[: self.rank] = vectors
         self.work = Workspace(
             rest=np.empty(d),
             numbers=np.empty((5, capacity)),
@@ -252,7 +252,95 @@ class _Room:
         """Make room for the eigenpairs that n more pairs may add."""
         needed = min(self._d, self.rank + n) + 1
         if needed > self.capacity:
-            values, vectors = self.used()
-            self._allocate(min(self._d + 1, max(needed, 2 * self.capacity)))
-            self.spectrum.value[: self.rank] = values
-            self.spectrum.vector[: self.rank] = vectors
+            self._allocate(min(self._d + 1, max(needed, 2 * self.capacity)), *self.used())
+
+
+# -- LogDet steps -----------------------------------------------------------------------------------------
+
+
+class LogDetStep(NamedTuple):
+    """Step size, and whether to update pairs whose distance already meets its target."""
+
+    eta: float
+    always: bool
+
+
+class LogDetEngine(Engine):
+    """A positive definite matrix A in float64; with a companion C = A (I - A)^{-1} it is that of online ITML.
+
+    Parameters
+    ----------
+    matrices : arrays of shape (d, d): A, or A and C
+    targets : array of two numbers
+        Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach, in
+        the scale of the matrices.
+    scale : float
+        Items are multiplied by it before they are learnt from.
+    dtype : precision of the items, and of the matrix that is read
+    """
+
+    kind = "logdet"
+
+    def __init__(
+        self, matrices: list[np.ndarray], targets: np.ndarray, scale: float, dtype: Any
+    ) -> None:
+        super().__init__(matrices[0].shape, dtype)
+        self.matrices = tuple(np.array(m, np.float64, order="C") for m in matrices)
+        self.targets = np.array(targets, np.float64)
+        self.scale = float(scale)
+        self.learns_blocks = len(self.matrices) == 1
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        kernel, chunk = self._kernel(block_size)
+        sign = tuples.sign
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            v, _ = tuples.rows(begin, end)
+            z = v.astype(np.float64) * self.scale
+            learnt = kernel(*step, *self.matrices, z, sign[begin:end], self.targets, self.clock)
+            return (DONE if learnt == len(z) else DIVERGED), begin + learnt
+
+        self._drive(learn, len(tuples), chunk)
+
+    def _kernel(self, block_size: int) -> tuple[Callable[..., int], int]:
+        """The kernel, and how many rows it takes at a time."""
+        few = min(4096, max(1, int(ENTRIES_PER_CALL / self.matrices[0].size)))
+        if not self.learns_blocks:
+            return logdet.online_itml_singly, few
+        if block_size == 1:
+            return logdet.lego_singly, few
+        return partial(logdet.lego_block, Blas(np.dtype(np.float64))), block_size
+
+    def matrix(self) -> np.ndarray:
+        return self.exact_matrix().astype(self.dtype)
+
+    def exact_matrix(self) -> np.ndarray:
+        """The matrix in float64; v'Mv is in the items' own units, as targets / scale^2 are."""
+        a = self.matrices[0]
+        return (a + a.T) * 0.5
+
+    def threshold(self) -> float:
+        """The middle of the two targets, in the items' own units."""
+        return float(self.targets.mean() / self.scale**2)
+
+    def state(self) -> State:
+        lower, upper = self.targets.tolist()
+        scalars = {"lower": lower, "upper": upper, "scale": self.scale, "dtype": str(self.dtype)}
+        return scalars, {"clock": self.clock, "a": np.stack(self.matrices)}
+
+    @classmethod
+    def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> LogDetEngine:
+        n, d, _ = saved_array(arrays, "a", (None, None, None)).shape
+        a = saved_array(arrays, "a", (n, d, d))
+        for matrix in a:
+            if not np.isfinite(matrix).all() or np.linalg.eigvalsh(matrix)[0] <= 0:
+                raise ValueError("a: expected positive definite matrices")
+        lower, upper, scale = (scalars[name] for name in ("lower", "upper", "scale"))
+        if not (0 < lower < upper < np.inf and 0 < scale < np.inf):
+            raise ValueError(
+                "lower, upper, scale: expected 0 < lower < upper and 0 < scale, got "
+                f"{lower}, {upper}, {scale}"
+            )
+        self = cls(list(a), np.array([lower, upper]), scale, saved_dtype(scalars))
+        self._restore_clock(arrays)
+        return self

@@ -1,0 +1,198 @@
+"""Saved states, and learning the log again: to verify them, or to try another learner."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .. import ModelFileError, load, read_header
+from ..persistence import read_file
+from .events import can_start_from
+from .log import Log, LogError, lock_folder
+from .state import ItemStore, Learning, State, Tally
+
+logger = logging.getLogger("simstream.serve")
+
+_NAME = re.compile(r"model-(\d{12})\.safetensors")
+
+
+class Snapshots:
+    """Saved states, so that a restart need not read the whole log.
+
+    The log alone is enough: a file that is damaged or was made with other settings is refused, and an older
+    one or the log is used.
+    """
+
+    def __init__(self, folder: Path, learning: Learning) -> None:
+        self._folder, self._learning = folder, learning
+        settings = json.dumps(learning.as_json(), sort_keys=True)
+        self._digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        #: Files refused so far.
+        self.n_refused = 0
+
+    def path(self, position: int) -> Path:
+        """The file of a position."""
+        return self._folder / f"model-{position:012d}.safetensors"
+
+    def positions(self) -> list[int]:
+        """Positions that have a file, ascending."""
+        found = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def save(self, state: State) -> None:
+        """Write a snapshot atomically."""
+        extra = {
+            "position": state.position,
+            "learning": self._digest,
+            "tally": asdict(state.tally),
+        }
+        state.learner.save(self.path(state.position), extra=extra)
+
+    def load(self, position: int) -> tuple[Any, Tally] | None:
+        """Learner and counts of a position; a file that cannot be trusted is renamed and gives None."""
+        path = self.path(position)
+        try:
+            learner = load(path)  # verifies the checksum of header and arrays
+            extra = read_header(path)["extra"]
+            if extra["position"] != position or extra["learning"] != self._digest:
+                raise ModelFileError(f"{path}: made at another position or with other settings")
+            return learner, Tally(**extra["tally"])
+        except (OSError, ModelFileError, KeyError, TypeError) as error:
+            self.n_refused += 1
+            logger.warning("snapshot at position %d refused: %s", position, error)
+            if path.exists():
+                path.replace(path.with_suffix(".bad"))
+            return None
+
+    def resume(self, items: ItemStore, log: Log, position: int) -> State | None:
+        """The state after a position, continued from the newest usable snapshot; None without one."""
+        controls = log.controls(position)
+        for start in reversed(self.positions()):
+            if can_start_from(controls, start, position):
+                saved = self.load(start)
+                if saved is not None:
+                    return State(self._learning, items, log, *saved, start).read_on(position)
+        return None
+
+    def thin_out(self, keep: set[int]) -> None:
+        """Delete files, never those to `keep`; their number grows with the logarithm of the log's length."""
+        positions = self.positions()
+        for position in set(positions) - to_keep(positions) - keep:
+            self.path(position).unlink(missing_ok=True)
+
+
+def to_keep(positions: list[int]) -> set[int]:
+    """The newest three positions, and the fewer of the older ones the older they are.
+
+    Examples
+    --------
+    >>> sorted(to_keep(list(range(0, 10_000, 1000))))
+    [0, 3000, 6000, 7000, 8000, 9000]
+    """
+    kept = set(positions[-3:])
+    newest = positions[-1] if positions else 0
+    last_age = None
+    for position in reversed(positions[:-3]):
+        age = newest - position
+        if last_age is None or age >= 2 * last_age:
+            kept.add(position)
+            last_age = age
+    return kept | set(positions[:1])
+
+
+# -- learning the log again -------------------------------------------------------------------
+
+Choice = Callable[[Learning], Learning]
+
+
+def compare(folder: Path, choose: Choice, until: int | None = None) -> tuple[dict[str, Any], Any]:
+    """Replay a log with its own learner and with a chosen one; return a report and the chosen learner.
+
+    Parameters
+    ----------
+    folder : of a service
+    choose : takes how the log was learnt, returns how to learn it now
+    until : position to stop at; None is the end
+    """
+    with contextlib.closing(Log(folder / "log.sqlite")) as log:
+        kept, n_features = _stored_settings(log)
+        position = log.last if until is None else min(until, log.last)
+        items = ItemStore(log, n_features)
+        items.catch_up(position)
+        chosen = choose(kept)
+        first = State(kept, items, log).read_on(position)
+        second = first if chosen == kept else State(chosen, items, log).read_on(position)
+        models = {
+            _name(kept, "kept"): _described(first),
+            _name(chosen, "rebuilt"): _described(second),
+        }
+        saved = Snapshots(folder / "snapshots", kept).resume(items, log, position)
+        identical = None
+        if saved is not None:
+            identical = saved.tally == first.tally and same_bits(saved.learner, first.learner)
+        return {"position": position, "models": models, "identical": identical}, second.learner
+
+
+def adopt_learning(folder: Path, choose: Choice) -> None:
+    """Bind a log that no service uses to another way of learning. Its old snapshots are refused then."""
+    with lock_folder(folder), contextlib.closing(Log(folder / "log.sqlite")) as log:
+        kept, n_features = _stored_settings(log)
+        chosen = choose(kept)
+        chosen.new_learner()  # raises if that is impossible
+        log.set_setting("service", {"learning": chosen.as_json(), "n_features": n_features})
+
+
+def same_bits(first: Any, second: Any) -> bool:
+    """Whether two learners hold exactly the same numbers: what they save is equal, bit for bit."""
+    saved = []
+    with tempfile.TemporaryDirectory() as folder:
+        for learner in (first, second):
+            path = Path(folder) / "model.safetensors"
+            learner.save(path)
+            saved.append(read_file(path))
+    (header, arrays), (other_header, other_arrays) = saved
+    return (
+        header == other_header
+        and arrays.keys() == other_arrays.keys()
+        and all(np.array_equal(arrays[name], other_arrays[name]) for name in arrays)
+    )
+
+
+def _stored_settings(log: Log) -> tuple[Learning, int | None]:
+    settings = log.setting("service")
+    if settings is None:
+        raise LogError(f"{log.path}: expected the log of a service, got an empty one")
+    return Learning(**settings["learning"]), settings["n_features"]
+
+
+def _name(learning: Learning, role: str) -> str:
+    params = "".join(f" {name}={value}" for name, value in learning.params.items())
+    return f"{role}: {learning.algorithm.lower()}{params}"
+
+
+def _described(state: State) -> dict[str, float | None]:
+    learner, accuracy = state.learner, state.tally.accuracy()
+    matrix = None if learner is None else learner.get_bilinear_matrix()
+    entries = None
+    if matrix is not None:
+        entries = float(matrix.nnz if sp.issparse(matrix) else np.count_nonzero(matrix))
+    return {
+        "triplets": float(state.tally.triplets),
+        "average loss": None if learner is None else learner.average_loss_,
+        "mistake rate": None if learner is None else learner.mistake_rate_,
+        "accuracy (random questions)": accuracy["learnt"]["accuracy"],
+        "baseline accuracy": accuracy["baseline"]["accuracy"],
+        "entries of M": entries,
+    }
