@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from numba import config
 
-import reference as ref
+import simstream_repro.reference as ref
 from simstream import AROMA, OASIS, OGD, SORS, AdaSORS, Dot, Euclidean
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import reference as ref
+import simstream_repro.reference as ref
 from cases import items, triplets
 from simstream import LEGO, POLA, RDML, OnlineITML, PAMetric
 

@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, minmax_scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import reference as ref
 import simstream
+import simstream_repro.reference as ref
 from simstream import ITML, LMNN, MCML, RCA, PairSampler
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from simstream.batch import lmnn, mcml
 from simstream.batch.lmnn import lmnn_objective_and_gradient, solve_lmnn, target_neighbors
 from simstream.batch.mcml import mcml_objective_and_gradient, solve_mcml
-from simstream.similarity import scoring as similarity
+from simstream.similarity import base as similarity
 
 
 def blobs(seed, sizes, d, spread):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import reference as ref
+import simstream_repro.reference as ref
 from cases import dense, items, stream, triplets
 from simstream import AROMA, OASIS, OGD, SORS, AdaSORS
 

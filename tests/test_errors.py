@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import reference as ref
+import simstream_repro.reference as ref
 from cases import CASES, dense, items, stream, triplets
 from simstream import AROMA, OASIS, OGD, SORS, AdaSORS, DivergedError, Dot, Euclidean, FromLabels
 from test_contract import same_model

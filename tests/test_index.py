@@ -11,7 +11,15 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
-from simstream import OASIS, Bilinear, Mahalanobis, ModelFileError, TripletSampler
+from simstream import (
+    OASIS,
+    OMLLR,
+    Bilinear,
+    Loreta,
+    Mahalanobis,
+    ModelFileError,
+    TripletSampler,
+)
 from simstream.cli import main
 from simstream.search import ExactIndex, Found, HnswIndex, item_vectors, query_vectors, recall
 from simstream.search.exact import _CsrRows, _DenseRows
@@ -344,9 +352,10 @@ def test_damaged_and_foreign_files(tmp_path):
         ExactIndex.load(tmp_path / "none")
 
 
-def test_the_learnt_similarity_is_that_of_the_model(rng):
+@pytest.mark.parametrize("learner", [OASIS(), Loreta(n_components=3), OMLLR(init="zeros")])
+def test_the_learnt_similarity_is_that_of_the_model(rng, learner):
     items = rng.normal(size=(300, 8))
-    model = OASIS(preprocessor=items).fit(
+    model = learner.set_params(preprocessor=items).fit(
         rng.permuted(np.tile(np.arange(300), (50, 1)), axis=1)[:, :3]
     )
     index = ExactIndex()

@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse as sp
 from safetensors import safe_open
 
-import reference as ref
 import simstream
+import simstream_repro.reference as ref
 from cases import items, triplets
 from simstream import OASIS, SORS, AdaSORS, TripletSampler, persistence
 from simstream._kernels.steps import SHIFT

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 
-import reference as ref
 import simstream
+import simstream_repro.reference as ref
 from cases import items, stream, triplets
 from simstream import OGD, OMLLR, OSLLRGS, DivergedError, FromLabels, Loreta
 from test_contract import same_model

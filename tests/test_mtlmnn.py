@@ -356,6 +356,18 @@ def test_models_of_tasks_are_independent(fitted, people):
     assert fitted.common_matrix_.any()
 
 
+def test_eigenvectors_are_computed_once_for_each_task(fitted, people, monkeypatch):
+    X, _, _ = people
+    model, counted = pickle.loads(pickle.dumps(fitted)).set_params(preprocessor=X), []
+    eigh = np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda *a, **k: counted.append(a) or eigh(*a, **k))
+    for task in ("ann", "bob", "ann", "bob"):
+        distances = model.pair_distance([[0, 1]], task=task)
+        assert_array_equal(distances, model.for_task(task).pair_distance([[0, 1]]))
+        model.transform(X, task)
+    assert len(counted) == 2
+
+
 @quietly
 def test_one_task_without_a_name(people):
     X, y, _ = people

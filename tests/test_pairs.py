@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier
 
-import reference as ref
 import simstream
+import simstream_repro.reference as ref
 from cases import LAYOUTS, items, triplets
 from pair_cases import PAIR_CASES, SCALE, TARGETS, pairs, stream_of_pairs, stream_of_triplets
 from simstream import LEGO, POLA, RDML, Mahalanobis, OnlineITML, PairSampler, PAMetric

@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-import reference as ref
 import simstream
+import simstream_repro.reference as ref
 from cases import LAYOUTS, dense, items, stream, triplets
 from simstream import SDCA, FromLabels
 

@@ -139,6 +139,13 @@ def test_a_new_matrix_is_used_even_where_it_has_the_address_of_the_old_one(cls):
     assert len(addresses) < 199  # some address was used again
 
 
+def test_new_parts_of_tasks_are_used():
+    model, pair = Tasks(np.eye(2), {"ann": np.eye(2)}), [[[1.0, 0.0], [1.0, 0.0]]]
+    assert model.pair_score(pair, task="ann") == 2.0
+    assert model.set_params(common=3 * np.eye(2)).pair_score(pair, task="ann") == 4.0
+    assert model.set_params(own={"ann": 4 * np.eye(2)}).pair_score(pair, task="ann") == 7.0
+
+
 @pytest.mark.parametrize("name", [algorithm.name for algorithm in ALGORITHMS])
 def test_at_most_three_own_classes_are_above_an_estimator(name):
     own = [c for c in getattr(simstream, name).__mro__[1:] if c.__module__.startswith("simstream")]

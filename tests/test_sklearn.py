@@ -126,12 +126,16 @@ def test_partial_fit_goes_on(wine):
     assert clone(model).fit(X, y).learner_.n_rounds_ == 100
 
 
+def generator(random_state):
+    """The generator that a seed stands for."""
+    return np.random.default_rng(np.random.RandomState(random_state).randint(2**31 - 1))
+
+
 def test_every_call_draws_new_tuples_from_one_generator(wine):
     X, y = wine
-    model = FromLabels(OASIS(), n_tuples=100)
-    model._generator = lambda: np.random.default_rng(7)
+    model = FromLabels(OASIS(), n_tuples=100, random_state=7)
     model.partial_fit(X, y).partial_fit(X, y)
-    rng, expected = np.random.default_rng(7), OASIS(preprocessor=X)
+    rng, expected = generator(7), OASIS(preprocessor=X)
     for _ in range(2):
         expected.partial_fit(TripletSampler(y, rng).draw(100))
     np.testing.assert_array_equal(
@@ -161,12 +165,11 @@ def test_classes_named_in_the_first_call_are_kept(wine):
 def test_what_is_drawn_depends_on_the_learner_and_can_be_chosen(wine):
     X, y = wine
     drawn = {
-        "pairs": PairSampler(y, np.random.default_rng(7)).draw(200),
-        "triplets": (TripletSampler(y, np.random.default_rng(7)).draw(200),),
+        "pairs": PairSampler(y, generator(7)).draw(200),
+        "triplets": (TripletSampler(y, generator(7)).draw(200),),
     }
     for tuples, kind in (("auto", "pairs"), ("pairs", "pairs"), ("triplets", "triplets")):
-        model = FromLabels(PAMetric(0.01), n_tuples=200, tuples=tuples, random_state=0)
-        model._generator = lambda: np.random.default_rng(7)
+        model = FromLabels(PAMetric(0.01), n_tuples=200, tuples=tuples, random_state=7)
         expected = PAMetric(0.01, preprocessor=X).fit(*drawn[kind])
         np.testing.assert_array_equal(
             model.fit(X, y).learner_.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix()

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reference as ref
+import simstream_repro.reference as ref
 from cases import CASES, dense, items, stream, triplets
 from simstream import AROMA, OASIS, OMTRSL, SORS, AdaSORS, TripletSampler
 from simstream._engines import sparse as stores

@@ -30,10 +30,10 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time names come from 
     from .persistence import *
     from .selection import *
     from .sequences import *
+    from .similarity.base import *
     from .similarity.bilinear import *
     from .similarity.low_rank import *
     from .similarity.mahalanobis import *
-    from .similarity.scoring import *
     from .similarity.tasks import *
 
 #: Public name -> module that defines it (the module itself for submodules).
@@ -46,7 +46,7 @@ _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "Mahalanobis": "similarity.mahalanobis",
     "ModelFileError": "persistence",
     "PairSampler": "data.samplers",
-    "SearchResult": "similarity.scoring",
+    "SearchResult": "similarity.base",
     "TaskTripletSampler": "data.samplers",
     "Tasks": "similarity.tasks",
     "TripletSampler": "data.samplers",

@@ -1,7 +1,8 @@
 """Available algorithms: one entry each, the only place where an algorithm is registered.
 
 The public names of `simstream` come from here. Parameters and their defaults are read from the signature of
-the class, what they mean from its docstring. `import simstream` imports this module: nothing heavy here.
+the class, what they mean and the paper from its docstring. `import simstream` imports this module: nothing
+heavy here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,6 @@ from typing import Any, NamedTuple
 
 BILINEAR = "bilinear similarity"
 DISTANCE = "Mahalanobis distance"
-
-_YAO = "Yao, Zhao, Yu, Jin, Li. Sparse online relative similarity learning. ICDM 2015"
-_HAO = "Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning. IJCAI 2017"
-_DAVIS = "Davis, Kulis, Jain, Sra, Dhillon. Information-theoretic metric learning. ICML 2007"
 
 
 class Parameter(NamedTuple):
@@ -46,8 +43,6 @@ class Algorithm(NamedTuple):
     learns: str
     #: What one step does, or what is minimised.
     update: str
-    #: Reference of the publication; empty for baselines.
-    paper: str
     #: What a batch learner reports after every iteration.
     reports: str = "objective"
     #: Whether it learns from a fixed set of tuples, all at once.
@@ -68,11 +63,19 @@ class Algorithm(NamedTuple):
         """The class itself."""
         return getattr(import_module(f".{self.home}", __package__), self.name)
 
-    def summary(self) -> str:
-        """The first line of the docstring."""
+    def _docstring(self) -> str:
         import inspect  # here, because it takes longer to import than the rest of this module
 
-        return (inspect.getdoc(self.cls()) or "").partition("\n")[0]
+        return inspect.getdoc(self.cls()) or ""
+
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return self._docstring().partition("\n")[0]
+
+    @property
+    def paper(self) -> str:
+        """Reference of the publication, as in the docstring; empty for baselines."""
+        return " ".join(_sections(self._docstring()).get("References", "").split()).rstrip(".")
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Arguments of the constructor, in order."""
@@ -80,7 +83,7 @@ class Algorithm(NamedTuple):
 
         signature = inspect.signature(self.cls())
         defaults = {name: given.default for name, given in signature.parameters.items()}
-        texts = _parameter_texts(inspect.getdoc(self.cls()) or "", set(defaults))
+        texts = _parameter_texts(self._docstring(), set(defaults))
         return tuple(
             Parameter(name, default, *texts.get(name, ("", "")))
             for name, default in defaults.items()
@@ -95,8 +98,6 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "M += tau x z',  tau = min(C, [1 - x'Mz]+ / (||x||^2 ||z||^2))",
-        "Chechik, Sharma, Shalit, Bengio. Large scale online learning of image similarity through ranking. "
-        "JMLR 2010",
     ),
     Algorithm(
         "OGD",
@@ -104,7 +105,6 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "M += eta_t x z'  if x'Mz < 1",
-        f"a baseline of {_YAO}",
     ),
     Algorithm(
         "SORS",
@@ -112,7 +112,6 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "M = soft(M + eta_t x z' [x'Mz < 1], eta_t lam)",
-        _YAO,
     ),
     Algorithm(
         "AdaSORS",
@@ -121,7 +120,6 @@ ALGORITHMS = (
         BILINEAR,
         "H = sqrt(H^2 + G^2),  M = soft(M - eta G / (delta + H), eta lam / (delta + H)),  "
         "G = -x z' [x'Mz < 1]",
-        _YAO,
     ),
     Algorithm(
         "AROMA",
@@ -129,7 +127,6 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "argmin KL(N(M,S) || N(M_t,S_t)) + ([1 - x'Mz]+)^2 / (2r) + phi'S phi / (2r),  phi = vec(x z')",
-        "Crammer, Chechik. Adaptive regularization for weight matrices. ICML 2012",
     ),
     Algorithm(
         "PAMetric",
@@ -139,8 +136,6 @@ ALGORITHMS = (
         "M -= tau y v v',  b += tau y,  p = 1 - y (b - v'Mv),  K = 1 + ||v||^4;  PA: tau = [p]+ / K;  "
         "PA-I (Eq. 12): min(C, [p]+ / K);  PA-II (Eq. 13): [p]+ / (K + 1/(2C));  "
         "PALS (Eq. 16): p / (K + 1/(2C))",
-        "Perez-Suay, Ferri, Arevalillo-Herraez. Passive-aggressive online distance metric learning and "
-        "extensions. Progress in Artificial Intelligence 2013",
     ),
     Algorithm(
         "POLA",
@@ -148,7 +143,6 @@ ALGORITHMS = (
         ("pairs", "triplets"),
         DISTANCE,
         "M = P+(M - tau y v v'),  b = max(1, b + tau y),  tau = [1 - y (b - v'Mv)]+ / (1 + ||v||^4)",
-        "Shalev-Shwartz, Singer, Ng. Online and batch learning of pseudo-metrics. ICML 2004",
     ),
     Algorithm(
         "RDML",
@@ -157,7 +151,6 @@ ALGORITHMS = (
         DISTANCE,
         "M -= lam_t y v v'  if y (1 - v'Mv) <= margin,  lam_t = min(lam, 1 / (v'M^-1 v)) for similar pairs, "
         "else lam",
-        "Jin, Wang, Zhou. Regularized distance metric learning: theory and algorithm. NIPS 2009",
     ),
     Algorithm(
         "LEGO",
@@ -165,7 +158,6 @@ ALGORITHMS = (
         ("pairs", "triplets"),
         DISTANCE,
         "argmin D_ld(M, M_t) + eta/2 (v'Mv - target)^2,  target = lower (similar) or upper (dissimilar)",
-        "Jain, Kulis, Dhillon, Grauman. Online metric learning and fast similarity search. NIPS 2008",
     ),
     Algorithm(
         "OnlineITML",
@@ -173,7 +165,6 @@ ALGORITHMS = (
         ("pairs", "triplets"),
         DISTANCE,
         "M^-1 += c v v',  c = 2 eta_t (v'Mv - target),  eta_t <= eta so that 0 < M < I",
-        _DAVIS,
     ),
     Algorithm(
         "ITML",
@@ -182,7 +173,6 @@ ALGORITHMS = (
         DISTANCE,
         "min D_ld(M, M_0) + gamma D_ld(diag(xi), diag(xi_0))  s.t. v'Mv <= xi (similar), "
         "v'Mv >= xi (dissimilar)",
-        _DAVIS,
         reports="change of the dual variables",
     ),
     Algorithm(
@@ -192,8 +182,6 @@ ALGORITHMS = (
         DISTANCE,
         "min (1 - mu) sum_ij d(i,j) + mu sum_ijl [1 + d(i,j) - d(i,l)]+,  j target neighbours of i, "
         "l of other classes",
-        "Weinberger, Saul. Distance metric learning for large margin nearest neighbor classification. "
-        "JMLR 2009",
     ),
     Algorithm(
         "MCML",
@@ -201,7 +189,6 @@ ALGORITHMS = (
         ("labels",),
         DISTANCE,
         "min sum_i KL(p0(.|i) || p(.|i)),  p(j|i) ~ exp(-d(i,j)),  p0 uniform over the class of i",
-        "Globerson, Roweis. Metric learning by collapsing classes. NIPS 2005",
     ),
     Algorithm(
         "MultiTaskLMNN",
@@ -210,7 +197,6 @@ ALGORITHMS = (
         DISTANCE,
         "min gamma0 ||M_0 - I||^2 + sum_t gamma ||M_t||^2 + d_t(i, j) + [1 + d_t(i, j) - d_t(i, l)]+,  "
         "d_t by M_0 + M_t, over neighbours j and items l of other classes of each task",
-        "Parameswaran, Weinberger. Large margin multi-task metric learning. NIPS 2010",
     ),
     Algorithm(
         "RCA",
@@ -218,8 +204,6 @@ ALGORITHMS = (
         ("labels", "pairs", "triplets"),
         DISTANCE,
         "M = (C + eps I)^-1,  C = 1/N sum_j sum_{x in H_j} (x - m_j)(x - m_j)',  m_j mean of chunklet H_j",
-        "Bar-Hillel, Hertz, Shental, Weinshall. Learning a Mahalanobis metric from equivalence constraints. "
-        "JMLR 2005",
     ),
     Algorithm(
         "OSLLRGS",
@@ -228,8 +212,6 @@ ALGORITHMS = (
         BILINEAR,
         "W = XX',  X += eta_t (z x' + x z') X if x'Wz < 1,  "
         "then rows to norm clip(||X_k|| - eta_t gamma, 0, beta)",
-        "Cong, Liu, Fan, Zeng, Yu, Luo. Online similarity learning for big data with overfitting. "
-        "IEEE Trans. Big Data 2017",
     ),
     Algorithm(
         "OMLLR",
@@ -237,8 +219,6 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "W = SVT(W + eta_t x z' [x'Wz < 1], eta_t lam): singular values lowered by eta_t lam",
-        "Cong, Liu, Yuan, Luo. Self-supervised online metric learning with low rank constraint for scene "
-        "categorization. IEEE Trans. Image Processing 2013",
     ),
     Algorithm(
         "Loreta",
@@ -246,8 +226,6 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "W = AB' of rank k,  W = retraction of W + eta x z' projected on the tangent space,  if x'Wz < 1",
-        "Shalit, Weinshall, Chechik. Online learning in the embedded manifold of low-rank matrices. JMLR "
-        "2012",
     ),
     Algorithm(
         "SDCA",
@@ -256,8 +234,6 @@ ALGORITHMS = (
         BILINEAR,
         "alpha_i += max((1 - x'Mz - alpha_i/2) / (1/2 + ||x||^2 ||z||^2 / (lam n)), -alpha_i),  "
         "M = 1/(lam n) sum alpha_i x_i z_i'",
-        "Wu, Ding, Zhao, Miao, Hoi. Learning relative similarity by stochastic dual coordinate ascent. AAAI "
-        "2014",
         reports="duality gap",
         takes_a_set=True,
     ),
@@ -268,7 +244,6 @@ ALGORITHMS = (
         BILINEAR,
         "M_j += y tau A_jk x z' for all tasks j,  tau = min(C, [1 - y x'M_k z]+ / (A_kk ||x||^2 ||z||^2)),  "
         "A_jk = (coupling + K [j = k]) / ((1 + coupling) K)",
-        _HAO,
     ),
     Algorithm(
         "OSTRSL",
@@ -276,7 +251,6 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "M_k += y tau x z',  tau = min(C, [1 - y x'M_k z]+ / (||x||^2 ||z||^2)) for the task k only",
-        _HAO,
     ),
     Algorithm(
         "OGRSL",
@@ -284,7 +258,6 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "M += y tau x z',  tau = min(C, [1 - y x'Mz]+ / (||x||^2 ||z||^2)) for all tasks alike",
-        _HAO,
     ),
     Algorithm(
         "Euclidean",
@@ -292,11 +265,8 @@ ALGORITHMS = (
         ("triplets",),
         "nothing: Euclidean distance",
         "s(q, x) = -||q - x||^2",
-        "",
     ),
-    Algorithm(
-        "Dot", "online.baselines", ("triplets",), "nothing: inner product", "s(q, x) = q'x", ""
-    ),
+    Algorithm("Dot", "online.baselines", ("triplets",), "nothing: inner product", "s(q, x) = q'x"),
 )
 
 
@@ -306,18 +276,23 @@ def find(name: str) -> Algorithm:
     return by_name[name.lower()]
 
 
+def _sections(docstring: str) -> dict[str, str]:
+    """Texts of a numpy-style docstring by their headings."""
+    import re
+
+    _, *parts = re.split(r"^ *(\w[\w ]*)\n *-{3,} *$", docstring, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 def _parameter_texts(docstring: str, names: set[str]) -> dict[str, tuple[str, str]]:
     """Type and text of each parameter of a numpy-style docstring.
 
     Lines are told apart by the names that the signature has, not by their indentation: parts that classes
     share are pasted into docstrings, and how far these are indented depends on the version of Python.
     """
-    import re
-
-    sections = re.split(r"^ *(\w[\w ]*)\n *-{3,} *$", docstring, flags=re.MULTILINE)
     found: dict[str, tuple[str, str]] = {}
     here: list[str] = []
-    for line in sections[sections.index("Parameters") + 1].splitlines() if names else ():
+    for line in _sections(docstring).get("Parameters", "").splitlines():
         before, colon, after = line.partition(" : ")
         listed = [part.strip() for part in before.split(",")]
         if colon and all(part in names for part in listed):

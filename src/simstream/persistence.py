@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,31 +22,19 @@ FORMAT_VERSION = 2
 
 _HEADER_KEY = "simstream"
 _CHECKSUM_KEY = "simstream_crc32"
+_CSR_PARTS = ("data", "indices", "indptr")
 
 
 class ModelFileError(ValueError):
     """The file is not a simstream model, is damaged, or is from a newer version."""
 
 
-@runtime_checkable
-class Savable(Protocol):
-    """An estimator that can be written to a file and read back.
+def save_model(model: Any, path: str | Path, extra: dict[str, Any] | None) -> None:
+    """Write a model to a safetensors file, atomically; `extra` are JSON values for the caller's own use.
 
-    Parameters of the constructor are saved too: arrays and nested estimators among them as well, items
-    (`preprocessor`) and random generators excepted.
+    Saved are what was learnt, as `_get_state` gives it and `_set_state` takes it, and the parameters of the
+    constructor, arrays and nested estimators among them, but not items (`preprocessor`) or random generators.
     """
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters of the constructor by name."""
-        ...
-
-    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]: ...
-
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None: ...
-
-
-def save_model(model: Savable, path: str | Path, extra: dict[str, Any] | None) -> None:
-    """Write a model to a safetensors file, atomically; `extra` are JSON values for the caller's own use."""
     body, arrays = to_state(model)
     write_file(path, {"model": body, "extra": extra or {}}, arrays)
 
@@ -58,7 +46,7 @@ def load(path: str | Path, *, preprocessor: Any = None) -> Any:
     ----------
     path : file name
     preprocessor : items, optional
-        Items behind row numbers; they are not part of the file.
+        Items that row numbers refer to; they are not part of the file.
 
     Examples
     --------
@@ -166,9 +154,8 @@ def to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             f"expected one of simstream's own classes to save, got {type(estimator)}: it could not be loaded"
         )
     arrays: dict[str, np.ndarray] = {}
-    params: dict[str, Any] = {}
-    for name, value in estimator.get_params(deep=False).items():
-        params[name] = _encode_param(name, value, arrays)
+    given = estimator.get_params(deep=False)
+    params = {name: _encode_param(name, value, arrays) for name, value in given.items()}
     state, learnt = estimator._get_state()
     arrays.update({f"state.{name}": array for name, array in learnt.items()})
     return {"class": type(estimator).__name__, "params": params, "state": state}, arrays
@@ -179,16 +166,13 @@ def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
         value, (np.random.Generator, np.random.RandomState)
     ):
         return None
-    if isinstance(value, Savable):
+    if hasattr(value, "_get_state"):
         params = value.get_params(deep=False)
         inner = {key: _encode_param(f"{name}.{key}", v, arrays) for key, v in params.items()}
         return {"class": type(value).__name__, "params": inner}
     if sp.issparse(value):
-        parts = sp.csr_matrix(value)
-        arrays[f"param.{name}.data"] = parts.data
-        arrays[f"param.{name}.indices"] = parts.indices
-        arrays[f"param.{name}.indptr"] = parts.indptr
-        return {"csr": f"param.{name}", "shape": list(parts.shape)}
+        arrays.update(csr_arrays(f"param.{name}.", value))
+        return {"csr": f"param.{name}", "shape": list(value.shape)}
     if isinstance(value, Mapping):
         keys = [check_saved_task(key) for key in value]
         values = [_encode_param(f"{name}.{n}", value[key], arrays) for n, key in enumerate(keys)]
@@ -212,14 +196,27 @@ def _decode_param(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         inner = {key: _decode_param(v, arrays) for key, v in value["params"].items()}
         return _class_named(value["class"])(**inner)
     if isinstance(value, dict) and "csr" in value:
-        parts = [arrays[f"{value['csr']}.{part}"] for part in ("data", "indices", "indptr")]
-        return sp.csr_matrix(tuple(parts), shape=tuple(value["shape"]))
+        return csr_from_arrays(f"{value['csr']}.", arrays, value["shape"])
     if isinstance(value, dict) and "keys" in value:
         values = (_decode_param(v, arrays) for v in value["values"])
         return dict(zip(value["keys"], values, strict=True))
     if isinstance(value, dict):
         return arrays[value["array"]]
     return value
+
+
+def csr_arrays(prefix: str, matrix: Any) -> dict[str, np.ndarray]:
+    """The arrays of a sparse matrix in CSR format, by names that begin with `prefix`."""
+    csr = sp.csr_matrix(matrix)
+    return {f"{prefix}{part}": getattr(csr, part) for part in _CSR_PARTS}
+
+
+def csr_from_arrays(prefix: str, arrays: dict[str, np.ndarray], shape: Sequence[int]) -> Any:
+    """The matrix that `csr_arrays` was given; raises if its arrays do not fit together."""
+    parts = tuple(arrays[f"{prefix}{part}"] for part in _CSR_PARTS)
+    matrix = sp.csr_matrix(parts, shape=tuple(shape))
+    matrix.check_format()
+    return matrix
 
 
 def check_saved_task(task: Any) -> Any:
@@ -233,10 +230,13 @@ def from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     """The estimator that `to_state` was given; raises if the parts do not fit together."""
     params = {name: _decode_param(value, arrays) for name, value in body["params"].items()}
     estimator = _class_named(body["class"])(**params)
-    prefix = "state."
-    learnt = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
-    estimator._set_state(body["state"], learnt)
+    estimator._set_state(body["state"], with_prefix("state.", arrays))
     return estimator
+
+
+def with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with `prefix`, by the rest of their names."""
+    return {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def _class_named(name: str) -> Any:
@@ -267,7 +267,7 @@ def _upgraded(
     if "engine" in state:
         start = f"{prefix}state."
         rest = {name: array for name, array in arrays.items() if not name.startswith(start)}
-        own = {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
+        own = with_prefix(start, arrays)
         state["scalars"] = _engine_scalars(state, own, params)
         arrays = rest | {start + name: array for name, array in own.items()}
     if state.get("rule") and state["rule"]["name"] != "Plain" and state["engine"] != "factored":

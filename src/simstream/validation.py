@@ -154,13 +154,14 @@ def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ..
         raise ValueError(f"{what}: expected at least one, got none")
     if array.dtype.kind not in "iu":
         raise TypeError(f"{what}: expected integers, got dtype {array.dtype}")
-    for column, (size, name) in enumerate(zip(sizes, names, strict=True)):
-        bad = np.flatnonzero((array[:, column] < 0) | (array[:, column] >= size))
-        if len(bad):
-            raise ValueError(
-                f"{what}: {name} of tuple {bad[0]} must be a row number from 0 to {size - 1}, "
-                f"got {array[bad[0], column]}"
-            )
+    if array.min() < 0 or array.max() >= min(sizes):  # else there is no need to look at each column
+        for column, (size, name) in enumerate(zip(sizes, names, strict=True)):
+            bad = np.flatnonzero((array[:, column] < 0) | (array[:, column] >= size))
+            if len(bad):
+                raise ValueError(
+                    f"{what}: {name} of tuple {bad[0]} must be a row number from 0 to {size - 1}, "
+                    f"got {array[bad[0], column]}"
+                )
     if len(sizes) == 3:
         same = np.flatnonzero(array[:, 1] == array[:, 2])
         if len(same):

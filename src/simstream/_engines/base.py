@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._interrupts import ctrl_c_waits
 from .._kernels.entrywise import DIVERGED, NEEDS_REBASE, NEEDS_SPACE, Scratch
 from .._kernels.steps import CLOCK_SIZE, ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
@@ -96,6 +98,26 @@ class Engine(ABC):
                     f"margin of round {int(self.clock[ROUNDS]) + 1} overflowed: learning has diverged; use "
                     "a smaller step or scale the items"
                 )
+
+
+@contextmanager
+def ctrl_c_waits() -> Iterator[None]:
+    """Delay Ctrl-C until the block is done, so that a matrix and its clock always agree.
+
+    Only the main thread is interrupted, and only it may set a handler; elsewhere there is nothing to do.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    pending: list[tuple[Any, ...]] = []
+    signal.signal(signal.SIGINT, lambda *arguments: pending.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pending:
+            handler(*pending[0])
 
 
 def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Scratch:

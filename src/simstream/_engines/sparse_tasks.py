@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .._interrupts import ctrl_c_waits
 from .._kernels.rules import PLAIN, Rule
 from .._kernels.tasks import (
     TaskTriplets,
@@ -19,7 +18,7 @@ from .._kernels.tasks import (
 )
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
-from .base import State, new_scratch, saved_array, saved_shape
+from .base import State, ctrl_c_waits, new_scratch, saved_array, saved_shape
 from .sparse import (
     DEFAULT_HEAD_BYTES,
     Entries,

@@ -15,13 +15,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .. import _documentation as documentation
 from .._engines.base import check_array
 from ..data.comparisons import Comparisons
 from ..online.pairs import PairLearner, labelled_pairs
-from ..similarity.learner import Learner, delegated, delegated_property
+from ..similarity.learner import Learner, delegated, delegated_property, documented
 from ..similarity.mahalanobis import Mahalanobis, Spectrum, saved_threshold, tuple_size
-from ..validation import check_choice, check_integer, check_number
+from ..validation import check_integer, check_number
 
 _CALLBACK = """callback : function of (iteration, objective), optional
         Called after every iteration; an exception it raises ends the fit.
@@ -46,12 +45,10 @@ _CONVERGENCE = """n_iter_ : int
 Report = Callable[[int, float], object]
 
 
-def documented(history: str = "") -> Any:
+def batch_documented(history: str = "") -> Any:
     """Fill in the parameters and attributes that all batch learners share."""
     convergence = _CONVERGENCE.replace("{history}", history)
-    return documentation.documented(
-        callback=_CALLBACK, attributes=_ATTRIBUTES, convergence=convergence
-    )
+    return documented(callback=_CALLBACK, attributes=_ATTRIBUTES, convergence=convergence)
 
 
 class Solution(NamedTuple):
@@ -77,7 +74,6 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     natural_tuples = "labels"
     dtype = None  # always float64
-    init: Any
     max_iter: Any
     tol: Any
     callback: Any
@@ -94,8 +90,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def _check_parameters(self) -> None:
         check_integer("max_iter", self.max_iter)
         check_number("tol", self.tol, exclusive=False)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity",))
+        self._check_init("identity")
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -136,25 +131,21 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
-        """Restore the attributes that scikit-learn sets before there is a solution, if none is found."""
-        names = ("n_features_in_", "feature_names_in_")
-        before = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        """Restore all attributes if there is no solution: scikit-learn sets some before there is one."""
+        before = self.__dict__.copy()
         try:
             yield
         except BaseException:
-            for name in names:
-                if hasattr(self, name):
-                    delattr(self, name)
-            for name, value in before.items():
-                setattr(self, name, value)
+            self.__dict__ = before
             raise
 
     def _check_these_are_items(self, X: Any, y: Any) -> None:
         """Refuse labelled pairs of row numbers, which look like items with two integer features."""
-        array = np.asarray(X) if self.preprocessor is not None and not sp.issparse(X) else None
+        if self.preprocessor is None or sp.issparse(X):
+            return
+        array = np.asarray(X)
         if (
-            array is not None
-            and array.ndim == 2
+            array.ndim == 2
             and array.shape[1] in (2, 3)
             and array.dtype.kind in "iu"
             and np.isin(y, (-1, 1)).all()
@@ -164,18 +155,12 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
                 f"X: expected items, got what looks like labelled pairs of row numbers; {hint}"
             )
 
-    def _report(self) -> Report | None:
-        """What the solver is to call after every iteration."""
-        if self.callback is None and not self.verbose:
-            return None
-
-        def report(iteration: int, objective: float) -> None:
-            if self.verbose:
-                print(f"[{type(self).__name__}] iteration {iteration}: {objective:.10g}")  # noqa: T201
-            if self.callback is not None:
-                self.callback(iteration, objective)
-
-        return report
+    def _report(self, iteration: int, objective: float) -> None:
+        """What the solver calls after every iteration."""
+        if self.verbose:
+            print(f"[{type(self).__name__}] iteration {iteration}: {objective:.10g}")  # noqa: T201
+        if self.callback is not None:
+            self.callback(iteration, objective)
 
     def _keep(self, spectrum: Spectrum, solution: Any = None) -> None:
         """Keep M, and how an iterative solver got there. A threshold calibrated for another M is dropped."""

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 
-from .._interrupts import ctrl_c_waits
+from .._engines.base import ctrl_c_waits
 from .._kernels.blocked import Blas
 from .._kernels.logdet import itml_sweep_blocked, itml_sweep_singly
 from ..data.comparisons import Comparisons
@@ -21,13 +21,19 @@ from ..metrics import knn_predict
 from ..online.logdet import check_targets, distance_targets
 from ..similarity.mahalanobis import Spectrum, first_metric
 from ..validation import Items, check_choice, check_integer, check_number
-from .base import BatchMetric, Report, check_several_classes, check_some_class_has_two, documented
+from .base import (
+    BatchMetric,
+    Report,
+    batch_documented,
+    check_several_classes,
+    check_some_class_has_two,
+)
 
 #: From this dimension on, projecting in blocks is faster than one pair at a time.
 _BLOCKS_FROM = 128
 
 
-@documented("Relative change of the dual variables in every sweep")
+@batch_documented("Relative change of the dual variables in every sweep")
 class ITML(BatchMetric):
     """Information-theoretic metric learning: the distance closest to a given one that satisfies pairs.
 
@@ -136,9 +142,7 @@ class ITML(BatchMetric):
             check_choice("gamma", self.gamma, ("auto",))
         else:
             check_number("gamma", self.gamma, finite=False)
-        for name in ("n_constraints", "block_size"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_integers_or_none("n_constraints", "block_size")
         check_targets(self.lower, self.upper)
         check_integer("n_neighbors", self.n_neighbors)
 
@@ -212,7 +216,7 @@ class ITML(BatchMetric):
             max_iter=self.max_iter,
             tol=self.tol,
             block_size=self.block_size,
-            report=self._report(),
+            report=self._report,
         )
         self.gamma_, self.tuning_ = gamma, tuning
         self.differences_, self.labels_ = v[apart], pairs.y[apart]

@@ -19,13 +19,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from .._interrupts import ctrl_c_waits
+from .._engines.base import ctrl_c_waits
 from .._kernels.neighbourhood import list_near, pull, push, target_distances
 from .._kernels.ranking import nearest
+from ..similarity.base import chunks, row_products
 from ..similarity.mahalanobis import Spectrum
-from ..similarity.scoring import chunks, row_products
 from ..validation import check_integer, check_items, check_number
-from .base import BatchMetric, Report, Solution, check_several_classes, check_start, documented
+from .base import (
+    BatchMetric,
+    Report,
+    Solution,
+    batch_documented,
+    check_several_classes,
+    check_start,
+)
 
 #: Bytes of candidate pairs kept from one evaluation to the next.
 _LIST_BYTES = 64 * 2**20
@@ -37,7 +44,7 @@ _SEARCHED_PER_LISTED = 16
 _STEPS_AHEAD = 8
 
 
-@documented("Objective at the start and after every iteration")
+@batch_documented("Objective at the start and after every iteration")
 class LMNN(BatchMetric):
     """Large margin nearest neighbours: pull the k nearest of the same class, push others a margin away.
 
@@ -134,7 +141,7 @@ class LMNN(BatchMetric):
             max_iter=self.max_iter,
             tol=self.tol,
             patience=self.patience,
-            report=self._report(),
+            report=self._report,
         )
         self.objective_ = solution.objective
         self._keep(Spectrum.of_components(solution.minimiser), solution)

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..similarity.base import chunks, row_products
 from ..similarity.mahalanobis import Spectrum, first_metric
-from ..similarity.scoring import chunks, row_products
 from .base import (
     BatchMetric,
     Report,
     Solution,
+    batch_documented,
     check_several_classes,
     check_some_class_has_two,
     check_start,
-    documented,
     nearest_psd,
 )
 
@@ -36,7 +36,7 @@ _ENOUGH = 1e-4
 _FAR = 1e30
 
 
-@documented("Objective at the start and after every iteration")
+@batch_documented("Objective at the start and after every iteration")
 class MCML(BatchMetric):
     """Maximally collapsing metric learning: one class at one point, all others infinitely far away.
 
@@ -100,7 +100,7 @@ class MCML(BatchMetric):
         check_some_class_has_two(codes, "learn from")
         start = first_metric(self.init, X.shape[1])
         solution = solve_mcml(
-            X, codes, start=start, max_iter=self.max_iter, tol=self.tol, report=self._report()
+            X, codes, start=start, max_iter=self.max_iter, tol=self.tol, report=self._report
         )
         self.objective_ = solution.objective
         self._keep(Spectrum.of_matrix(solution.minimiser), solution)

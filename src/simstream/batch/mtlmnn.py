@@ -12,7 +12,6 @@ All matrices are positive semi-definite. f_t is twice the objective of LMNN with
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,14 +21,15 @@ from scipy.linalg import LinAlgError, blas, cholesky
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._engines.base import check_array
+from ..persistence import check_saved_task
+from ..similarity.base import SearchResult, row_products
 from ..similarity.mahalanobis import Mahalanobis, first_metric
-from ..similarity.scoring import SearchResult, row_products
 from ..validation import check_finite, check_integer, check_number, check_tasks
-from .base import BatchMetric, Report, Solution, documented, nearest_psd
+from .base import BatchMetric, Report, Solution, batch_documented, nearest_psd
 from .lmnn import LMNNObjective, check_class_sizes, descend, target_neighbors
 
 
-@documented("Objective at the start and after every iteration")
+@batch_documented("Objective at the start and after every iteration")
 class MultiTaskLMNN(BatchMetric):
     """Multi-task LMNN: one distance per task, the sum of a common part and a part of its own.
 
@@ -163,7 +163,7 @@ class MultiTaskLMNN(BatchMetric):
             gamma=float(self.gamma),
             max_iter=self.max_iter,
             tol=self.tol,
-            report=self._report(),
+            report=self._report,
         )
         self.objective_ = solution.objective
         self._keep_matrices(solution.minimiser, names, solution)
@@ -205,9 +205,7 @@ class MultiTaskLMNN(BatchMetric):
         if number not in self._models:
             own = self._matrices[number] if number else 0.0
             self._models[number] = Mahalanobis(self._matrices[0] + own)
-        model = self._models[number]
-        model.preprocessor = self.preprocessor
-        return model
+        return self._models[number]
 
     def for_task(self, task: Hashable = None) -> Mahalanobis:
         """The distance of a task as a separate model with M = M_0 + M_t, or M_0 if the task is unknown.
@@ -215,7 +213,11 @@ class MultiTaskLMNN(BatchMetric):
         Each such model has its own threshold: ``for_task(t).calibrate_threshold(pairs, y)``.
         """
         self._fitted()
-        return copy.copy(self._model(task))
+        model = self._model(task)
+        model._spectrum()  # kept for the next call
+        one = Mahalanobis(model.matrix)._with_items(self.preprocessor, self._item_cache())
+        one._kept = model._kept
+        return one
 
     def get_mahalanobis_matrix(self, task: Hashable = None) -> np.ndarray:
         """M of a task, a positive semi-definite array of shape (d, d)."""
@@ -225,7 +227,7 @@ class MultiTaskLMNN(BatchMetric):
         """Map items x to Lx, where Euclidean distances are those of a task; L'L is its matrix."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self._model(task)._embed(X)
+        return self.for_task(task)._embed(X)
 
     def pair_score(self, pairs: Any, task: Hashable = None) -> np.ndarray:
         """Similarity of each pair for a task: minus its squared distance; higher is more similar."""
@@ -257,11 +259,8 @@ class MultiTaskLMNN(BatchMetric):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         header, arrays = super()._get_state()
-        for name in self._numbers:
-            if not isinstance(name, (str, int, float, bool)) and name is not None:
-                raise TypeError(f"tasks: expected strings or numbers to save, got {name!r}")
         del arrays["values"], arrays["vectors"]
-        header = {**header, "tasks": list(self._numbers)}
+        header["tasks"] = [check_saved_task(name) for name in self._numbers]
         return header, {**arrays, "matrices": self._learnt_matrices()}
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

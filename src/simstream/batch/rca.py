@@ -11,11 +11,11 @@ from sklearn.utils.validation import validate_data
 
 from ..data.comparisons import Comparisons
 from ..similarity.mahalanobis import Spectrum
-from ..validation import check_integer, check_number
-from .base import BatchMetric, check_some_class_has_two, documented
+from ..validation import check_number
+from .base import BatchMetric, batch_documented, check_some_class_has_two
 
 
-@documented()
+@batch_documented()
 class RCA(BatchMetric):
     """Relevant component analysis: whiten the covariance inside chunklets (items known to belong together).
 
@@ -69,8 +69,7 @@ class RCA(BatchMetric):
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
-        if self.n_components is not None:
-            check_integer("n_components", self.n_components)
+        self._check_integers_or_none("n_components")
         check_number("regularization", self.regularization, exclusive=False)
 
     def fit_chunklets(self, X: Any, chunklets: Any) -> RCA:

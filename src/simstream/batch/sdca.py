@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from .._engines import DenseEngine, default_block_size, entrywise_engine, first_matrix
 from .._kernels.blocked import Blas
@@ -18,10 +17,10 @@ from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
 from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
-from ..similarity.base import Similarity
+from ..persistence import csr_arrays, csr_from_arrays
+from ..similarity.base import Similarity, chunks, row_products
 from ..similarity.bilinear import Bilinear
-from ..similarity.learner import Learner, delegated, delegated_property
-from ..similarity.scoring import chunks, row_products
+from ..similarity.learner import Learner, delegated, delegated_property, new_generator
 from ..validation import check_choice, check_integer, check_number
 
 #: Triplets that the certificate evaluates together: enough for a fast product, few enough for the caches.
@@ -141,9 +140,7 @@ class SDCA(Learner):
         check_choice("output", self.output, ("average", "random", "last"))
         if self.tol is not None:
             check_number("tol", self.tol)
-        for name in ("block_size", "head_bytes"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_integers_or_none("block_size", "head_bytes")
 
     def fit(self, triplets: Any, y: Any = None) -> SDCA:
         """Learn from a fixed set of triplets.
@@ -157,14 +154,13 @@ class SDCA(Learner):
         self._check_parameters()
         read = self._read_tuples(triplets, 3, self.dtype)
         _check_lengths(read)
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         solution = solve_sdca(
             read,
             float(self.lam),
             n_epochs=self.n_epochs,
             output=self.output,
             tol=self.tol,
-            rng=np.random.default_rng(seed),
+            rng=new_generator(self.random_state),
             block_size=self.block_size,
             head_bytes=self.head_bytes,
             report=self._report,
@@ -216,21 +212,14 @@ class SDCA(Learner):
         matrix = self._fitted()
         header: dict[str, Any] = {name: getattr(self, name) for name in self._saved_numbers}
         history = np.array([self.history_[column] for column in EpochRecord._fields])
-        arrays = {"alpha": self.alpha_, "history": history}
         header["shape"] = list(matrix.shape)
-        if sp.issparse(matrix):
-            parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-        else:
-            parts = {"matrix": matrix}
-        return header, arrays | parts
+        parts = csr_arrays("", matrix) if sp.issparse(matrix) else {"matrix": matrix}
+        return header, {"alpha": self.alpha_, "history": history, **parts}
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        if "matrix" in arrays:
-            matrix = arrays["matrix"]
-        else:
-            parts = tuple(arrays[name] for name in ("data", "indices", "indptr"))
-            matrix = sp.csr_matrix(parts, shape=tuple(header["shape"]))
-            matrix.check_format()
+        matrix = arrays.get("matrix")
+        if matrix is None:
+            matrix = csr_from_arrays("", arrays, header["shape"])
         if list(matrix.shape) != header["shape"] or matrix.dtype not in (np.float32, np.float64):
             raise ValueError(f"matrix: expected shape {header['shape']}, got {matrix.shape}")
         self._kept = matrix
@@ -393,10 +382,9 @@ class _Ascent:
             (by_anchor[part], *np.unique(by_anchor[part, 0], return_inverse=True))
             for part in (slice(i, i + _PART) for i in range(0, len(by_anchor), _PART))
         ]
-        shape = (tuples.left.shape[1], tuples.right.shape[1])
-        start = first_matrix("zeros", shape, tuples.left.dtype, tuples.is_sparse)
+        start = first_matrix("zeros", tuples.shape, tuples.left.dtype, tuples.is_sparse)
         self._engine: Any = entrywise_engine(Rule(PLAIN), None, start, tuples, head_bytes)
-        self._block = block_size or default_block_size(max(shape))
+        self._block = block_size or default_block_size(max(tuples.shape))
 
     def matrix(self) -> Any:
         return self._engine.matrix()

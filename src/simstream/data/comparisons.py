@@ -35,6 +35,20 @@ class Comparisons:
         return len(self.index)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Features of the items on the left and on the right: the shape of a matrix between them."""
+        return self.left.shape[1], self.right.shape[1]
+
+    def check_one_space(self, what: str, hint: str = "") -> None:
+        """Raise if the items on the two sides do not have the same features, as `what` needs them to."""
+        left, right = self.shape
+        if left != right:
+            raise ValueError(
+                f"{what}: expected one feature space, got {left} features on the left and {right} on the "
+                f"right{hint}"
+            )
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the items on either side are sparse."""
         return self.left.is_sparse or self.right.is_sparse
@@ -52,9 +66,7 @@ class Comparisons:
         return self.index.shape[1] == 2
 
     def as_pairs(self) -> Comparisons:
-        """The same as pairs: a triplet yields its similar pair, then its dissimilar one."""
-        if self.is_pairs:
-            return self
+        """Triplets as pairs: each yields its similar pair, then its dissimilar one."""
         pairs = self.index[:, [0, 1, 0, 2]].reshape(-1, 2)
         return replace(self, index=pairs, y=np.tile([1.0, -1.0], len(self)))
 
@@ -86,10 +98,6 @@ class Comparisons:
         """The record that compiled readers take."""
         return (Pairs if self.is_pairs else Triplets)(self.index, self.sign)
 
-    def with_coins(self, coins: np.ndarray) -> Comparisons:
-        """The same with a uniform random number for each tuple."""
-        return replace(self, coins=coins)
-
     def one(self, t: int) -> Comparisons:
         """Triplet t with only its own three items, for code whose cost grows with the number of items."""
         left, right = (
@@ -115,7 +123,7 @@ def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray
 
 
 class ItemCache:
-    """The items behind row numbers, checked once for each object given as `preprocessor`.
+    """The items that row numbers refer to, checked once for each object given as `preprocessor`.
 
     That object must not be changed in place. Copies and pickles of the cache are empty.
     """

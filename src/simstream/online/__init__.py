@@ -1,1 +1,1 @@
-"""Who learns, one comparison at a time."""
+"""Online learners, which learn from one comparison at a time."""

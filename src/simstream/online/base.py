@@ -159,7 +159,7 @@ class OnlineLearner(Learner):
     def _learnt(self) -> Any:
         return self._engine
 
-    def _similarity(self) -> Similarity:
+    def _similarity(self) -> Any:
         """The similarity as it is now, kept until learning goes on."""
         engine, key, kept = self._fitted(), self._reading(), self._read_cache
         if kept is None or kept[0] != key:
@@ -172,38 +172,38 @@ class OnlineLearner(Learner):
 
     # -- what was counted ---------------------------------------------------------------------
 
-    def _count(self, field: str) -> float:
-        return float(self._fitted().clock[getattr(steps, field)])
+    def _count(self, place: int) -> float:
+        return float(self._fitted().clock[place])
 
     @property
     def n_rounds_(self) -> int:
         """Tuples seen: triplets, or pairs."""
-        return int(self._count("ROUNDS"))
+        return int(self._count(steps.ROUNDS))
 
     @property
     def n_updates_(self) -> int:
         """Tuples that changed the matrix."""
-        return int(self._count("UPDATES"))
+        return int(self._count(steps.UPDATES))
 
     @property
     def n_skipped_(self) -> int:
         """Tuples skipped because they have no direction (identical vectors, or a zero anchor)."""
-        return int(self._count("SKIPPED"))
+        return int(self._count(steps.SKIPPED))
 
     @property
     def average_loss_(self) -> float:
         """Mean hinge loss of all rounds, each before its own update."""
-        return self._count("LOSS") / max(1.0, self._count("ROUNDS"))
+        return self._count(steps.LOSS) / max(1.0, self._count(steps.ROUNDS))
 
     @property
     def mistake_rate_(self) -> float:
         """Share of rounds whose margin was not positive before the update."""
-        return self._count("MISTAKES") / max(1.0, self._count("ROUNDS"))
+        return self._count(steps.MISTAKES) / max(1.0, self._count(steps.ROUNDS))
 
     @property
     def violation_rate_(self) -> float:
         """Share of rounds with a positive hinge loss before the update."""
-        return self._count("VIOLATIONS") / max(1.0, self._count("ROUNDS"))
+        return self._count(steps.VIOLATIONS) / max(1.0, self._count(steps.ROUNDS))
 
     # -- saving -------------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ from .._kernels.steps import LOSS, MISTAKES, ROUNDS, VIOLATIONS
 from ..data.comparisons import Comparisons
 from ..similarity.base import Similarity
 from ..similarity.bilinear import Bilinear
+from ..similarity.learner import delegated, delegated_property
 from ..similarity.mahalanobis import Mahalanobis, Spectrum
 from .base import OnlineLearner
-from .pairs import PairLearner, check_one_space
-from .triplets import TripletLearner
+from .pairs import PairLearner
 
 
 class _IdentityEngine(Engine):
@@ -37,9 +37,8 @@ class _IdentityEngine(Engine):
     @classmethod
     def for_items(cls, tuples: Comparisons) -> _IdentityEngine:
         """An engine for these items, which must have the same features on both sides."""
-        check_one_space(tuples)
-        d = tuples.left.shape[1]
-        return cls((d, d), tuples.left.dtype, tuples.is_sparse)
+        tuples.check_one_space("items")
+        return cls(tuples.shape, tuples.left.dtype, tuples.is_sparse)
 
     def learn(self, step: Similarity, tuples: Comparisons, block_size: int) -> None:
         """Count what a similarity makes of triplets."""
@@ -80,14 +79,14 @@ class _InnerProduct(Bilinear):
         return self.matrix.copy() if self._is_sparse else self.matrix.toarray()
 
 
-class Dot(TripletLearner):
+class Dot(OnlineLearner):
     """The inner product s(q, x) = q'x: M is the identity. On rows of length one this is the cosine.
 
     Parameters
     ----------
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------
@@ -96,26 +95,14 @@ class Dot(TripletLearner):
     array([11.])
     """
 
-    init = "identity"
-    block_size = None
-    head_bytes = None
     _engine_types = (_IdentityEngine,)
 
     def __init__(self, *, dtype: Any = None, preprocessor: Any = None) -> None:
         self.dtype = dtype
         self.preprocessor = preprocessor
 
-    def _rule(self) -> Any:
-        return None
-
     def _new_engine(self, tuples: Comparisons) -> Engine:
         return _IdentityEngine.for_items(tuples)
-
-    def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
-        return {}
-
-    def _block_size(self, engine: Any) -> int:
-        return 1
 
     def _step(self) -> Any:
         return self._similarity()
@@ -127,6 +114,10 @@ class Dot(TripletLearner):
         similarity = _InnerProduct._of(engine.matrix())
         similarity._is_sparse = engine.is_sparse
         return similarity
+
+    get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
+    transform_query = delegated(Bilinear.transform_query)
+    sparsity_ = delegated_property(Bilinear, "sparsity_")
 
 
 class _EuclideanDistance(Mahalanobis):
@@ -149,7 +140,7 @@ class Euclidean(PairLearner):
     ----------
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------

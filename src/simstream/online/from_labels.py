@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._documentation import short_repr
 from ..data.samplers import PairSampler, TripletSampler
 from ..metrics import knn_predict, mean_average_precision
-from ..persistence import from_state, save_model, to_state
-from ..similarity.scoring import SearchResult
+from ..persistence import (
+    csr_arrays,
+    csr_from_arrays,
+    from_state,
+    save_model,
+    to_state,
+    with_prefix,
+)
+from ..similarity.base import SearchResult, short_repr
+from ..similarity.learner import new_generator
 from ..validation import check_choice, check_integer, check_items
 
 
@@ -123,7 +129,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
         )
         check_classification_targets(y)
-        rng = self._generator() if first else self._rng
+        rng = new_generator(self.random_state) if first else self._rng
         kind = getattr(self.learner, "natural_tuples", None)
         if kind not in ("triplets", "pairs"):
             raise TypeError(
@@ -163,11 +169,6 @@ class FromLabels(ClassifierMixin, BaseEstimator):
             return PairSampler(y, rng).draw(self.n_tuples)
         return (TripletSampler(y, rng, allow_self=self.allow_self).draw(self.n_tuples),)
 
-    def _generator(self) -> np.random.Generator:
-        """A generator that follows scikit-learn's rules for `random_state`."""
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return np.random.default_rng(seed)
-
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "learner_")
         return validate_data(
@@ -206,15 +207,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "learner_")
         inner, inner_arrays = to_state(self.learner_)
         arrays = {f"learner.{name}": array for name, array in inner_arrays.items()}
-        references = self._references
-        if sp.issparse(references):
-            arrays["reference_data"] = references.data
-            arrays["reference_indices"] = references.indices
-            arrays["reference_indptr"] = references.indptr
+        if sp.issparse(self._references):
+            arrays |= csr_arrays("reference_", self._references)
         else:
-            arrays["references"] = references
-        codes = np.searchsorted(self.classes_, self._labels)
-        arrays["labels"] = codes
+            arrays["references"] = self._references
+        arrays["labels"] = np.searchsorted(self.classes_, self._labels)
         header = {
             "learner": inner,
             "classes": self.classes_.tolist(),
@@ -225,18 +222,15 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         return header, arrays
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        prefix = "learner."
-        inner = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
-        self.learner_ = from_state(header["learner"], inner)
+        self.learner_ = from_state(header["learner"], with_prefix("learner.", arrays))
         self.n_features_in_ = header["n_features_in"]
         self.classes_ = np.array(header["classes"], dtype=np.dtype(header["classes_dtype"]))
         self._labels = self.classes_[arrays["labels"]]
         if "references" in arrays:
             self._references = arrays["references"]
         else:
-            parts = [arrays[f"reference_{name}"] for name in ("data", "indices", "indptr")]
             shape = (len(self._labels), self.n_features_in_)
-            self._references = sp.csr_matrix(tuple(parts), shape=shape)
+            self._references = csr_from_arrays("reference_", arrays, shape)
         self._rng = np.random.default_rng()
         self._rng.bit_generator.state = header["generator"]
 

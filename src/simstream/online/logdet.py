@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._documentation import documented
 from .._engines import Engine, LogDetEngine, LogDetStep, default_block_size
 from ..data.comparisons import Comparisons
-from ..similarity.mahalanobis import Spectrum, first_metric
-from ..validation import check_choice, check_integer, check_number
+from ..similarity.learner import documented
+from ..similarity.mahalanobis import first_metric
+from ..validation import check_number
 from .pairs import ATTRIBUTES, COMMON, PairLearner
 
 #: Random pairs of items whose distances give the targets.
@@ -95,10 +95,8 @@ class LEGO(PairLearner):
         super()._check_parameters()
         check_number("eta", self.eta)
         check_targets(self.lower, self.upper)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity",))
-        if self.block_size is not None:
-            check_integer("block_size", self.block_size)
+        self._check_init("identity")
+        self._check_integers_or_none("block_size")
 
     def _block_size(self, engine: Any) -> int:
         # Its recursion costs B^3: smaller blocks than usual, and they pay later.
@@ -115,9 +113,6 @@ class LEGO(PairLearner):
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         return _kept_targets(engine, self.lower, self.upper)
-
-    def _spectrum_of(self, engine: Any) -> Spectrum:
-        return Spectrum.of_matrix(engine.exact_matrix(), dtype=engine.dtype)
 
     def _own_threshold(self) -> float:
         return self._engine.threshold()
@@ -212,9 +207,6 @@ class OnlineITML(PairLearner):
         scale = engine.scale if self.scale is None else self.scale
         kept = _kept_targets(engine, self.lower, self.upper)
         return {**kept, "scale": (engine.scale, scale)}
-
-    def _spectrum_of(self, engine: Any) -> Spectrum:
-        return Spectrum.of_matrix(engine.exact_matrix(), dtype=engine.dtype)
 
     def _own_threshold(self) -> float:
         return self._engine.threshold()

@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
-from .._documentation import documented
 from .._engines import (
     Engine,
     GroupGramEngine,
@@ -26,7 +25,7 @@ from .._engines import (
 from .._kernels.omllr import NuclearStep
 from .._kernels.osllrgs import GroupStep
 from ..data.comparisons import Comparisons
-from ..similarity.learner import delegated, delegated_property
+from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.low_rank import LowRank
 from ..similarity.mahalanobis import check_positive
 from ..validation import check_choice, check_integer, check_items, check_number
@@ -36,7 +35,7 @@ _COMMON = """dtype : "float32" or "float64", optional
         Precision of the items as they are used, and of the matrix that is read; learning is in float64. None
         takes that of the first items: float32 stays, all else is float64.
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items behind row numbers. In a pair, anchors are rows of the first, the others of the second."""
+        Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second."""
 
 _ATTRIBUTES = """singular_values_ : array
         Singular values of the matrix as it is read, largest first.
@@ -65,26 +64,17 @@ class _EngineFactors(LowRank):
         return self._engine.dtype
 
     @cached_property
-    def _kept_full(self) -> np.ndarray | None:
+    def _full(self) -> np.ndarray | None:
         return self._engine.full()
 
     @cached_property
-    def _kept_factors(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._engine.factors(self._kept_full)
+    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._engine.factors(self._full)
 
     @cached_property
-    def _kept_values(self) -> np.ndarray:
-        values = self._engine.singular_values()
-        return super()._singular_values() if values is None else values
-
-    def _full(self) -> np.ndarray | None:
-        return self._kept_full
-
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._kept_factors
-
     def _singular_values(self) -> np.ndarray:
-        return self._kept_values
+        values = self._engine.singular_values()
+        return super()._singular_values if values is None else values
 
     def get_bilinear_matrix(self) -> np.ndarray:
         return self._engine.matrix()
@@ -196,11 +186,9 @@ class OSLLRGS(LowRankLearner):
         check_number("beta", self.beta, finite=False)
         check_number("gamma", self.gamma, exclusive=False)
         check_number("eta", self.eta)
-        if self.n_components is not None:
-            check_integer("n_components", self.n_components)
+        self._check_integers_or_none("n_components")
         check_choice("output", self.output, ("avg_x", "avg_w", "last"))
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("auto",))
+        self._check_init("auto")
 
     def _start(self, d: int) -> np.ndarray:
         """The first X, not yet cut to the ball."""
@@ -219,7 +207,7 @@ class OSLLRGS(LowRankLearner):
         return check_random_state(self.random_state).normal(size=(d, m)) / np.sqrt(m)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        _check_one_space(tuples, "W = X X'")
+        tuples.check_one_space("W = X X'")
         start, beta = self._start(tuples.left.shape[1]), float(self.beta)
         if self.output == "avg_w":
             return GroupGramEngine(start, beta, tuples.left.dtype)
@@ -243,12 +231,11 @@ class OSLLRGS(LowRankLearner):
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """Length of each feature's row of X as it is read: how much the feature counts."""
-        similarity: Any = self._similarity()
-        full = similarity._full()
-        if full is not None:
-            return np.sqrt(np.maximum(np.diag(full), 0.0))
-        return np.linalg.norm(similarity._factors()[0], axis=1)
+        """Length of each feature's row of X as it is read: how much the feature matters."""
+        similarity = self._similarity()
+        if similarity._full is not None:
+            return np.sqrt(np.maximum(np.diag(similarity._full), 0.0))
+        return np.linalg.norm(similarity._factors[0], axis=1)
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         header, arrays = super()._get_state()
@@ -336,16 +323,15 @@ class OMLLR(LowRankLearner):
         check_number("eta", self.eta)
         check_choice("projection", self.projection, (None, "psd"))
         check_choice("output", self.output, ("average", "last"))
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity", "zeros"))
+        self._check_init("identity", "zeros")
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         symmetric = self.projection == "psd"
         if symmetric:
-            _check_one_space(tuples, "projection='psd'")
+            tuples.check_one_space("projection='psd'")
         elif isinstance(self.init, str) and self.init == "identity":
-            _check_one_space(tuples, "init='identity'")
-        value, left, right = self._start((tuples.left.shape[1], tuples.right.shape[1]), symmetric)
+            tuples.check_one_space("init='identity'")
+        value, left, right = self._start(tuples.shape, symmetric)
         return NuclearEngine(
             value,
             left,
@@ -452,11 +438,10 @@ class Loreta(LowRankLearner):
         super()._check_parameters()
         check_integer("n_components", self.n_components)
         check_number("eta", self.eta)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("truncated-identity", "random"))
+        self._check_init("truncated-identity", "random")
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        shape = tuples.left.shape[1], tuples.right.shape[1]
+        shape = tuples.shape
         k = min(self.n_components, *shape)
         if isinstance(self.init, str):
             if self.init == "random":
@@ -490,11 +475,3 @@ class Loreta(LowRankLearner):
 
     def _step(self) -> Any:
         return float(self.eta)
-
-
-def _check_one_space(tuples: Comparisons, what: str) -> None:
-    left, right = tuples.left.shape[1], tuples.right.shape[1]
-    if left != right:
-        raise ValueError(
-            f"{what}: expected one feature space, got {left} features on the left and {right} on the right"
-        )

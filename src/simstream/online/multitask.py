@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
-from .._documentation import documented
 from .._engines import (
     DenseTasksEngine,
     Engine,
@@ -22,9 +21,9 @@ from ..data.comparisons import Comparisons
 from ..metrics import sparsity
 from ..persistence import check_saved_task
 from ..similarity.bilinear import Bilinear
-from ..similarity.learner import delegated, delegated_property
+from ..similarity.learner import delegated, delegated_property, documented, new_generator
 from ..similarity.tasks import OwnParts, Tasks
-from ..validation import check_answers, check_choice, check_integer, check_number, check_tasks
+from ..validation import check_answers, check_choice, check_number, check_tasks
 from .base import OnlineLearner
 
 _COMMON = """query : "all", "active" or "random"
@@ -46,7 +45,7 @@ _COMMON = """query : "all", "active" or "random"
         Sparse items only: memory of the dense block of the most frequent features.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items behind row numbers."""
+        Items that row numbers refer to."""
 
 _ATTRIBUTES = """tasks_ : list
         Tasks seen, in the order in which they appeared.
@@ -68,6 +67,7 @@ class _EngineTasks(Tasks):
 
     def __init__(self, engine: TasksEngine, numbers: dict[Hashable, int], pools: bool) -> None:
         self._engine, self._numbers, self._pools = engine, numbers, pools
+        self.common, self.own = None, {}
 
     @property
     def shape_(self) -> tuple[int, int]:
@@ -93,10 +93,7 @@ class _EngineTasks(Tasks):
         names = check_tasks(tasks, len(triplets), "triplet")
         unseen = self._engine.n_seen
         numbers = [unseen if (n := self._number(name)) is None else n for name in names]
-        named = Comparisons(
-            triplets.left, triplets.right, triplets.index, tasks=np.array(numbers, np.int64)
-        )
-        return self._engine.values(named)
+        return self._engine.values(replace(triplets, tasks=np.array(numbers, np.int64)))
 
     @property
     def sparsity_(self) -> float:
@@ -210,9 +207,7 @@ class OMTRSL(OnlineLearner):
         if check_number("ask_rate", self.ask_rate, exclusive=False) > 1:
             raise ValueError(f"ask_rate: expected at most 1, got {self.ask_rate}")
         check_choice("init", self.init, ("identity", "zeros"))
-        for name in ("n_tasks", "block_size", "head_bytes"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_integers_or_none("n_tasks", "block_size", "head_bytes")
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -254,7 +249,7 @@ class OMTRSL(OnlineLearner):
         """Learn from checked triplets; a simulation learns only from what it asks for."""
         self._begin(read)
         if simulates and self.query != "all":
-            read = read.with_coins(self._generator().random(len(read)))
+            read = replace(read, coins=self._generator().random(len(read)))
         self._numbers = numbers  # if learning is interrupted, `_known` drops those it did not reach
         self._advance(self._engine, read)
         return self
@@ -290,7 +285,7 @@ class OMTRSL(OnlineLearner):
             if self.query == "random":
                 asked = coin < self.ask_rate
             elif np.isfinite(self.ask_delta):
-                margin = abs(float(self._tasks()._task_margins(read.one(0), [task])[0]))
+                margin = abs(float(self._similarity()._task_margins(read.one(0), [task])[0]))
                 asked = coin * (self.ask_delta + margin) < self.ask_delta
         clock = self._engine.clock
         clock[steps.CONSIDERED] += 1
@@ -299,8 +294,7 @@ class OMTRSL(OnlineLearner):
 
     def _generator(self) -> np.random.Generator:
         if self._coins is None:
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            self._coins = np.random.default_rng(seed)
+            self._coins = new_generator(self.random_state)
         return self._coins
 
     def _known(self) -> dict[Hashable, int]:
@@ -312,27 +306,22 @@ class OMTRSL(OnlineLearner):
             self._numbers = {name: k for name, k in self._numbers.items() if k < seen}
         return self._numbers
 
-    def _names(self, tasks: Any, n: int) -> list[Hashable]:
-        """Checked names of the tasks of n triplets."""
-        nobody: list[Hashable] = [None] * n
-        names = nobody if tasks is None else check_tasks(tasks, n, "triplet")
-        return nobody if self._pools else names
-
     def _named(
         self, read: Comparisons, y: Any, tasks: Any, known: dict[Hashable, int]
     ) -> tuple[Comparisons, dict[Hashable, int]]:
         """The triplets with their answers and the numbers of their tasks, and all tasks by name."""
         labels = None if y is None else check_answers(y, len(read))
-        names = self._names(tasks, len(read))
-        numbers = known
-        if any(name not in known for name in names):
-            numbers = dict(known)
+        names: list[Hashable] = [None] * len(read)
+        if tasks is not None:
+            checked = check_tasks(tasks, len(read), "triplet")
+            names = names if self._pools else checked
+        numbers = known if all(name in known for name in names) else dict(known)
         found = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
         if self.n_tasks is not None and len(numbers) > self.n_tasks:
             raise ValueError(
                 f"tasks: expected at most n_tasks = {self.n_tasks} different ones, got {len(numbers)}"
             )
-        return Comparisons(read.left, read.right, read.index, labels, found), numbers
+        return replace(read, y=labels, tasks=found), numbers
 
     def _forget(self, engine: Engine) -> None:
         super()._forget(engine)
@@ -340,11 +329,8 @@ class OMTRSL(OnlineLearner):
         self._coins = None
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        if self.init == "identity" and tuples.left.shape[1] != tuples.right.shape[1]:
-            raise ValueError(
-                f"init='identity': expected one feature space, got {tuples.left.shape[1]} features on the "
-                f"left and {tuples.right.shape[1]} on the right; start from init='zeros'"
-            )
+        if self.init == "identity":
+            tuples.check_one_space("init='identity'", "; start from init='zeros'")
         return tasks_engine(
             tuples, float(self.coupling), self.n_tasks, self.init == "identity", self.head_bytes
         )
@@ -380,21 +366,18 @@ class OMTRSL(OnlineLearner):
     @property
     def query_ratio_(self) -> float:
         """Share of the triplets considered that were asked for."""
-        considered = self._count("CONSIDERED")
-        return self._count("ASKED") / considered if considered else 1.0
+        considered = self._count(steps.CONSIDERED)
+        return self._count(steps.ASKED) / considered if considered else 1.0
 
     def _similarity_of(self, engine: Any) -> Tasks:
         return _EngineTasks(engine, self._known(), self._pools)
-
-    def _tasks(self) -> Any:
-        return self._similarity()
 
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own, frozen as it is now.
 
         A task never seen has what all have in common; None is the task of triplets given without one.
         """
-        return self._tasks().for_task(task)._frozen()
+        return self._similarity().for_task(task)._frozen()
 
     def freeze(self) -> Tasks:
         """The similarities of all tasks as they are now, whatever is learnt later: `similarity_`.
@@ -413,7 +396,7 @@ class OMTRSL(OnlineLearner):
         array([[1.5, 0. ],
                [0. , 1. ]])
         """
-        return self._tasks()._frozen()
+        return self._similarity()._frozen()
 
     # Any: type checkers would take the signatures of the base class, which have no task.
     pair_score: Any = delegated(Tasks.pair_score)
@@ -535,27 +518,4 @@ class OGRSL(OMTRSL):
     coupling = 0.0
     n_tasks = None
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        query: str = "all",
-        ask_delta: float = 1.0,
-        ask_rate: float = 0.5,
-        random_state: Any = None,
-        init: str = "identity",
-        block_size: int | None = None,
-        head_bytes: int | None = None,
-        dtype: Any = None,
-        preprocessor: Any = None,
-    ) -> None:
-        self.C = C
-        self.query = query
-        self.ask_delta = ask_delta
-        self.ask_rate = ask_rate
-        self.random_state = random_state
-        self.init = init
-        self.block_size = block_size
-        self.head_bytes = head_bytes
-        self.dtype = dtype
-        self.preprocessor = preprocessor
+    __init__ = OSTRSL.__init__

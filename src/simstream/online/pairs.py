@@ -5,14 +5,15 @@ Each class stores its parameters and names its engine and its step.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from .._documentation import documented
 from .._engines import (
     DenseEngine,
     Engine,
+    LogDetEngine,
     SparseEngine,
     SpectralEngine,
     default_block_size,
@@ -22,7 +23,7 @@ from .._engines import (
 from .._kernels import steps
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
-from ..similarity.learner import delegated, delegated_property
+from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import (
     Mahalanobis,
     Spectrum,
@@ -30,20 +31,20 @@ from ..similarity.mahalanobis import (
     saved_threshold,
     tuple_size,
 )
-from ..validation import check_choice, check_integer, check_number, check_pair_labels
+from ..validation import check_choice, check_number, check_pair_labels
 from .base import OnlineLearner
 
 COMMON = """dtype : "float32" or "float64", optional
         Precision of the items and of what is read. None takes that of the first items.
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items behind row numbers."""
+        Items that row numbers refer to."""
 
 ATTRIBUTES = """threshold_ : float
         Squared distance up to which two items count as similar.
     components_ : array of shape (q, d)
         L with M = L'L, the longest direction first.
     eigenvalues_, effective_dimension_ : array of shape (d,), int
-        Eigenvalues of M, largest first, and how many of them count.
+        Eigenvalues of M, largest first, and the number of them that matter.
     n_rounds_, n_updates_, n_skipped_ : int
         Pairs seen, those that changed the model, those skipped (identical vectors).
     average_loss_, mistake_rate_, violation_rate_ : float
@@ -84,7 +85,7 @@ class PairLearner(OnlineLearner):
         return self._learn(read)
 
     def _begin(self, tuples: Comparisons) -> None:
-        check_one_space(tuples)
+        tuples.check_one_space("distance")
         super()._begin(tuples)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
@@ -98,34 +99,23 @@ class PairLearner(OnlineLearner):
     # -- using what was learnt ----------------------------------------------------------------
 
     def _similarity_of(self, engine: Any) -> Mahalanobis:
-        own = self._own_threshold() if self._calibrated is None else self._calibrated
-        return Mahalanobis._of(self._spectrum_of(engine), own)
-
-    def _spectrum_of(self, engine: Any) -> Spectrum:
         if isinstance(engine, SpectralEngine):
-            return Spectrum(*engine.eigenpairs(), engine.dtype)
-        return Spectrum.of_matrix(engine.matrix(), rounding=np.finfo(engine.dtype).eps)
+            spectrum = Spectrum(*engine.eigenpairs(), engine.dtype)
+        elif isinstance(engine, LogDetEngine):
+            spectrum = Spectrum.of_matrix(engine.exact_matrix(), dtype=engine.dtype)
+        else:
+            spectrum = Spectrum.of_matrix(engine.matrix(), rounding=np.finfo(engine.dtype).eps)
+        own = self._own_threshold() if self._calibrated is None else self._calibrated
+        return Mahalanobis._of(spectrum, own)
 
     def _own_threshold(self) -> float | None:
         """The threshold that belongs to the method, if it has one."""
         return None
 
-    def calibrate_threshold(self, pairs: Any, y: Any, criterion: str = "accuracy") -> Any:
-        """Choose the threshold that decides these pairs best; it is kept until learning goes on.
-
-        Parameters
-        ----------
-        pairs : as in `pair_distance`
-        y : array of +1 (similar) and -1 (dissimilar)
-        criterion : "accuracy", "balanced_accuracy" or "f1"
-            What is maximised; "f1" is that of the similar pairs.
-
-        Returns
-        -------
-        self
-        """
-        metric: Any = self._similarity()
-        self._calibrated = metric.calibrate_threshold(pairs, y, criterion).threshold_
+    @wraps(Mahalanobis.calibrate_threshold)
+    def calibrate_threshold(self, pairs: Any, y: Any, criterion: str = "accuracy") -> Any:  # noqa: D102
+        calibrated = self._similarity().calibrate_threshold(pairs, y, criterion)
+        self._calibrated = calibrated.threshold_
         return self
 
     decision_function = delegated(Mahalanobis.decision_function)  # type: ignore[arg-type]
@@ -156,7 +146,7 @@ class PairLearner(OnlineLearner):
 
 def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
     """Pairs with checked labels, from pairs or from triplets, in one feature space."""
-    check_one_space(read)
+    read.check_one_space("distance")
     if not read.is_pairs:
         if y is not None:
             raise ValueError("y: expected None with triplets (their order says it all), got labels")
@@ -170,15 +160,6 @@ def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
             "different items"
         )
     return Comparisons(left, right, index, labels)
-
-
-def check_one_space(tuples: Comparisons) -> None:
-    """Raise if the two items of a pair do not have the same features."""
-    if tuples.left.shape[1] != tuples.right.shape[1]:
-        raise ValueError(
-            f"distance: expected one feature space, got {tuples.left.shape[1]} features on the left and "
-            f"{tuples.right.shape[1]} on the right"
-        )
 
 
 @_documented
@@ -270,11 +251,8 @@ class PAMetric(PairLearner):
         check_choice("variant", self.variant, ("PA", "PA-I", "PA-II", "PALS"))
         check_choice("projection", self.projection, ("end", "every-step"))
         check_number("tolerance", self.tolerance, exclusive=False)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("zeros", "identity"))
-        for name in ("block_size", "head_bytes"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_init("zeros", "identity")
+        self._check_integers_or_none("block_size", "head_bytes")
 
     def _step(self) -> Any:
         rules = {"PA": steps.PA, "PA-I": steps.PA_I, "PA-II": steps.PA_II, "PALS": steps.PALS}
@@ -301,7 +279,7 @@ class PAMetric(PairLearner):
         return self.block_size or (size if size == 1 else min(512, 2 * size))
 
     def _own_threshold(self) -> float:
-        return max(1.0, self._count("THRESHOLD"))
+        return max(1.0, self._count(steps.THRESHOLD))
 
 
 def _projected_engine(init: Any, d: int, dtype: Any) -> SpectralEngine:
@@ -364,8 +342,7 @@ class POLA(PairLearner):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("tolerance", self.tolerance, exclusive=False)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("zeros", "identity"))
+        self._check_init("zeros", "identity")
 
     def _step(self) -> Any:
         return steps.Step(steps.PA, bias=1.0, tolerance=float(self.tolerance))
@@ -374,7 +351,7 @@ class POLA(PairLearner):
         return _projected_engine(self.init, tuples.left.shape[1], tuples.left.dtype)
 
     def _own_threshold(self) -> float:
-        return max(1.0, self._count("THRESHOLD"))
+        return max(1.0, self._count(steps.THRESHOLD))
 
 
 @_documented

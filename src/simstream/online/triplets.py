@@ -11,7 +11,6 @@ from typing import Any
 
 import scipy.sparse as sp
 
-from .._documentation import documented
 from .._engines import (
     DenseEngine,
     Engine,
@@ -25,9 +24,9 @@ from .._kernels import steps
 from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, THRESHOLDED, Rule
 from ..data.comparisons import Comparisons
 from ..similarity.bilinear import Bilinear
-from ..similarity.learner import delegated, delegated_property
+from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
-from ..validation import check_choice, check_integer, check_number
+from ..validation import check_choice, check_number
 from .base import OnlineLearner
 
 _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
@@ -43,7 +42,7 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items behind row numbers. In a pair, anchors are rows of the first, the others of the second."""
+        Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second."""
 
 _ATTRIBUTES = """n_rounds_, n_updates_, n_skipped_ : int
         Triplets seen, those that changed M, those skipped (identical vectors, or a zero anchor).
@@ -65,7 +64,6 @@ class TripletLearner(OnlineLearner):
     Subclasses provide `_rule` (an entry rule of `_kernels.rules`) and `_step`.
     """
 
-    init: Any
     block_size: Any
     head_bytes: Any
     average_from: Any = None
@@ -73,11 +71,8 @@ class TripletLearner(OnlineLearner):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if isinstance(self.init, str):
-            check_choice("init", self.init, ("identity", "zeros"))
-        for name in ("block_size", "head_bytes", "average_from"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
+        self._check_init("identity", "zeros")
+        self._check_integers_or_none("block_size", "head_bytes", "average_from")
 
     def _refuse_blocks(self, learner: str) -> None:
         """For rules that have no blocked form: better an error than a parameter without effect."""
@@ -97,14 +92,11 @@ class TripletLearner(OnlineLearner):
 
     def _start(self, tuples: Comparisons) -> Any:
         """The first matrix: CSR for sparse items, else an array."""
-        shape = tuples.left.shape[1], tuples.right.shape[1]
         needs_diagonal = self._needs_diagonal()
-        if needs_diagonal and shape[0] != shape[1]:
-            raise ValueError(
-                f"{needs_diagonal}: expected one feature space, got {shape[0]} features on the left and "
-                f"{shape[1]} on the right; there is no diagonal (start from init='zeros' or a matrix)"
-            )
-        return first_matrix(self.init, shape, tuples.left.dtype, tuples.is_sparse)
+        if needs_diagonal:
+            hint = "; there is no diagonal (start from init='zeros' or a matrix)"
+            tuples.check_one_space(needs_diagonal, hint)
+        return first_matrix(self.init, tuples.shape, tuples.left.dtype, tuples.is_sparse)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         start = self._start(tuples)
@@ -122,11 +114,7 @@ class TripletLearner(OnlineLearner):
         return self.block_size or default_block_size(max(engine.shape))
 
     def _similarity_of(self, engine: Any) -> Bilinear:
-        return Bilinear._of(self._finish(engine.matrix()))
-
-    def _finish(self, matrix: Any) -> Any:
-        """The matrix that is read, made from the one that is learnt."""
-        return matrix
+        return Bilinear._of(engine.matrix())
 
     get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
     transform_query = delegated(Bilinear.transform_query)
@@ -224,13 +212,14 @@ class OASIS(TripletLearner):
     def _reading(self) -> tuple[Any, ...]:
         return self.symmetric, self.projection
 
-    def _finish(self, matrix: Any) -> Any:
+    def _similarity_of(self, engine: Any) -> Bilinear:
+        matrix = engine.matrix()
         if self.symmetric or self.projection:
             matrix = (matrix + matrix.T) / 2
         if self.projection:
             positive = Spectrum.of_matrix(matrix).matrix()
             matrix = sp.csr_matrix(positive) if sp.issparse(matrix) else positive
-        return matrix
+        return Bilinear._of(matrix)
 
 
 @_documented
@@ -251,6 +240,10 @@ class OGD(TripletLearner):
     Attributes
     ----------
     {attributes}
+
+    References
+    ----------
+    A baseline of Yao, Zhao, Yu, Jin, Li. Sparse online relative similarity learning. ICDM 2015.
 
     Examples
     --------

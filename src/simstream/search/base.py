@@ -68,8 +68,9 @@ class Index(Protocol):
 def item_vectors(model: Any, items: Any) -> Any:
     """Vectors of items for an inner-product index.
 
-    For a bilinear similarity they are the items themselves, whatever is learnt later. For a distance
-    d(q, x) = |Lq - Lx|^2 they are (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model.
+    For a bilinear similarity they are the items themselves, whatever is learnt later. For one of low rank
+    they are ``model.transform_items(items)``, for a distance d(q, x) = |Lq - Lx|^2 they are
+    (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model.
 
     Parameters
     ----------
@@ -86,6 +87,8 @@ def item_vectors(model: Any, items: Any) -> Any:
     (array([[ 2. ,  1. , -2.5]]), array([[0., 1., 1.]]))
     """
     learner = _learner(model)
+    if hasattr(learner, "transform_items"):
+        return learner.transform_items(items)
     if not hasattr(learner, "pair_distance"):
         return items
     mapped = as_dense(learner.transform(items))

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from .._kernels.ranking import csr_scores, offer
 from ..persistence import write_file
-from ..similarity.scoring import chunks, row_products, top_k
+from ..similarity.base import chunks, row_products, top_k
 from ..validation import check_integer
 from .base import (
     Found,

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from .. import DivergedError, ModelFileError
 from ..search import ExactIndex, ExactView
-from ..similarity.scoring import row_products
+from ..similarity.base import row_products
 from ..similarity.tasks import Tasks
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
 from .log import Log, LogError

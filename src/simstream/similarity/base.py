@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from operator import is_
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from .._documentation import short_repr
+from .._kernels.ranking import nearest
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
 from ..validation import check_choice, check_integer, check_items
-from .scoring import SearchResult, chunks, top_k
 
 ScoreFunction = Callable[[Any, Any], float]
+
+#: Bytes of scores (or transformed rows) kept at a time.
+_CHUNK_BYTES = 64 * 2**20
+
+#: Up to this many neighbours, inserting into a short list beats sorting everything.
+_FEW = 128
+
+
+class SearchResult(NamedTuple):
+    """Best items of each query: row numbers and scores, best first, shape (n_queries, k)."""
+
+    indices: np.ndarray
+    scores: np.ndarray
+
+
+def short_repr(estimator: Any) -> str:
+    """The parameters of an estimator that differ from their defaults; of arrays only the shape and type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import OASIS
+    >>> OASIS(C=0.5, preprocessor=np.ones((100, 8)))
+    OASIS(C=0.5, preprocessor=<100 x 8 ndarray of float64>)
+    """
+    defaults = inspect.signature(type(estimator)).parameters
+    shown = []
+    for name, value in estimator.get_params(deep=False).items():
+        default = defaults[name].default
+        is_plain = value is None or isinstance(value, (bool, int, float, str))
+        if value is default or (is_plain and type(value) is type(default) and value == default):
+            continue
+        shown.append(f"{name}={_short(value)}")
+    return f"{type(estimator).__name__}({', '.join(shown)})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_short, value))})"
+    if getattr(value, "shape", ()):
+        size = " x ".join(map(str, value.shape))
+        return f"<{size} {type(value).__name__} of {value.dtype}>"
+    return repr(value)
 
 
 class Similarity(BaseEstimator, ABC):
@@ -26,8 +70,26 @@ class Similarity(BaseEstimator, ABC):
     dtype: Any = None
     preprocessor: Any = None
     _items: ItemCache | None = None
+    #: The parameters that were used last, and what was made of them.
+    _kept: tuple[Any, ...] | None = None
 
     __repr__ = short_repr
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_kept", None)
+        return state
+
+    def _made(self, make: Callable[[], Any], *parameters: Any) -> Any:
+        """What `make` returns, kept until one of the parameters is another object.
+
+        By identity: an id may be given to another array once this one is gone.
+        """
+        kept = self._kept
+        if kept is None or not all(map(is_, parameters, kept[0])):
+            self.check_parameters()
+            kept = self._kept = (parameters, make())
+        return kept[1]
 
     @property
     @abstractmethod
@@ -136,7 +198,7 @@ class Similarity(BaseEstimator, ABC):
         return np.concatenate(parts)
 
     def _row_chunks(self, tuples: Comparisons) -> list[slice]:
-        return chunks(len(tuples), max(self.shape_) * tuples.left.dtype.itemsize)
+        return chunks(len(tuples), max(tuples.shape) * tuples.left.dtype.itemsize)
 
     def score_items(self, queries: Any, items: Any) -> np.ndarray:
         """Similarity of every query with every item, an array of shape (n_queries, n_items).
@@ -243,3 +305,33 @@ def one_row(vector: Any) -> Any:
     if array.ndim != 1:
         raise ValueError(f"vector: expected one dimension, got shape {array.shape}")
     return array[None, :]
+
+
+def chunks(n: int, bytes_per_row: int) -> list[slice]:
+    """Cut n rows into slices of bounded memory."""
+    size = max(1, _CHUNK_BYTES // max(1, bytes_per_row))
+    return [slice(begin, min(n, begin + size)) for begin in range(0, n, size)]
+
+
+def row_products(a: Any, b: Any) -> np.ndarray:
+    """Inner products of corresponding rows, dense or sparse."""
+    if sp.issparse(a):
+        return np.asarray(a.multiply(b).sum(axis=1)).ravel()
+    if sp.issparse(b):
+        return np.asarray(b.multiply(a).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", a, b)
+
+
+def all_products(a: Any, b: Any) -> np.ndarray:
+    """Inner products of all rows of a with all rows of b, as an array."""
+    scores = a @ b.T
+    return scores.toarray() if sp.issparse(scores) else np.asarray(scores)
+
+
+def top_k(scores: np.ndarray, k: int) -> SearchResult:
+    """Best k columns of each row, best first, ties by the lower index."""
+    if k <= _FEW:
+        indices = nearest(scores, np.full(len(scores), -1), k)
+    else:
+        indices = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return SearchResult(indices, np.take_along_axis(scores, indices, axis=1))

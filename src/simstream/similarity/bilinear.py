@@ -8,8 +8,7 @@ import numpy as np
 
 from ..metrics import sparsity
 from ..validation import check_items
-from .base import Similarity
-from .scoring import all_products, row_products
+from .base import Similarity, all_products, row_products
 
 
 class Bilinear(Similarity):
@@ -21,7 +20,7 @@ class Bilinear(Similarity):
         Do not change it in place.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------
@@ -30,9 +29,6 @@ class Bilinear(Similarity):
     >>> Bilinear(np.diag([2.0, 1.0])).pair_score([[[1.0, 1.0], [1.0, 3.0]]])
     array([5.])
     """
-
-    #: The parameters that were checked last, and the checked matrix.
-    _kept: tuple[Any, Any, Any] | None = None
 
     def __init__(self, matrix: Any, *, dtype: Any = None, preprocessor: Any = None) -> None:
         self.matrix = matrix
@@ -43,22 +39,14 @@ class Bilinear(Similarity):
     def _of(cls, matrix: Any) -> Bilinear:
         """Of a matrix that needs no check."""
         self = cls(matrix)
-        self._kept = (matrix, None, matrix)
+        self._kept = ((matrix, None), matrix)
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_kept", None)
-        return state
-
     def _matrix(self) -> Any:
-        kept = self._kept
-        # By identity: an id may be given to another matrix once this one is gone.
-        if kept is None or kept[0] is not self.matrix or kept[1] is not self.dtype:
-            self.check_parameters()
-            values = check_items(self.matrix, "matrix", dtype=self.dtype).values
-            kept = self._kept = (self.matrix, self.dtype, values)
-        return kept[2]
+        return self._made(self._checked_matrix, self.matrix, self.dtype)
+
+    def _checked_matrix(self) -> Any:
+        return check_items(self.matrix, "matrix", dtype=self.dtype).values
 
     @property
     def shape_(self) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
@@ -11,15 +12,38 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
 
-from .._documentation import short_repr
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
-from ..validation import check_choice
-from .base import Similarity
+from ..validation import check_choice, check_integer
+from .base import Similarity, short_repr
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+
+def documented(**texts: str) -> Callable[[type], type]:
+    """Decorator that replaces ``{name}`` in a class's docstring by the text of that name.
+
+    Examples
+    --------
+    >>> class Thing:
+    ...     "A thing with a {seed}."
+    >>> documented(seed="generator")(Thing).__doc__
+    'A thing with a generator.'
+    """
+
+    def fill(cls: type) -> type:
+        if cls.__doc__:  # not with python -OO
+            # Newer versions of Python strip the indentation, older ones keep it: strip it always.
+            doc = inspect.cleandoc(cls.__doc__)
+            for name, text in texts.items():
+                doc = doc.replace(f"{{{name}}}", inspect.cleandoc(text))
+            cls.__doc__ = doc
+        return cls
+
+    return fill
 
 
 def delegated(method: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatenate[Any, _P], _R]:
@@ -40,6 +64,12 @@ def delegated_property(similarity: type[Similarity], name: str) -> Any:
     )
 
 
+def new_generator(random_state: Any) -> np.random.Generator:
+    """A generator whose seed follows scikit-learn's rules for `random_state`."""
+    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    return np.random.default_rng(seed)
+
+
 class Learner(BaseEstimator, ABC):
     """Base of all estimators that learn a similarity.
 
@@ -49,6 +79,7 @@ class Learner(BaseEstimator, ABC):
 
     preprocessor: Any
     dtype: Any
+    init: Any
     #: Kind of tuples that the learner is made for: "triplets", "pairs" or "labels".
     natural_tuples: str
     _items: ItemCache | None = None
@@ -63,7 +94,7 @@ class Learner(BaseEstimator, ABC):
         """What was learnt, with a `shape` and a `dtype`; None if nothing was."""
 
     @abstractmethod
-    def _similarity(self) -> Similarity:
+    def _similarity(self) -> Any:
         """The similarity as it is now; it may change when learning goes on."""
 
     def _fitted(self) -> Any:
@@ -95,6 +126,15 @@ class Learner(BaseEstimator, ABC):
     def _check_parameters(self) -> None:
         if self.dtype is not None:
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
+
+    def _check_init(self, *names: str) -> None:
+        if isinstance(self.init, str):
+            check_choice("init", self.init, names)
+
+    def _check_integers_or_none(self, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
 
     # -- reading input ------------------------------------------------------------------------
 

@@ -9,8 +9,7 @@ import scipy.sparse as sp
 
 from ..metrics import sparsity
 from ..validation import check_items
-from .base import Similarity
-from .scoring import all_products, row_products
+from .base import Similarity, all_products, row_products
 
 #: Singular values below this share of the largest one do not count in `rank_`.
 _NO_RANK = 1e-6
@@ -30,7 +29,7 @@ class LowRank(Similarity):
     dtype : "float32" or "float64", optional
         Precision of the items when they are scored, and of the matrix that is read.
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------
@@ -49,30 +48,24 @@ class LowRank(Similarity):
         self.dtype = dtype
         self.preprocessor = preprocessor
 
-    _kept: tuple[Any, ...] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_kept", None)
-        return state
-
+    @property
     def _factors(self) -> tuple[np.ndarray, np.ndarray]:
         """L and R."""
-        given, kept = (self.left, self.right, self.dtype), self._kept
-        if kept is None or any(a is not b for a, b in zip(given, kept[0], strict=True)):
-            self.check_parameters()
-            sides = []
-            for name, value in (("left", self.left), ("right", self.right)):
-                side = check_items(value, name, dtype=np.float64).values
-                sides.append(side.toarray() if sp.issparse(side) else side)
-            if sides[0].shape[1] != sides[1].shape[1]:
-                raise ValueError(
-                    f"left, right: expected as many columns in both, got {sides[0].shape[1]} and "
-                    f"{sides[1].shape[1]}"
-                )
-            kept = self._kept = (given, *sides)
-        return kept[1], kept[2]
+        return self._made(self._checked_factors, self.left, self.right, self.dtype)
 
+    def _checked_factors(self) -> tuple[np.ndarray, ...]:
+        sides = []
+        for name, value in (("left", self.left), ("right", self.right)):
+            side = check_items(value, name, dtype=np.float64).values
+            sides.append(side.toarray() if sp.issparse(side) else side)
+        if sides[0].shape[1] != sides[1].shape[1]:
+            raise ValueError(
+                f"left, right: expected as many columns in both, got {sides[0].shape[1]} and "
+                f"{sides[1].shape[1]}"
+            )
+        return tuple(sides)
+
+    @property
     def _full(self) -> np.ndarray | None:
         """W in float64, where scoring with it is cheaper than with its factors."""
         return None
@@ -80,7 +73,7 @@ class LowRank(Similarity):
     @property
     def shape_(self) -> tuple[int, int]:
         """Features of queries and of items."""
-        left, right = self._factors()
+        left, right = self._factors
         return len(left), len(right)
 
     @property
@@ -90,10 +83,10 @@ class LowRank(Similarity):
 
     def _sides(self, queries: Any, items: Any) -> tuple[Any, Any]:
         """Queries and items where inner products are the similarity."""
-        full = self._full()
+        full = self._full
         if full is not None:
             return queries @ full, items
-        left, right = self._factors()
+        left, right = self._factors
         return queries @ left, items @ right
 
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
@@ -103,16 +96,16 @@ class LowRank(Similarity):
         return all_products(*self._sides(queries, items))
 
     def _frozen(self) -> LowRank:
-        left, right = self._factors()
+        left, right = self._factors
         return LowRank(left.copy(), right.copy(), dtype=str(self.dtype_))._with_items(
             self.preprocessor, self._item_cache()
         )
 
     def get_bilinear_matrix(self) -> np.ndarray:
         """Copy of W in s(q, x) = q' W x: an array of shape (d, d')."""
-        full = self._full()
+        full = self._full
         if full is None:
-            left, right = self._factors()
+            left, right = self._factors
             full = left @ right.T
         return full.astype(self.dtype_)
 
@@ -123,7 +116,7 @@ class LowRank(Similarity):
         -------
         array (n_queries, n_dimensions)
         """
-        return np.asarray(self._read_rows(queries, "queries", 0) @ self._factors()[0])
+        return np.asarray(self._read_rows(queries, "queries", 0) @ self._factors[0])
 
     def transform_items(self, items: Any) -> np.ndarray:
         """Map items into the low-dimensional space, where `transform_query` maps queries.
@@ -134,17 +127,18 @@ class LowRank(Similarity):
         -------
         array (n_items, n_dimensions)
         """
-        return np.asarray(self._read_rows(items, "items", 1) @ self._factors()[1])
+        return np.asarray(self._read_rows(items, "items", 1) @ self._factors[1])
 
     @property
     def singular_values_(self) -> np.ndarray:
         """Singular values of W, largest first."""
-        return self._singular_values().copy()
+        return self._singular_values.copy()
 
+    @property
     def _singular_values(self) -> np.ndarray:
-        full = self._full()
+        full = self._full
         if full is None:
-            left, right = self._factors()
+            left, right = self._factors
             if left.shape[1] < min(len(left), len(right)):
                 small = [np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right)]
                 full = small[0] @ small[1].T

@@ -12,8 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from ..metrics import sparsity
 from ..validation import check_choice, check_integer, check_items, check_pair_labels
-from .base import Similarity, check_features, one_row
-from .scoring import all_products, row_products
+from .base import Similarity, all_products, check_features, one_row, row_products
 
 #: Eigenvalues below this share of the largest one do not count as dimensions.
 _NO_DIMENSION = 1e-10
@@ -112,7 +111,7 @@ class Mahalanobis(Similarity):
         Use only this many of its largest directions.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------
@@ -125,8 +124,6 @@ class Mahalanobis(Similarity):
     2.0
     """
 
-    #: The parameters that were checked last, and their spectrum.
-    _kept: tuple[tuple[Any, ...], Spectrum] | None = None
     _threshold: float | None = None
 
     def __init__(
@@ -156,22 +153,17 @@ class Mahalanobis(Similarity):
         return copy._with_items(self.preprocessor, self._item_cache())
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if self.matrix is not None:  # else the spectrum is all there is
-            state.pop("_kept", None)
-        return state
+        state = super().__getstate__()
+        # Without a matrix, the spectrum is all there is.
+        return state if self.matrix is not None else {**state, "_kept": self._kept}
 
     def _spectrum(self) -> Spectrum:
         """Eigenvalues and eigenvectors of M."""
-        given, kept = (self.matrix, self.n_components, self.dtype), self._kept
-        # By identity: an id may be given to another matrix once this one is gone.
-        if kept is None or any(a is not b for a, b in zip(given, kept[0], strict=True)):
-            self.check_parameters()
-            spectrum = Spectrum.of_matrix(check_positive(self.matrix, "matrix", dtype=self.dtype))
-            if self.n_components is not None:
-                spectrum = spectrum.truncated(self.n_components)
-            kept = self._kept = (given, spectrum)
-        return kept[1]
+        return self._made(self._new_spectrum, self.matrix, self.n_components, self.dtype)
+
+    def _new_spectrum(self) -> Spectrum:
+        spectrum = Spectrum.of_matrix(check_positive(self.matrix, "matrix", dtype=self.dtype))
+        return spectrum if self.n_components is None else spectrum.truncated(self.n_components)
 
     def check_parameters(self) -> None:
         """Raise if a parameter of the constructor is not legal."""

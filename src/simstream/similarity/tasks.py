@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ import numpy as np
 from ..data.comparisons import Comparisons
 from ..metrics import sparsity
 from ..validation import check_answers, check_items, check_tasks
-from .base import ScoreFunction, Similarity
+from .base import ScoreFunction, SearchResult, Similarity
 from .bilinear import Bilinear
-from .scoring import SearchResult
 
 
 class Tasks(Similarity):
@@ -28,7 +28,7 @@ class Tasks(Similarity):
         Do not change them in place.
     dtype : "float32" or "float64", optional
     preprocessor : array, CSR matrix or pair of them, optional
-        Items behind row numbers.
+        Items that row numbers refer to.
 
     Examples
     --------
@@ -42,9 +42,6 @@ class Tasks(Similarity):
     array([2.])
     """
 
-    #: The matrix that was used last, by its task and the parameters: one at a time.
-    _last: tuple[tuple[Any, ...], Any] | None = None
-
     def __init__(
         self,
         common: Any,
@@ -57,11 +54,6 @@ class Tasks(Similarity):
         self.own = own
         self.dtype = dtype
         self.preprocessor = preprocessor
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_last", None)
-        return state
 
     @property
     def shape_(self) -> tuple[int, int]:
@@ -88,11 +80,11 @@ class Tasks(Similarity):
 
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own; the common part for an unknown task."""
-        key, last = self._key(task), self._last
-        if last is None or last[0] != key:
-            self._last = None  # one matrix at a time
-            last = self._last = (key, self.matrix(task))
-        return Bilinear._of(last[1])._with_items(self.preprocessor, self._item_cache())
+        key, parts, kept = self._key(task), (self.common, self.own), self._kept
+        if kept is None or kept[0] != key or not all(map(is_, parts, kept[1])):
+            self._kept = None  # one matrix at a time
+            kept = self._kept = (key, parts, self.matrix(task))
+        return Bilinear._of(kept[2])._with_items(self.preprocessor, self._item_cache())
 
     # -- the similarity of one task --------------------------------------------------------------
 
