@@ -30,6 +30,7 @@ from .base import (
     ENTRIES_PER_CALL,
     Engine,
     State,
+    aligned_zeros,
     check_array,
     check_floats,
     new_scratch,
@@ -114,15 +115,15 @@ class DenseEngine(EntrywiseEngine):
 
     def __init__(self, rule: Any, average_from: int | None, start: np.ndarray) -> None:
         super().__init__(rule, average_from)
-        u = np.array(start, order="C")
-        if rule.kind == ADAPTIVE:
-            u *= rule.delta
-        rows, columns = u.shape
+        rows, columns = start.shape
         self.arrays = Dense(
-            u=u,
-            aux=np.zeros((rows, columns if self._has_aux else 0), u.dtype),
-            acc=np.zeros((rows, columns if self._averages else 0), u.dtype),
+            u=aligned_zeros(start.shape, start.dtype),
+            aux=aligned_zeros((rows, columns if self._has_aux else 0), start.dtype),
+            acc=aligned_zeros((rows, columns if self._averages else 0), start.dtype),
         )
+        self.arrays.u[...] = start
+        if rule.kind == ADAPTIVE:
+            self.arrays.u[...] *= rule.delta
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -164,8 +165,8 @@ class DenseEngine(EntrywiseEngine):
             tuples.index,
             tuples.sign,
         )
-        x = np.empty((few, left.shape[1]), left.dtype)
-        z = x if tuples.is_pairs else np.empty((few, right.shape[1]), right.dtype)
+        x = aligned_zeros((few, left.shape[1]), left.dtype)
+        z = x if tuples.is_pairs else aligned_zeros((few, right.shape[1]), right.dtype)
         readers = DenseRows(x), DenseRows(z)
 
         def learn_pieces(begin: int, end: int) -> tuple[int, int]:

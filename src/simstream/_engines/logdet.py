@@ -12,7 +12,7 @@ from .._kernels import logdet
 from .._kernels.blocked import Blas
 from .._kernels.entrywise import DIVERGED, DONE
 from ..data.comparisons import Comparisons
-from .base import ENTRIES_PER_CALL, Engine, State, check_array, saved_dtype
+from .base import ENTRIES_PER_CALL, Engine, State, aligned_zeros, check_array, saved_dtype
 
 
 class LogDetStep(NamedTuple):
@@ -42,7 +42,9 @@ class LogDetEngine(Engine):
         self, matrices: list[np.ndarray], targets: np.ndarray, scale: float, dtype: Any
     ) -> None:
         super().__init__()
-        self.matrices = tuple(np.array(m, np.float64, order="C") for m in matrices)
+        self.matrices = tuple(aligned_zeros(m.shape, np.float64) for m in matrices)
+        for kept, given in zip(self.matrices, matrices, strict=True):
+            kept[...] = given
         self.targets = np.array(targets, np.float64)
         self.scale = float(scale)
         self._dtype = np.dtype(dtype)

@@ -78,6 +78,8 @@ class Scratch(NamedTuple):
     z_index: np.ndarray
     z: np.ndarray
     numbers: np.ndarray  # of one row of M: u, then aux, then acc, as far as they are used
+    eps: float  # of the precision of the arrays
+    largest: float  # in that precision: a longer step cannot be taken
 
 
 @inner
@@ -226,8 +228,6 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
     Nothing of a tuple is applied when the driver stops at it, so that Python can make space and call
     again. The result does not depend on where the stream is cut.
     """
-    eps = np.finfo(scratch.x.dtype).eps
-    largest = np.finfo(scratch.x.dtype).max  # a longer step cannot be taken in this precision
     signs = tuples.sign
     for t in range(begin, end):
         shift = clock[SHIFT]
@@ -243,7 +243,7 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         updated = False
         if is_active(step, loss) and norm > 0.0:
             tau = step_length(step, loss, norm + step.bias, variance, eta)
-            if not abs(tau) < largest:
+            if not abs(tau) < scratch.largest:
                 return DIVERGED, t
             beta = 1.0 / (variance + step.r)  # AROMA's alone
             updated = tau != 0.0 and abs(tau) >= step.tolerance
@@ -257,7 +257,7 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         if step.lam > 0.0:
             clock[SHIFT] += step.lam * eta
             # A stored number must resolve an eighth of one round's threshold.
-            if clock[SHIFT] * eps > step.lam * eta / 8.0:
+            if clock[SHIFT] * scratch.eps > step.lam * eta / 8.0:
                 return NEEDS_REBASE, t + 1
     return DONE, end
 

@@ -157,7 +157,7 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     margin = 0.0
     variance = 0.0
     for p in range(nx):
-        i = x_index[p]
+        i = np.int64(x_index[p])
         split, begin = _row_slots(p, x_head, z_head, nz)
         _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
@@ -188,7 +188,7 @@ def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, w
 
     last = head.shape[2] - 1
     for p in range(nx):
-        i = x_index[p]
+        i = np.int64(x_index[p])
         split, begin = _row_slots(p, x_head, z_head, nz)
         _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
