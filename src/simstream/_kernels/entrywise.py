@@ -15,7 +15,7 @@ import numpy as np
 
 from .dispatch import by_component, driver, inner
 from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
-from .rules import row_margin, row_update, row_variance
+from .rules import CONFIDENT, row_margin, row_update, row_variance
 from .steps import (
     HOPELESS,
     LARGEST_NORM,
@@ -195,7 +195,8 @@ def _margin_in_dense(store, rule, scratch, nx, nz, shift):
         x_i = float(x[p])
         d = i if rule.off_diagonal else -1
         margin += x_i * float(row_margin(rule, u, i, aux, i, z, d, shift))
-        variance += x_i * x_i * row_variance(rule, aux, i, z)
+        if rule.kind == CONFIDENT:
+            variance += x_i * x_i * row_variance(aux, i, z)
     return margin, variance, 0
 
 

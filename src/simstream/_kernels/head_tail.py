@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .dispatch import driver, inner
-from .rules import is_dead, row_margin, row_update, row_variance, shrink
+from .rules import CONFIDENT, is_dead, row_margin, row_update, row_variance, shrink
 
 
 class HeadTail(NamedTuple):
@@ -163,7 +163,8 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
         d = _diagonal_place(rule, z_index, nz, i)
         x_i = float(x[p])
         margin += x_i * float(row_margin(rule, numbers, 0, numbers, 1, z, d, shift))
-        variance += x_i * x_i * row_variance(rule, numbers, 1, z)
+        if rule.kind == CONFIDENT:
+            variance += x_i * x_i * row_variance(numbers, 1, z)
     return margin, variance, slots
 
 
