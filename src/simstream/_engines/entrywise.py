@@ -25,7 +25,7 @@ from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, Rule
 from .._kernels.steps import ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 from ..validation import check_integer, check_items
-from .base import ENTRIES_PER_CALL, Engine, State, new_scratch, saved_array
+from .base import ENTRIES_PER_CALL, Engine, State, aligned_zeros, new_scratch, saved_array
 
 #: Dense rows that are copied together: they stay in the cache until they are used.
 _GATHERED_BYTES = 2**18
@@ -101,15 +101,15 @@ class DenseEngine(EntrywiseEngine):
 
     def __init__(self, rule: Any, average_from: int | None, start: np.ndarray) -> None:
         super().__init__(rule, average_from, start)
-        u = np.array(start, order="C")
-        if rule.kind == ADAPTIVE:
-            u *= rule.delta
-        rows, columns = u.shape
+        rows, columns = start.shape
         self.arrays = Dense(
-            u=u,
-            aux=np.zeros((rows, columns if self._has_aux else 0), u.dtype),
-            acc=np.zeros((rows, columns if self._averages else 0), u.dtype),
+            u=aligned_zeros(start.shape, start.dtype),
+            aux=aligned_zeros((rows, columns if self._has_aux else 0), start.dtype),
+            acc=aligned_zeros((rows, columns if self._averages else 0), start.dtype),
         )
+        self.arrays.u[...] = start
+        if rule.kind == ADAPTIVE:
+            self.arrays.u[...] *= rule.delta
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         tuples = tuples.densified()
@@ -135,8 +135,8 @@ class DenseEngine(EntrywiseEngine):
         scratch = new_scratch(*self.shape, self.dtype)
         left, right = tuples.left.values, tuples.right.values
         index, sign = tuples.index, tuples.sign
-        x = np.empty((few, left.shape[1]), left.dtype)
-        z = x if tuples.is_pairs else np.empty((few, right.shape[1]), right.dtype)
+        x = aligned_zeros((few, left.shape[1]), left.dtype)
+        z = x if tuples.is_pairs else aligned_zeros((few, right.shape[1]), right.dtype)
         readers = DenseRows(x), DenseRows(z)
 
         def learn_pieces(begin: int, end: int) -> tuple[int, int]:

@@ -10,8 +10,7 @@ import numpy as np
 
 from .._kernels import cone, logdet
 from .._kernels.blocked import Blas
-from .._kernels.cone import PROJECT, SHORTEN, Workspace, learn_in_the_cone
-from .._kernels.cone import Spectrum as Eigenpairs
+from .._kernels.cone import PROJECT, SHORTEN, Eigenpairs, RotationWorkspace, learn_in_the_cone
 from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.steps import THRESHOLD
 from ..data.comparisons import Comparisons
@@ -236,7 +235,7 @@ class _Room:
         self.spectrum = Eigenpairs(np.empty(capacity), np.empty((capacity, d)))
         self.spectrum.value[: self.rank] = values
         self.spectrum.vector[: self.rank] = vectors
-        self.work = Workspace(
+        self.work = RotationWorkspace(
             rest=np.empty(d),
             numbers=np.empty((5, capacity)),
             places=np.empty((2, capacity), np.int64),

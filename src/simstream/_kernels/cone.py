@@ -156,15 +156,15 @@ _IN_SPAN = 1e-12
 _NEGLIGIBLE = 1e-15
 
 
-class Spectrum(NamedTuple):
+class Eigenpairs(NamedTuple):
     """Eigenpairs in the first `rank` places, in any order, and room for more."""
 
     value: np.ndarray  # (capacity,)
     vector: np.ndarray  # (capacity, d), eigenvectors as rows
 
 
-class Workspace(NamedTuple):
-    """Work space of a rank-one change; `capacity` is that of the spectrum."""
+class RotationWorkspace(NamedTuple):
+    """Work space of a rank-one change; `capacity` is that of the eigenpairs."""
 
     rest: np.ndarray  # (d,) part of v outside the span
     numbers: np.ndarray  # (5, capacity)

@@ -36,8 +36,9 @@ def _known(**options: bool) -> dict[str, bool]:
 # a tuple, costs two atomic operations, which also keep loops from vectorising. Without both options OASIS and
 # SORS on dense rows, one at a time, take 3.5 to 5 times as long with 16 features and 1.4 times with 128; SORS
 # on sparse rows takes 1.2 times as long. `forceinline` alone hardly helps, nor does `inline="always"`.
-# `no_*_wrapper`: no entry point for Python, which saves a quarter of the time to compile. Only drivers may be
-# called from Python; of the others, tests call `py_func`.
+# `no_*_wrapper`: no entry points for C and Python, which saves a quarter of the time to compile. Only drivers
+# have one for Python; of the others, tests call `py_func`.
+_CALLED_BY_PYTHON: Any = _known(no_cfunc_wrapper=True)
 _CALLED_BY_KERNELS: Any = _known(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _INSIDE_LOOPS: Any = _CALLED_BY_KERNELS | _known(forceinline=True, _nrt=False)
 
@@ -71,7 +72,9 @@ def driver(function: Callable[..., Any]) -> Any:
     of the function: with a fingerprint of all sources in it, no other release's code can be found.
     """
     function.__qualname__ += f".{_FINGERPRINT}"
-    return njit(cache=True, **_OPTIONS, **_ELSEWHERE, fastmath=_FASTMATH)(function)
+    return njit(cache=True, **_OPTIONS, **_ELSEWHERE, **_CALLED_BY_PYTHON, fastmath=_FASTMATH)(
+        function
+    )
 
 
 #: Decorator of the functions that drivers call.

@@ -15,7 +15,7 @@ import numpy as np
 
 from .dispatch import by_component, driver, inner
 from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
-from .rules import row_margin, row_update, row_variance
+from .rules import CONFIDENT, row_margin, row_update, row_variance
 from .steps import (
     HOPELESS,
     LARGEST_NORM,
@@ -78,6 +78,8 @@ class Scratch(NamedTuple):
     z_index: np.ndarray
     z: np.ndarray
     numbers: np.ndarray  # of one row of M: u, then aux, then acc, as far as they are used
+    eps: float  # of the precision of the arrays
+    largest: float  # in that precision: a longer step cannot be taken
 
 
 @inner
@@ -193,7 +195,8 @@ def _margin_in_dense(store, rule, scratch, nx, nz, shift):
         x_i = float(x[p])
         d = i if rule.off_diagonal else -1
         margin += x_i * float(row_margin(rule, u, i, aux, i, z, d, shift))
-        variance += x_i * x_i * row_variance(rule, aux, i, z)
+        if rule.kind == CONFIDENT:
+            variance += x_i * x_i * row_variance(aux, i, z)
     return margin, variance, 0
 
 
@@ -226,8 +229,6 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
     Nothing of a tuple is applied when the driver stops at it, so that Python can make space and call
     again. The result does not depend on where the stream is cut.
     """
-    eps = np.finfo(scratch.x.dtype).eps
-    largest = np.finfo(scratch.x.dtype).max  # a longer step cannot be taken in this precision
     signs = tuples.sign
     for t in range(begin, end):
         shift = clock[SHIFT]
@@ -243,7 +244,7 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         updated = False
         if is_active(step, loss) and norm > 0.0:
             tau = step_length(step, loss, norm + step.bias, variance, eta)
-            if not abs(tau) < largest:
+            if not abs(tau) < scratch.largest:
                 return DIVERGED, t
             beta = 1.0 / (variance + step.r)  # AROMA's alone
             updated = tau != 0.0 and abs(tau) >= step.tolerance
@@ -257,7 +258,7 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
         if step.lam > 0.0:
             clock[SHIFT] += step.lam * eta
             # A stored number must resolve an eighth of one round's threshold.
-            if clock[SHIFT] * eps > step.lam * eta / 8.0:
+            if clock[SHIFT] * scratch.eps > step.lam * eta / 8.0:
                 return NEEDS_REBASE, t + 1
     return DONE, end
 

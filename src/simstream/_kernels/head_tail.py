@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .dispatch import driver, inner
-from .rules import is_dead, row_margin, row_update, row_variance, shrink
+from .rules import CONFIDENT, is_dead, row_margin, row_update, row_variance, shrink
 
 
 class HeadTail(NamedTuple):
@@ -157,13 +157,14 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     margin = 0.0
     variance = 0.0
     for p in range(nx):
-        i = x_index[p]
+        i = np.int64(x_index[p])
         split, begin = _row_slots(p, x_head, z_head, nz)
         _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
         x_i = float(x[p])
         margin += x_i * float(row_margin(rule, numbers, 0, numbers, 1, z, d, shift))
-        variance += x_i * x_i * row_variance(rule, numbers, 1, z)
+        if rule.kind == CONFIDENT:
+            variance += x_i * x_i * row_variance(numbers, 1, z)
     return margin, variance, slots
 
 
@@ -188,7 +189,7 @@ def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, w
 
     last = head.shape[2] - 1
     for p in range(nx):
-        i = x_index[p]
+        i = np.int64(x_index[p])
         split, begin = _row_slots(p, x_head, z_head, nz)
         _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)

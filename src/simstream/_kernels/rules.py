@@ -121,15 +121,13 @@ def row_margin(rule, u, i, aux, j, z, d, shift):
 
 
 @inner
-def row_variance(rule, aux, j, z):
-    """Sum of variance * z^2."""
-    if rule.kind != CONFIDENT:
-        return 0.0
+def row_variance(aux, j, z):
+    """CONFIDENT: sum of variance * z^2, in the precision of z."""
     v = z.dtype.type(0)
     one = z.dtype.type(1)
     for k in range(len(z)):
         v += z[k] * z[k] / (one + aux[j, k])
-    return float(v)
+    return v
 
 
 @inner

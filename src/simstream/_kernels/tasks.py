@@ -119,7 +119,6 @@ def _unweigh(tuples, scratch, n):
 @driver
 def learn_task_triplets(rule, store, step, left, right, tuples, begin, end, scratch, clock):
     """Learn from triplets begin .. end - 1 in order; return (what happened, first triplet not learnt)."""
-    largest = np.finfo(scratch.x.dtype).max
     signs, coins, own = tuples.sign, tuples.coin, tuples.own
     for t in range(begin, end):
         n, nz = _read_task_triplet(tuples, t, left, right, scratch)
@@ -137,7 +136,7 @@ def learn_task_triplets(rule, store, step, left, right, tuples, begin, end, scra
         asked = is_asked(step, value, coins[t])
         if asked and is_active(step, loss) and norm > 0.0:
             tau = step_length(step, loss, norm, 0.0, step.eta)
-            if not abs(tau) < largest:
+            if not abs(tau) < scratch.largest:
                 return DIVERGED, t
             updated = tau != 0.0
             if updated:
