@@ -18,6 +18,7 @@ from .base import (
     ENTRIES_PER_CALL,
     Engine,
     State,
+    aligned_zeros,
     check_array,
     saved_array,
     saved_dtype,
@@ -284,7 +285,9 @@ class LogDetEngine(Engine):
         self, matrices: list[np.ndarray], targets: np.ndarray, scale: float, dtype: Any
     ) -> None:
         super().__init__(matrices[0].shape, dtype)
-        self.matrices = tuple(np.array(m, np.float64, order="C") for m in matrices)
+        self.matrices = tuple(aligned_zeros(m.shape, np.float64) for m in matrices)
+        for kept, given in zip(self.matrices, matrices, strict=True):
+            kept[...] = given
         self.targets = np.array(targets, np.float64)
         self.scale = float(scale)
         self.learns_blocks = len(self.matrices) == 1

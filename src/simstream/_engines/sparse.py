@@ -104,7 +104,10 @@ class SparseStore:
             has_aux=has_aux,
             has_acc=has_acc,
         )
-        head_tail.fill_entries(self.arrays, *entries[1:])
+        if (head_rows, head_columns) == self.shape:
+            self.arrays.head[rows, columns] = entries.numbers
+        else:
+            head_tail.fill_entries(self.arrays, *entries[1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
