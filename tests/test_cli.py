@@ -1118,13 +1118,43 @@ def test_a_wrong_model_file_is_3(tmp_path, data, items_file, model_file):
     newer = re.sub(rb'(format_version\\": )\d', rb"\g<1>9", text)
     assert newer != text
     (tmp_path / "newer").write_bytes(newer)
-    for name in ("foreign", "truncated", "newer", "absent"):
+    (tmp_path / "folder").mkdir()
+    for name in ("foreign", "truncated", "newer", "folder"):
         path = tmp_path / name
         assert name in fail(3, "info", path)
         assert name in fail(3, "evaluate", path, items_file)
         assert name in fail(3, "query", path, items_file, "--row", 0)
-        assert name in fail(3, "train", items_file, "--resume", path)
+        assert name in fail(3, "train", items_file, "--resume", path, "-o", tmp_path / "new")
     assert "upgrade" in fail(3, "info", tmp_path / "newer")
+    assert fail(3, "info", tmp_path / "folder").endswith("folder: expected a file, got a folder")
+
+
+def test_a_missing_model_file_is_1(tmp_path, items_file):
+    path = tmp_path / "absent.safetensors"
+    for command in (
+        ["info", path],
+        ["evaluate", path, items_file],
+        ["query", path, items_file, "--row", 0],
+        ["recall", path, items_file],
+        ["convert", path, tmp_path / "matrix.npy"],
+    ):
+        assert fail(1, *command) == f"simstream: error: {path}: no such model file"
+    message = fail(1, "train", items_file, "--resume", path)
+    assert "no such model file; leave --resume out on the first run" in message
+    assert not path.exists()
+
+
+def test_a_folder_is_not_taken_for_a_file(tmp_path, items_file):
+    folder, path = tmp_path / "folder", tmp_path / "new.safetensors"
+    folder.mkdir()
+    for command in (
+        ["train", folder, "-o", path],
+        ["train", items_file, "--labels", folder, "-o", path],
+        ["train", items_file, "--triplets", folder, "-o", path],
+        ["convert", folder, tmp_path / "new.npz"],
+    ):
+        assert fail(1, *command).endswith(f"{folder}: expected a file, got a folder")
+    assert not path.exists()
 
 
 def test_divergence_is_4_and_keeps_the_last_checkpoint(tmp_path, data):

@@ -95,7 +95,11 @@ def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
 
     Also returns what to say about changed parameters.
     """
-    model = open_model(options.resume)
+    try:
+        model = open_model(options.resume)
+    except FileNotFoundError as error:
+        hint = "leave --resume out on the first run, and give --output"
+        raise FileNotFoundError(f"{error}; {hint}") from error
     if model.saved is not model.learner:
         raise click.UsageError(
             f"--resume: expected a learner, got a {type(model.saved).__name__}; continue in Python"
