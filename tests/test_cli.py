@@ -1027,10 +1027,12 @@ def test_resume_refuses_a_classifier_and_a_damaged_record(tmp_path, data, items_
 # -- errors -------------------------------------------------------------------------------------
 
 
-def test_wrong_usage_is_2(tmp_path, items_file, model_file):
+def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
     path = tmp_path / "new.safetensors"
     train = ["train", items_file, "-o", path]
     write_items(tmp_path / "bare.npy", np.eye(3))
+    table = tmp_path / "table.csv"
+    table.write_text("width,height,kind\n1,2,0\n3,4,1\n")
     cases = {
         "No such option": [*train, "--frobnicate"],
         "No such command": ["frobnicate"],
@@ -1058,6 +1060,14 @@ def test_wrong_usage_is_2(tmp_path, items_file, model_file):
         "has no labels": ["train", tmp_path / "bare.npy", "-o", path],
         "writable folder": ["train", items_file, "-o", tmp_path / "absent" / "model"],
         "neither": ["query", model_file, items_file],
+        f"--row: expected a row number from 0 to {N_ITEMS - 1}": [
+            *("query", model_file, items_file, "--row", N_ITEMS)
+        ],
+        "no label column 'nolabel'": ["train", table, "--label-column", "nolabel", "-o", path],
+        "no label column 9": ["train", table, "--label-column", 9, "-o", path],
+        "for CSV and parquet": ["train", items_file, "--label-column", "kind", "-o", path],
+        "m.xyz: unknown extension": ["convert", model_file, tmp_path / "m.xyz"],
+        "t.svm: unknown extension": ["convert", triplets_file, tmp_path / "t.svm"],
         "--csv, got both": ["query", model_file, items_file, "--row", 0, "--csv", "--json"],
     }
     for text, arguments in cases.items():
@@ -1087,7 +1097,6 @@ def test_wrong_data_is_1(tmp_path, data, items_file, model_file):
         "few.txt": ["train", items_file, "--labels", tmp_path / "few.txt", "-o", path],
         f"expected {N_FEATURES}": ["evaluate", model_file, tmp_path / "narrow.npz"],
         "wrong number of features": ["query", model_file, tmp_path / "narrow.npz", "--row", 0],
-        "--row": ["query", model_file, items_file, "--row", N_ITEMS],
         "too large": ["train", items_file, "--triplets", tmp_path / "far.csv", "-o", path],
         "second < 60": [*pola, tmp_path / "far.csv"],
         "empty file": [*pola, tmp_path / "empty.csv"],
@@ -1169,7 +1178,7 @@ def test_divergence_is_4_and_keeps_the_last_checkpoint(tmp_path, data):
 def test_debug_shows_the_traceback():
     for arguments in (["--debug", "info", "absent"], ["info", "absent", "--debug"]):
         result = run(*arguments)
-        assert result.exit_code == 3
+        assert result.exit_code == 1
         assert "Traceback" in result.stderr
 
 

@@ -55,12 +55,15 @@ def exit_code_of(error: BaseException) -> ExitCode:
     if isinstance(error, KeyboardInterrupt):  # perhaps in the middle of an import: import nothing
         return ExitCode(128 + getattr(error, "signal", signal.SIGINT))
     from .. import DivergedError, ModelFileError
+    from ..data.item_formats import LabelColumnError
 
     match error:
         case ModelFileError():  # which is a ValueError too
             return ExitCode.MODEL
         case DivergedError():
             return ExitCode.DIVERGED
+        case LabelColumnError():  # the file is good, the value of --label-column is not
+            return ExitCode.USAGE
         case ValueError() | TypeError() | OSError() | MemoryError():
             return ExitCode.DATA
     return ExitCode.BUG
