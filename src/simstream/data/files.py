@@ -173,6 +173,11 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         except OSError:
             raise
         except Exception as error:
+            if str(error).startswith("Object arrays"):  # numpy has no error of its own for these
+                expected = "numbers (or strings, for labels)"
+                raise format_error(
+                    path, "holds Python objects", expected, "an array of objects"
+                ) from None
             # A damaged header or archive surfaces as almost anything: BadZipFile, struct.error,
             # SyntaxError, MemoryError for an absurd shape...
             found = f"{type(error).__name__}: {error}"
