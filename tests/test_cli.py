@@ -159,6 +159,9 @@ def test_help_tells_the_exit_codes_and_fits_a_terminal():
     listed = {int(number) for number in re.findall(r"^ +(\d+)  \w", text, re.MULTILINE)}
     assert listed == {0, 1, 2, 3, 4, 70, 130, 143}
     assert re.search("^  repro +[A-Z]", text, re.MULTILINE)  # brought by another package
+    assert ".parquet (pip install" in text
+    train = " ".join(succeed("train", "--help").stdout.split())
+    assert "(default: 100,000, or that of --resume)" in train
     for name in ("--help", *main.commands):
         lines = run(name, "--help", env={"COLUMNS": "80"}).stdout.splitlines()
         assert max(map(len, lines)) <= 80, name
@@ -903,6 +906,21 @@ def test_interrupted_and_resumed_is_never_interrupted(kind, tmp_path, monkeypatc
     assert same_state(whole, path)
 
 
+def test_ctrl_c_before_learning_says_that_nothing_was_written(tmp_path, items_file, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "model.safetensors"
+    monkeypatch.setattr("simstream.cli.inputs.read_items", interrupted)
+    message = fail(130, "train", items_file, "-o", path)
+    assert message == "simstream: interrupted before learning began; nothing was written"
+    monkeypatch.undo()
+    monkeypatch.setattr(OASIS, "partial_fit", interrupted)  # as a second Ctrl-C would do
+    message = fail(130, "train", items_file, "-o", path)
+    assert message == "simstream: interrupted; progress since the last checkpoint is lost"
+    assert not path.exists()
+
+
 def test_ctrl_c_of_a_process_saves_a_checkpoint(tmp_path):
     arguments = _long_run("labels, blocked", tmp_path)[:-2]
     whole, path = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
@@ -1058,7 +1076,13 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
         "--seed": [*train, "-a", "itml", "-p", "random_state=1"],
         "'lmn' is not one of": ["algorithms", "lmn"],
         "has no labels": ["train", tmp_path / "bare.npy", "-o", path],
-        "writable folder": ["train", items_file, "-o", tmp_path / "absent" / "model"],
+        f"model: no such folder: {tmp_path / 'absent'}": [
+            *("train", items_file, "-o", tmp_path / "absent" / "model")
+        ],
+        f"{tmp_path}: is a folder": ["train", items_file, "-o", tmp_path],
+        "/dev/null/m: /dev/null is not a folder": ["train", items_file, "-o", "/dev/null/m"],
+        "'abc' is not an integer": [*train, "-n", "abc"],
+        "'x' is not an integer": ["evaluate", model_file, items_file, "-k", "1,x"],
         "neither": ["query", model_file, items_file],
         f"--row: expected a row number from 0 to {N_ITEMS - 1}": [
             *("query", model_file, items_file, "--row", N_ITEMS)
