@@ -159,6 +159,9 @@ def test_help_tells_the_exit_codes_and_fits_a_terminal():
     listed = {int(number) for number in re.findall(r"^ +(\d+)  \w", text, re.MULTILINE)}
     assert listed == {0, 1, 2, 3, 4, 70, 130, 143}
     assert re.search("^  repro +[A-Z]", text, re.MULTILINE)  # brought by another package
+    assert ".parquet (pip install" in text
+    train = " ".join(succeed("train", "--help").stdout.split())
+    assert "(default: 100,000, or that of --resume)" in train
     for name in ("--help", *main.commands):
         lines = run(name, "--help", env={"COLUMNS": "80"}).stdout.splitlines()
         assert max(map(len, lines)) <= 80, name
@@ -903,6 +906,21 @@ def test_interrupted_and_resumed_is_never_interrupted(kind, tmp_path, monkeypatc
     assert same_state(whole, path)
 
 
+def test_ctrl_c_before_learning_says_that_nothing_was_written(tmp_path, items_file, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "model.safetensors"
+    monkeypatch.setattr("simstream.cli.inputs.read_items", interrupted)
+    message = fail(130, "train", items_file, "-o", path)
+    assert message == "simstream: interrupted before learning began; nothing was written"
+    monkeypatch.undo()
+    monkeypatch.setattr(OASIS, "partial_fit", interrupted)  # as a second Ctrl-C would do
+    message = fail(130, "train", items_file, "-o", path)
+    assert message == "simstream: interrupted; progress since the last checkpoint is lost"
+    assert not path.exists()
+
+
 def test_ctrl_c_of_a_process_saves_a_checkpoint(tmp_path):
     arguments = _long_run("labels, blocked", tmp_path)[:-2]
     whole, path = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
@@ -1027,10 +1045,12 @@ def test_resume_refuses_a_classifier_and_a_damaged_record(tmp_path, data, items_
 # -- errors -------------------------------------------------------------------------------------
 
 
-def test_wrong_usage_is_2(tmp_path, items_file, model_file):
+def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
     path = tmp_path / "new.safetensors"
     train = ["train", items_file, "-o", path]
     write_items(tmp_path / "bare.npy", np.eye(3))
+    table = tmp_path / "table.csv"
+    table.write_text("width,height,kind\n1,2,0\n3,4,1\n")
     cases = {
         "No such option": [*train, "--frobnicate"],
         "No such command": ["frobnicate"],
@@ -1056,8 +1076,22 @@ def test_wrong_usage_is_2(tmp_path, items_file, model_file):
         "--seed": [*train, "-a", "itml", "-p", "random_state=1"],
         "'lmn' is not one of": ["algorithms", "lmn"],
         "has no labels": ["train", tmp_path / "bare.npy", "-o", path],
-        "writable folder": ["train", items_file, "-o", tmp_path / "absent" / "model"],
+        f"model: no such folder: {tmp_path / 'absent'}": [
+            *("train", items_file, "-o", tmp_path / "absent" / "model")
+        ],
+        f"{tmp_path}: is a folder": ["train", items_file, "-o", tmp_path],
+        "/dev/null/m: /dev/null is not a folder": ["train", items_file, "-o", "/dev/null/m"],
+        "'abc' is not an integer": [*train, "-n", "abc"],
+        "'x' is not an integer": ["evaluate", model_file, items_file, "-k", "1,x"],
         "neither": ["query", model_file, items_file],
+        f"--row: expected a row number from 0 to {N_ITEMS - 1}": [
+            *("query", model_file, items_file, "--row", N_ITEMS)
+        ],
+        "no label column 'nolabel'": ["train", table, "--label-column", "nolabel", "-o", path],
+        "no label column 9": ["train", table, "--label-column", 9, "-o", path],
+        "for CSV and parquet": ["train", items_file, "--label-column", "kind", "-o", path],
+        "m.xyz: unknown extension": ["convert", model_file, tmp_path / "m.xyz"],
+        "t.svm: unknown extension": ["convert", triplets_file, tmp_path / "t.svm"],
         "--csv, got both": ["query", model_file, items_file, "--row", 0, "--csv", "--json"],
     }
     for text, arguments in cases.items():
@@ -1087,7 +1121,6 @@ def test_wrong_data_is_1(tmp_path, data, items_file, model_file):
         "few.txt": ["train", items_file, "--labels", tmp_path / "few.txt", "-o", path],
         f"expected {N_FEATURES}": ["evaluate", model_file, tmp_path / "narrow.npz"],
         "wrong number of features": ["query", model_file, tmp_path / "narrow.npz", "--row", 0],
-        "--row": ["query", model_file, items_file, "--row", N_ITEMS],
         "too large": ["train", items_file, "--triplets", tmp_path / "far.csv", "-o", path],
         "second < 60": [*pola, tmp_path / "far.csv"],
         "empty file": [*pola, tmp_path / "empty.csv"],
@@ -1118,13 +1151,43 @@ def test_a_wrong_model_file_is_3(tmp_path, data, items_file, model_file):
     newer = re.sub(rb'(format_version\\": )\d', rb"\g<1>9", text)
     assert newer != text
     (tmp_path / "newer").write_bytes(newer)
-    for name in ("foreign", "truncated", "newer", "absent"):
+    (tmp_path / "folder").mkdir()
+    for name in ("foreign", "truncated", "newer", "folder"):
         path = tmp_path / name
         assert name in fail(3, "info", path)
         assert name in fail(3, "evaluate", path, items_file)
         assert name in fail(3, "query", path, items_file, "--row", 0)
-        assert name in fail(3, "train", items_file, "--resume", path)
+        assert name in fail(3, "train", items_file, "--resume", path, "-o", tmp_path / "new")
     assert "upgrade" in fail(3, "info", tmp_path / "newer")
+    assert fail(3, "info", tmp_path / "folder").endswith("folder: expected a file, got a folder")
+
+
+def test_a_missing_model_file_is_1(tmp_path, items_file):
+    path = tmp_path / "absent.safetensors"
+    for command in (
+        ["info", path],
+        ["evaluate", path, items_file],
+        ["query", path, items_file, "--row", 0],
+        ["recall", path, items_file],
+        ["convert", path, tmp_path / "matrix.npy"],
+    ):
+        assert fail(1, *command) == f"simstream: error: {path}: no such model file"
+    message = fail(1, "train", items_file, "--resume", path)
+    assert "no such model file; leave --resume out on the first run" in message
+    assert not path.exists()
+
+
+def test_a_folder_is_not_taken_for_a_file(tmp_path, items_file):
+    folder, path = tmp_path / "folder", tmp_path / "new.safetensors"
+    folder.mkdir()
+    for command in (
+        ["train", folder, "-o", path],
+        ["train", items_file, "--labels", folder, "-o", path],
+        ["train", items_file, "--triplets", folder, "-o", path],
+        ["convert", folder, tmp_path / "new.npz"],
+    ):
+        assert fail(1, *command).endswith(f"{folder}: expected a file, got a folder")
+    assert not path.exists()
 
 
 def test_divergence_is_4_and_keeps_the_last_checkpoint(tmp_path, data):
@@ -1139,7 +1202,7 @@ def test_divergence_is_4_and_keeps_the_last_checkpoint(tmp_path, data):
 def test_debug_shows_the_traceback():
     for arguments in (["--debug", "info", "absent"], ["info", "absent", "--debug"]):
         result = run(*arguments)
-        assert result.exit_code == 3
+        assert result.exit_code == 1
         assert "Traceback" in result.stderr
 
 

@@ -449,13 +449,15 @@ def test_one_seed_has_no_deviation(files):
     assert all(strategy["mAP"]["spread"] is None for strategy in strategies)
 
 
-@pytest.mark.parametrize("name", ["nowhere/x.png", "folder.png"])
-def test_a_picture_that_cannot_be_written_is_told_before_the_work(files, name):
+@pytest.mark.parametrize(
+    ("name", "reason"), [("nowhere/x.png", "no such folder"), ("folder.png", "is a folder")]
+)
+def test_a_picture_that_cannot_be_written_is_told_before_the_work(files, name, reason):
     pytest.importorskip("matplotlib")
     (files / "folder.png").mkdir()
     # Neither the items nor the model are there: the picture is the first thing that is looked at.
     for command in (["active", files / "no.npz"], ["evaluate", files / "no", files / "no.npz"]):
-        assert "in a writable folder" in fail(2, *command, "--plot", files / name)
+        assert reason in fail(2, *command, "--plot", files / name)
 
 
 def test_wrong_use_of_active_is_told(files, digits):

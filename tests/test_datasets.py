@@ -566,8 +566,8 @@ def test_the_command_lists_what_is_here_and_how_to_get_the_rest(folder):
     assert listed["isolet"]["present"] is None
     assert "fetch_openml(name='isolet', version=1)" in listed["isolet"]["how_to_get"]
     wrong = runner.invoke(main, ["datasets", "--data-dir", str(folder / "absent")])
-    assert wrong.exit_code == 1
-    assert "expected a folder of data sets" in wrong.stderr
+    assert wrong.exit_code == 2
+    assert "does not exist" in wrong.stderr
 
 
 # -- the real data --------------------------------------------------------------------------------

@@ -442,11 +442,20 @@ def test_bad_items(tmp_path, name, text, message):
     assert name in refuse(message, read_items, path)
 
 
+def test_arrays_of_objects(tmp_path):
+    np.save(tmp_path / "objects.npy", np.array([[1, "a"], [2, None]], dtype=object))
+    np.savez(tmp_path / "objects.npz", items=np.eye(2), labels=np.array(["a", "b"], dtype=object))
+    for name in ("objects.npy", "objects.npz"):
+        message = f"{name}: holds Python objects; expected numbers"
+        refuse(message, read_items, tmp_path / name)
+
+
 def test_missing_files_and_folders(tmp_path):
     for function in (read_items, read_labels, read_triplets):
         refuse("absent.csv: no such file$", function, tmp_path / "absent.csv")
     (tmp_path / "folder.csv").mkdir()
-    refuse("folder.csv: expected a file, got a folder", read_items, tmp_path / "folder.csv")
+    for folder in (tmp_path / "folder.csv", tmp_path):
+        refuse(f"{folder.name}: expected a file, got a folder", read_items, folder)
     refuse(
         "folder.csv: expected a file, got a folder", list, read_triplets(tmp_path / "folder.csv")
     )

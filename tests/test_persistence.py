@@ -48,6 +48,10 @@ def test_foreign_files_are_refused(tmp_path):
         simstream.load(other)
     with pytest.raises(FileNotFoundError, match="no such model file"):
         simstream.load(tmp_path / "absent")
+    with pytest.raises(IsADirectoryError, match="expected a file, got a folder"):
+        simstream.load(tmp_path)
+    with pytest.raises(ModelFileError, match="got a device or a pipe"):
+        simstream.load("/dev/null")
 
 
 def rewritten(path, change):

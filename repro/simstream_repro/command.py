@@ -208,7 +208,10 @@ def run(
         raise click.BadParameter(
             f"expected a folder, got the file {str(results)!r}", param_hint="--results"
         )
-    chosen = select(ids)
+    try:
+        chosen = select(ids)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="IDS") from error
     if quick:
         chosen = [(paper, one) for paper, study in chosen if (one := study.quick_version())]
         if not chosen:

@@ -94,8 +94,12 @@ def read_file(
     ``what`` is the key of the header that such a file must have, and what errors call it.
     """
     path = Path(path)
-    if not path.is_file():
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: expected a file, got a folder")
+    if not path.exists():
         raise FileNotFoundError(f"{path}: no such {what} file")
+    if not path.is_file():
+        raise ModelFileError(f"{path}: expected a file, got a device or a pipe")
     try:
         with safe_open(path, framework="np") as file:
             text = (file.metadata() or {}).get(_HEADER_KEY)

@@ -23,6 +23,7 @@ def test_names_that_hold_a_comma(tmp_path):
 def test_mistakes_are_told(tmp_path, monkeypatch):
     monkeypatch.delenv("SIMSTREAM_DATA", raising=False)
     given = ["repro", "run", "p3-table2", "--results", tmp_path]
+    assert "IDS: expected a paper" in fail(2, "repro", "run", "nosuch", "--results", tmp_path)
     assert "got 'OASI'" in fail(2, *given, "--methods", "Euclidean,OASI")
     assert "SIMSTREAM_DATA" in run(*given, "--datasets", "vehicle").stderr
 

@@ -142,7 +142,7 @@ def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
 )
 def test_serve_refuses_what_it_cannot_do(tmp_path, arguments, message):
     done = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), *arguments])
-    assert done.exit_code != 0
+    assert done.exit_code == 2
     assert message in done.output
 
 

@@ -47,8 +47,8 @@ def main() -> None:
     simstream serve items.npz                            search that learns
     simstream repro list                                 published experiments
 
-    Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl; triplets and pairs: .csv, .tsv, .txt, .jsonl, .npy,
-    .npz, or standard input. Text files may be compressed (.gz, .bz2).
+    Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl, .parquet (pip install 'simstream[parquet]'); triplets and
+    pairs: .csv, .tsv, .txt, .jsonl, .npy, .npz, or standard input. Text files may be compressed (.gz, .bz2).
     """
     configure_logging()
 

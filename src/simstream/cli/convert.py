@@ -49,6 +49,7 @@ def convert(
     kind = kind or ("items" if label_column is not None else _kind_of(source))
     if task is not None and kind != "model":
         raise click.UsageError(f"--task: expected a model, got {kind}: {source}")
+    _check_extension(target, kind)
     facts: dict[str, Any]
     match kind:
         case "items":
@@ -127,6 +128,18 @@ def _cells_kind(line: str) -> str:
     if len(cells) != 3 or not all(cell.isdecimal() for cell in cells[:2]):
         return "items"
     return "triplets" if cells[2].isdecimal() else "pairs" if cells[2] in ("+1", "-1") else "items"
+
+
+def _check_extension(target: Path, kind: str) -> None:
+    """Refuse a name whose extension is of no format that can hold this kind."""
+    from ..data import FormatError, item_formats, records
+    from ..data.files import format_of
+
+    known = records if kind in ("triplets", "pairs") else item_formats
+    try:
+        format_of(target, known.FORMATS)
+    except FormatError as error:
+        raise click.BadParameter(str(error), param_hint="OUT") from error
 
 
 # -- converting -----------------------------------------------------------------------------------

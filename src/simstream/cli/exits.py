@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
-#: Key of ``click.Context.meta``: whether to show tracebacks.
+#: Keys of ``click.Context.meta``: whether to show tracebacks, and whether learning has begun.
 DEBUG = "simstream.debug"
+LEARNING = "simstream.learning"
 
 
 class ExitCode(IntEnum):
@@ -55,12 +56,15 @@ def exit_code_of(error: BaseException) -> ExitCode:
     if isinstance(error, KeyboardInterrupt):  # perhaps in the middle of an import: import nothing
         return ExitCode(128 + getattr(error, "signal", signal.SIGINT))
     from .. import DivergedError, ModelFileError
+    from ..data.item_formats import LabelColumnError
 
     match error:
         case ModelFileError():  # which is a ValueError too
             return ExitCode.MODEL
         case DivergedError():
             return ExitCode.DIVERGED
+        case LabelColumnError():  # the file is good, the value of --label-column is not
+            return ExitCode.USAGE
         case ValueError() | TypeError() | OSError() | MemoryError():
             return ExitCode.DATA
     return ExitCode.BUG
@@ -95,16 +99,20 @@ class ReportingGroup(click.Group):
             code = exit_code_of(error)
             if ctx.meta.get(DEBUG):
                 click.echo(traceback.format_exc(), err=True)
-            has_checkpoints = ctx.invoked_subcommand == "train"
-            click.echo(f"simstream: {_one_line(error, code, has_checkpoints)}", err=True)
+            lost = ""
+            if ctx.invoked_subcommand == "train":
+                lost = " before learning began; nothing was written"
+                if ctx.meta.get(LEARNING):
+                    lost = "; progress since the last checkpoint is lost"
+            click.echo(f"simstream: {_one_line(error, code, lost)}", err=True)
             ctx.exit(code)
 
 
-def _one_line(error: BaseException, code: ExitCode, has_checkpoints: bool) -> str:
+def _one_line(error: BaseException, code: ExitCode, lost: str) -> str:
+    """The message; ``lost`` is what an interruption costs."""
     text = " ".join(str(error).split())
     match code:
         case ExitCode.INTERRUPTED | ExitCode.TERMINATED:
-            lost = "; progress since the last checkpoint is lost" if has_checkpoints else ""
             return text or f"interrupted{lost}"
         case ExitCode.BUG:
             return (

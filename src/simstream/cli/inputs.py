@@ -100,14 +100,15 @@ class OpenedModel(NamedTuple):
 
 
 def open_model(path: Path) -> OpenedModel:
-    """Load a model; whatever is wrong is a `ModelFileError`."""
+    """Load a model; whatever is wrong with the file is a `ModelFileError`, unless there is none."""
     try:
         header = read_header(path)
         saved = load(path)
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{path}: no such file") from error
+    except FileNotFoundError:
+        raise
     except OSError as error:
-        raise ModelFileError(f"{path}: {error.strerror or error}") from error
+        text = f"{path}: {error.strerror}" if error.strerror else str(error)
+        raise ModelFileError(text) from error
     record = TrainingRecord.from_extra(header.get("extra", {}), path)
     return OpenedModel(saved, getattr(saved, "learner_", saved), header, record)
 

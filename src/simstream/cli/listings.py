@@ -10,7 +10,7 @@ import click
 from ..catalogue import ALGORITHMS as KNOWN
 from ..catalogue import Algorithm, find
 from .learners import ALGORITHMS, ELSEWHERE
-from .options import FILE, json_option
+from .options import json_option
 from .output import echo_fields, echo_json, echo_table
 
 
@@ -91,7 +91,7 @@ def _algorithm_fields(algorithm: Algorithm, in_detail: bool) -> dict[str, str]:
 @click.command("datasets", short_help="List data sets and how to get them.")
 @click.option(
     "--data-dir",
-    type=FILE,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of data sets (default: the environment variable SIMSTREAM_DATA).",
 )
 @json_option

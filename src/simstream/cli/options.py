@@ -19,6 +19,14 @@ class Whole(click.IntRange):
 
     name = "n"
 
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """Parse the option's text; click's own message would call an integer by the name above."""
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not an integer", param, ctx)
+        return super().convert(value, param, ctx)
+
 
 COUNT = Whole(min=1)
 NATURAL = Whole(min=0)
@@ -153,10 +161,18 @@ def refuse_options(reason: str, is_given: dict[str, bool]) -> None:
 
 def check_writable(path: Path, option: str) -> None:
     """Find out now, rather than after an hour of work, whether a file can be written."""
-    if path.is_dir() or not os.access(path.resolve().parent, os.W_OK | os.X_OK):
-        raise click.BadParameter(
-            f"{path}: expected a file name in a writable folder", param_hint=option
-        )
+    folder = path.resolve().parent
+    if path.is_dir():
+        reason = "is a folder; expected the name of a file"
+    elif not folder.exists():
+        reason = f"no such folder: {folder}"
+    elif not folder.is_dir():
+        reason = f"{folder} is not a folder"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        reason = f"{folder} is not writable"
+    else:
+        return
+    raise click.BadParameter(f"{path}: {reason}", param_hint=option)
 
 
 def check_picture(path: Path) -> None:

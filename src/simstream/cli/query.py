@@ -69,8 +69,9 @@ def query(
     asking, ids = data.asking, data.items.ids
     for row in rows:
         if row >= asking.n:
-            raise ValueError(
-                f"--row: expected a row number from 0 to {asking.n - 1} of {asking.path}, got {row}"
+            raise click.BadParameter(
+                f"expected a row number from 0 to {asking.n - 1} of {asking.path}, got {row}",
+                param_hint="--row",
             )
     chosen = list(rows) if rows else list(range(asking.n))
     # One more if the item itself may be among the answers, from which it is then removed.

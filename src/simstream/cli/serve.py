@@ -142,7 +142,12 @@ def serve(
     from ..serve.state import Learning
 
     folder = folder / "demo" if demo else folder
-    check_host(host, KeyRing(folder / "keys.json"))
+    keys = KeyRing(folder / "keys.json")
+    try:
+        check_host(host, keys)
+    except ValueError as error:
+        text = str(error).removeprefix("host: ")
+        raise click.BadParameter(text, param_hint="--host") from error
     check_port(host, port)
     data = None if items is None else read_items(items, dtype="float32")
     learning, asking, measure = Learning(), Asking(), None

@@ -178,7 +178,7 @@ class RecordSource:
         if str(path) == STANDARD_INPUT:
             self._is_stream, self.name = True, "standard input"
         else:
-            self._is_stream = path.exists() and not path.is_file()
+            self._is_stream = path.exists() and not (path.is_file() or path.is_dir())
             self.name = str(path if self._is_stream else path.resolve())
         self.tuples = tuples
         kind = "stream" if self._is_stream else "file"

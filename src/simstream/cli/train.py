@@ -63,7 +63,8 @@ from .output import configure_logging
     "-n",
     "n_tuples",
     type=COUNT,
-    help="Tuples to draw from labels, including those before --resume (default: 100,000).",
+    help="Tuples to draw from labels, including those before --resume (default: 100,000, or that of "
+    "--resume).",
 )
 @click.option("--seed", type=NATURAL, help="Seed of the tuples drawn from labels (default: 0).")
 @click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")

@@ -16,7 +16,7 @@ from .. import TripletSampler
 from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
 from ..data.samplers import nearer_first
-from .exits import Interruption, stopping_at_once
+from .exits import LEARNING, Interruption, stopping_at_once
 from .info import summarise, summary_fields
 from .inputs import (
     Collection,
@@ -95,7 +95,11 @@ def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
 
     Also returns what to say about changed parameters.
     """
-    model = open_model(options.resume)
+    try:
+        model = open_model(options.resume)
+    except FileNotFoundError as error:
+        hint = "leave --resume out on the first run, and give --output"
+        raise FileNotFoundError(f"{error}; {hint}") from error
     if model.saved is not model.learner:
         raise click.UsageError(
             f"--resume: expected a learner, got a {type(model.saved).__name__}; continue in Python"
@@ -161,6 +165,7 @@ def _train_at_once(
     seed = DEFAULT_SEED if options.seed is None else options.seed
     tuples, n_bad = options.learnt_by(algorithm), 0
     whole: tuple[Any, ...]
+    click.get_current_context().meta[LEARNING] = True
     with (
         stopping_at_once(f"interrupted; nothing was written to {options.output}"),
         progress(options.quiet, "iterations") as report,
@@ -256,6 +261,7 @@ def _train_online(
     if options.records is None and data.items.tasks is None and expects_tasks(learner):
         wanted = "--tasks, a name per item (one new name for all items begins a new task)"
         raise missing_tasks(learner, wanted)
+    click.get_current_context().meta[LEARNING] = True
     with Interruption() as interruption:
         source = _open_source(options, algorithm, data, record, block, interruption.requested)
 

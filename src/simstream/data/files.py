@@ -63,6 +63,8 @@ def format_of(path: Path, known: Collection[str]) -> str:
     compressed = extension in _COMPRESSIONS
     name = (os.path.splitext(stem)[1] if compressed else extension).removeprefix(".")
     if name not in known or (compressed and name in _BINARY):
+        if path.is_dir():
+            raise _is_folder(path)
         text = ", ".join(f".{name}" for name in known if name not in _BINARY)
         binary = ", ".join(f".{name}" for name in known if name in _BINARY)
         expected = f"{text} (each also with {' or '.join(_COMPRESSIONS)}), {binary}"
@@ -106,10 +108,14 @@ def cannot_read(path: Path, error: OSError) -> FormatError:
     if isinstance(error, FileNotFoundError):
         return FormatError(f"{path}: no such file")
     if isinstance(error, IsADirectoryError):
-        return FormatError(f"{path}: expected a file, got a folder")
+        return _is_folder(path)
     if error.errno is None:  # bz2 reports damage as an OSError with a message and no number
         return _damaged(path, "a complete compressed file", error)
     return FormatError(f"{path}: cannot be read: {error.strerror}")
+
+
+def _is_folder(path: Path) -> FormatError:
+    return FormatError(f"{path}: expected a file, got a folder")
 
 
 def _damaged(path: Path, expected: str, error: object) -> FormatError:
@@ -167,6 +173,11 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         except OSError:
             raise
         except Exception as error:
+            if str(error).startswith("Object arrays"):  # numpy has no error of its own for these
+                expected = "numbers (or strings, for labels)"
+                raise format_error(
+                    path, "holds Python objects", expected, "an array of objects"
+                ) from None
             # A damaged header or archive surfaces as almost anything: BadZipFile, struct.error,
             # SyntaxError, MemoryError for an absurd shape...
             found = f"{type(error).__name__}: {error}"

@@ -37,8 +37,12 @@ from .files import (
 )
 
 _LIBSVM = ("svm", "libsvm", "svmlight")
-_FORMATS = (*_LIBSVM, "csv", "jsonl", "npy", "npz", "parquet")
+FORMATS = (*_LIBSVM, "csv", "jsonl", "npy", "npz", "parquet")
 _CSR_PARTS = {"data", "indices", "indptr", "shape"}
+
+
+class LabelColumnError(FormatError):
+    """The file has no such column of labels."""
 
 
 class RawItems(NamedTuple):
@@ -53,11 +57,10 @@ class RawItems(NamedTuple):
 
 def read_raw(path: Path, label_column: str | int | None) -> RawItems:
     """Read a file in the format of its extension."""
-    kind = format_of(path, _FORMATS)
+    kind = format_of(path, FORMATS)
     if label_column is not None and kind not in ("csv", "parquet"):
-        raise format_error(
-            path, "label_column is for CSV and parquet", "label_column=None", excerpt(label_column)
-        )
+        problem = "label_column is for CSV and parquet"
+        raise _no_column(path, problem, "label_column=None", excerpt(label_column))
     match kind:
         case "csv":
             return _read_csv(path, label_column)
@@ -73,7 +76,7 @@ def read_raw(path: Path, label_column: str | int | None) -> RawItems:
 
 def write_raw(path: Path, items: Any, labels: np.ndarray | None, ids: list[str] | None) -> None:
     """Write a file in the format of its extension, which must be able to hold everything."""
-    kind = format_of(path, _FORMATS)
+    kind = format_of(path, FORMATS)
     _check_can_hold(path, kind, items, labels, ids)
     if kind == "parquet":
         _write_parquet(path, items, labels, ids)
@@ -323,17 +326,21 @@ def _special_columns(
     if isinstance(label_column, str):
         if label_column not in header:
             problem = f"no label column {label_column!r}"
-            raise format_error(path, problem, "one of the header's names", excerpt(header, 200))
+            raise _no_column(path, problem, "one of the header's names", excerpt(header, 200))
         columns["label"] = header.index(label_column)
     elif label_column is not None:
         if not -len(names) <= label_column < len(names):
             problem = f"no label column {label_column}"
             expected = f"a number from {-len(names)} to {len(names) - 1}"
-            raise format_error(path, problem, expected, label_column)
+            raise _no_column(path, problem, expected, label_column)
         columns["label"] = label_column % len(names)
     if columns.get("id") == columns.get("label"):
         columns.pop("id", None)
     return columns
+
+
+def _no_column(path: Path, problem: str, expected: str, got: object) -> LabelColumnError:
+    return LabelColumnError(*format_error(path, problem, expected, got).args)
 
 
 def _write_csv(text: IO[str], items: np.ndarray, labels: np.ndarray | None, ids: Any) -> None:
