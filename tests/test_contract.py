@@ -365,3 +365,24 @@ def test_an_average_is_refused_by_learners_without_one(case):
 def test_blocks_are_refused_by_learners_of_one_triplet_at_a_time(case):
     with pytest.raises(ValueError, match="block_size: expected None or 1, got 7"):
         case.make(block_size=7, preprocessor=items()).fit(triplets(n=20))
+
+
+@pytest.mark.parametrize("learner", [simstream.OASIS(symmetric=True), simstream.OMTRSL()])
+def test_what_is_read_during_learning_is_not_kept_for_later(learner, monkeypatch):
+    """Another thread may read in the middle of a call: what it saw must not be served afterwards."""
+    T, X = triplets(), items()
+    model = learner.set_params(preprocessor=X).fit(T[:50])
+    learn = type(model._engine).learn
+
+    def learn_and_be_read(engine, step, tuples, block_size):
+        learn(engine, step, tuples.part(0, 20), block_size)
+        model.score_items(X[:2], X)
+        learn(engine, step, tuples.part(20, len(tuples)), block_size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model._engine), "learn", learn_and_be_read)
+        model.partial_fit(T[50:])
+    expected = clone(learner).set_params(preprocessor=X).fit(T)
+    np.testing.assert_allclose(
+        model.score_items(X[:5], X), expected.score_items(X[:5], X), rtol=1e-9
+    )

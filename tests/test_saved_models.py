@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import simstream
-from simstream import catalogue, persistence
+from simstream import persistence
 
 FOLDER = Path(__file__).parent / "models"
 DATA = np.load(FOLDER / "data.npz", allow_pickle=False)
@@ -74,11 +74,40 @@ def same_bits(a, b):
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
+#: The algorithms of the release that wrote the files; later ones have no file of version 1.
+RELEASED = {
+    "AROMA",
+    "AdaSORS",
+    "Dot",
+    "Euclidean",
+    "ITML",
+    "LEGO",
+    "LMNN",
+    "Loreta",
+    "MCML",
+    "MultiTaskLMNN",
+    "OASIS",
+    "OGD",
+    "OGRSL",
+    "OMLLR",
+    "OMTRSL",
+    "OSLLRGS",
+    "OSTRSL",
+    "OnlineITML",
+    "PAMetric",
+    "POLA",
+    "RCA",
+    "RDML",
+    "SDCA",
+    "SORS",
+}
+
+
 def test_there_is_a_file_of_every_kind():
     assert {path.stem for path in FOLDER.glob("*.safetensors")} == set(EXPECTED)
     saved = {content(FOLDER / f"{name}.safetensors")[0]["class"] for name in EXPECTED}
     given = {"Bilinear", "Mahalanobis", "FromLabels"}
-    assert saved == given | {algorithm.name for algorithm in catalogue.ALGORITHMS}
+    assert saved == given | RELEASED
 
 
 @pytest.mark.parametrize("name", EXPECTED)

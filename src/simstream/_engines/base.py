@@ -44,6 +44,11 @@ class Engine(ABC):
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.clock = np.zeros(CLOCK_SIZE)
 
+    @property
+    def version(self) -> float:
+        """A number that changes whenever what is read may change: the rounds learnt."""
+        return float(self.clock[ROUNDS])
+
     @abstractmethod
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         """Learn from checked tuples, in order."""

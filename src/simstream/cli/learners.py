@@ -139,7 +139,8 @@ def _check_values(learner: Any) -> None:
     try:
         learner.check_parameters()
     except (TypeError, ValueError) as error:
-        raise click.BadParameter(str(error), param_hint="--param") from error
+        option = "--block-size" if str(error).startswith("block_size:") else "--param"
+        raise click.BadParameter(str(error), param_hint=option) from error
 
 
 def untrained(name: str, n_features: int, dtype: Any) -> Any:

@@ -160,8 +160,12 @@ class OnlineLearner(Learner):
         return self._engine
 
     def _similarity(self) -> Any:
-        """The similarity as it is now, kept until learning goes on."""
-        engine, key, kept = self._fitted(), self._reading(), self._read_cache
+        """The similarity as it is now, kept until learning goes on.
+
+        The round is part of the key: another thread may read while this one learns.
+        """
+        engine, kept = self._fitted(), self._read_cache
+        key = engine.version, *self._reading()
         if kept is None or kept[0] != key:
             kept = self._read_cache = (key, self._similarity_of(engine))
         return kept[1]._with_items(self.preprocessor, self._item_cache())

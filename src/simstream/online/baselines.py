@@ -40,6 +40,11 @@ class _IdentityEngine(Engine):
         tuples.check_one_space("items")
         return cls(tuples.shape, tuples.left.dtype, tuples.is_sparse)
 
+    @property
+    def version(self) -> float:
+        """The matrix never changes."""
+        return 0.0
+
     def learn(self, step: Similarity, tuples: Comparisons, block_size: int) -> None:
         """Count what a similarity makes of triplets."""
         margins = step._margins(tuples)
@@ -123,6 +128,10 @@ class Dot(OnlineLearner):
 class _EuclideanDistance(Mahalanobis):
     """||q - x||^2, without a product with the identity."""
 
+    decision_function = Similarity.decision_function  # type: ignore[assignment]
+    predict = Similarity.predict  # type: ignore[assignment]
+    score = Similarity.score  # type: ignore[assignment]
+
     def _embed(self, rows: Any) -> Any:
         return rows
 
@@ -153,6 +162,9 @@ class Euclidean(PairLearner):
     _engine_types = (_IdentityEngine,)
     _read = OnlineLearner._read
     learn_one = OnlineLearner.learn_one  # type: ignore[assignment]
+    decision_function = OnlineLearner.decision_function
+    predict = OnlineLearner.predict
+    score = OnlineLearner.score
 
     def __init__(self, *, dtype: Any = None, preprocessor: Any = None) -> None:
         self.dtype = dtype
