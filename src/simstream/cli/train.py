@@ -1,26 +1,22 @@
-"""``simstream train``: the command, and which of its options conflict; `training` does the work."""
+"""``simstream train``: the command and its options; `training` does the work."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import click
 
-from ..catalogue import Algorithm
-from .learners import ALGORITHMS, DEFAULT_ALGORITHM, knows_tasks, names_of, refuse_tasks
+from .learners import ALGORITHMS, DEFAULT_ALGORITHM
 from .options import (
     COUNT,
     FILE,
     NATURAL,
-    check_writable,
     json_option,
     label_column_option,
     labels_option,
     on_error_option,
     params_option,
     quiet_option,
-    refuse_options,
     tasks_option,
 )
 from .output import configure_logging
@@ -113,86 +109,7 @@ def train(**given: Any) -> None:
     whatever comes. Batch learners (ITML, LMNN, MCML, RCA) have no checkpoints: Ctrl-C stops them, and
     nothing is written.
     """
-    from .training import train_model
+    from .training import TrainOptions, train_model
 
-    options = TrainOptions(**given)
-    configure_logging(options.quiet)
-    check_options(options)
-    train_model(options)
-
-
-class TrainOptions(SimpleNamespace):
-    """The options of the command, under the names that click gives them, and what follows from them."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self.params = dict(given["params"])
-        self.output = given["output"] or given["resume"]
-        #: The file of triplets or pairs, None if tuples are drawn from labels.
-        self.records = given["triplets"] or given["pairs"]
-        #: What the input consists of.
-        self.source = next((name for name in ("triplets", "pairs") if given[name]), "labels")
-
-    def learnt_by(self, algorithm: Algorithm) -> str:
-        """What a batch learner sees: the input, or the set of tuples drawn from labels."""
-        is_drawn = self.records is None and algorithm.takes_a_set
-        return algorithm.takes[0] if is_drawn else self.source
-
-
-def check_options(options: TrainOptions) -> None:
-    """Refuse conflicting options before anything is read."""
-    if options.output is None:
-        raise click.UsageError("expected --output (or --resume), got neither")
-    if options.triplets is not None and options.pairs is not None:
-        raise click.UsageError("expected --triplets or --pairs, got both")
-    if options.records is not None:
-        refuse_options(
-            f"applies to tuples drawn from labels: not with --{options.source}",
-            {
-                "--labels": options.labels_file is not None,
-                "--tasks": options.tasks_file is not None,
-                "--n-tuples": options.n_tuples is not None,
-                "--seed": options.seed is not None,
-                "--tuples": options.tuples != "auto",
-            },
-        )
-    elif options.queries is not None:
-        raise click.UsageError("--queries requires --triplets or --pairs")
-    if options.labels_file is not None and options.label_column is not None:
-        raise click.UsageError("expected --labels or --label-column, got both")
-    inputs = ("items", "labels_file", "tasks_file", "queries", "records")
-    for path in filter(None, (getattr(options, name) for name in inputs)):
-        if options.output.resolve() == path.resolve():
-            raise click.BadParameter(
-                f"{options.output}: expected a new file, got one of the inputs",
-                param_hint="--output",
-            )
-    if str(options.output) == "-":
-        raise click.BadParameter("expected a file name, got -", param_hint="--output")
-    check_writable(options.output, "--output")
-
-
-def check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
-    """Refuse an input that the algorithm does not learn from, and options it has no use for."""
-    name = algorithm.name
-    if options.tasks_file is not None and not knows_tasks(algorithm.cls()):
-        raise refuse_tasks("--tasks", name)
-    if options.records is not None and options.source not in algorithm.takes:
-        others = names_of(lambda known: options.source in known.takes)
-        raise click.UsageError(
-            f"--{options.source}: {name} learns from {algorithm.input}; "
-            f"expected --algorithm {others}"
-        )
-    if algorithm.is_batch:
-        draws = algorithm.takes_a_set
-        refuse_options(
-            f"is for online learners: {name} learns from all {options.learnt_by(algorithm)} at once",
-            {
-                "--n-tuples (--n-triplets)": options.n_tuples is not None and not draws,
-                "--checkpoint-every": options.checkpoint_every is not None,
-                "--block-size": options.block_size is not None and not draws,
-                "--tuples": options.tuples not in ("auto", algorithm.takes[0]),
-            },
-        )
-    elif options.tuples not in ("auto", *algorithm.takes):
-        raise click.UsageError(f"--tuples {options.tuples}: {name} learns from {algorithm.input}")
+    configure_logging(given["quiet"])
+    train_model(TrainOptions(**given))

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -35,14 +36,15 @@ from .learners import (
     is_distance,
     knows_tasks,
     missing_tasks,
+    names_of,
     new_learner,
     refuse_tasks,
     resume_learner,
     task_names,
 )
+from .options import check_writable, refuse_options
 from .output import as_rate, echo_fields, echo_json, logger, plural, progress
 from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource, content_identity
-from .train import TrainOptions, check_algorithm
 
 #: Entries of sparse items up to which their zeros are filled in for learners that need it: 2 GB.
 _LARGEST_DENSE = 250_000_000
@@ -59,12 +61,90 @@ _SECONDS_BETWEEN_READINGS = 1.0
 _LARGEST_READING = 250_000_000
 
 
+class TrainOptions(SimpleNamespace):
+    """The options of the command, under the names that click gives them, and what follows from them."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.params = dict(given["params"])
+        self.output = given["output"] or given["resume"]
+        #: The file of triplets or pairs, None if tuples are drawn from labels.
+        self.records = given["triplets"] or given["pairs"]
+        #: What the input consists of.
+        self.source = next((name for name in ("triplets", "pairs") if given[name]), "labels")
+
+    def learnt_by(self, algorithm: Algorithm) -> str:
+        """What a batch learner sees: the input, or the set of tuples drawn from labels."""
+        is_drawn = self.records is None and algorithm.takes_a_set
+        return algorithm.takes[0] if is_drawn else self.source
+
+
+def _check_options(options: TrainOptions) -> None:
+    """Refuse conflicting options before anything is read."""
+    if options.output is None:
+        raise click.UsageError("expected --output (or --resume), got neither")
+    if options.triplets is not None and options.pairs is not None:
+        raise click.UsageError("expected --triplets or --pairs, got both")
+    if options.records is not None:
+        refuse_options(
+            f"applies to tuples drawn from labels: not with --{options.source}",
+            {
+                "--labels": options.labels_file is not None,
+                "--tasks": options.tasks_file is not None,
+                "--n-tuples": options.n_tuples is not None,
+                "--seed": options.seed is not None,
+                "--tuples": options.tuples != "auto",
+            },
+        )
+    elif options.queries is not None:
+        raise click.UsageError("--queries requires --triplets or --pairs")
+    if options.labels_file is not None and options.label_column is not None:
+        raise click.UsageError("expected --labels or --label-column, got both")
+    inputs = ("items", "labels_file", "tasks_file", "queries", "records")
+    for path in filter(None, (getattr(options, name) for name in inputs)):
+        if options.output.resolve() == path.resolve():
+            raise click.BadParameter(
+                f"{options.output}: expected a new file, got one of the inputs",
+                param_hint="--output",
+            )
+    if str(options.output) == "-":
+        raise click.BadParameter("expected a file name, got -", param_hint="--output")
+    check_writable(options.output, "--output")
+
+
+def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
+    """Refuse an input that the algorithm does not learn from, and options it has no use for."""
+    name = algorithm.name
+    if options.tasks_file is not None and not knows_tasks(algorithm.cls()):
+        raise refuse_tasks("--tasks", name)
+    if options.records is not None and options.source not in algorithm.takes:
+        others = names_of(lambda known: options.source in known.takes)
+        raise click.UsageError(
+            f"--{options.source}: {name} learns from {algorithm.input}; "
+            f"expected --algorithm {others}"
+        )
+    if algorithm.is_batch:
+        draws = algorithm.takes_a_set
+        refuse_options(
+            f"is for online learners: {name} learns from all {options.learnt_by(algorithm)} at once",
+            {
+                "--n-tuples (--n-triplets)": options.n_tuples is not None and not draws,
+                "--checkpoint-every": options.checkpoint_every is not None,
+                "--block-size": options.block_size is not None and not draws,
+                "--tuples": options.tuples not in ("auto", algorithm.takes[0]),
+            },
+        )
+    elif options.tuples not in ("auto", *algorithm.takes):
+        raise click.UsageError(f"--tuples {options.tuples}: {name} learns from {algorithm.input}")
+
+
 def train_model(options: TrainOptions) -> None:
     """Train as the options say, save the model and show it."""
+    _check_options(options)
     model, changes = (None, []) if options.resume is None else _open_checkpoint(options)
     name = options.algorithm or DEFAULT_ALGORITHM
     algorithm = find(name if model is None else type(model.learner).__name__)
-    check_algorithm(options, algorithm)
+    _check_algorithm(options, algorithm)
     record = TrainingRecord(bool(options.unit_norm)) if model is None else model.record
     data = read_collection(
         options.items,
