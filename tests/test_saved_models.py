@@ -125,9 +125,10 @@ def version_1(name, path, **params):
     return path
 
 
-def test_a_block_size_that_had_no_effect_is_forgotten(tmp_path):
-    model = simstream.load(version_1("sors-dense", tmp_path / "m", block_size=64))
-    assert model.block_size is None
+def test_a_block_size_that_had_no_effect_becomes_one(tmp_path):
+    for given, kept in ((None, None), (1, 1), (64, 1)):
+        model = simstream.load(version_1("sors-dense", tmp_path / "m", block_size=given))
+        assert model.block_size == kept
     model = simstream.load(version_1("oasis-dense", tmp_path / "m", block_size=64))
     assert model.block_size == 64
 

@@ -16,7 +16,7 @@ from simstream.serve.snapshots import compare
 from simstream.serve.state import Learning, State
 
 MODELS = Path(__file__).parents[1] / "models"
-KINDS = ("service-dense", "service-tasks", "service-sparse")
+KINDS = ("service-dense", "service-tasks", "service-sparse", "service-sors")
 
 
 @pytest.fixture(params=KINDS)
@@ -106,3 +106,15 @@ def test_it_goes_on(saved):
     server.terminate()
     report, _ = compare(folder, lambda kept: kept)
     assert report["position"] == position
+    # Amid a block nothing can be saved, and the snapshots from before have what was undone.
+    is_saved = settings_of(folder).learning.block == 1
+    assert report["identical"] is (True if is_saved else None)
+
+
+@pytest.mark.parametrize("kind", ["service-sors", "service-sors-blocks"])
+def test_replay_finds_the_saved_model_in_the_log(kind, tmp_path):
+    """Their numbers are sums of few powers of two: no machine rounds them."""
+    folder = tmp_path / "data"
+    shutil.copytree(MODELS / kind, folder)
+    report, _ = compare(folder, lambda kept: kept)
+    assert report["identical"]
