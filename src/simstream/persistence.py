@@ -274,28 +274,31 @@ def _upgraded(
         own = with_prefix(start, arrays)
         state["scalars"] = _engine_scalars(state, own, params)
         arrays = rest | {start + name: array for name, array in own.items()}
-    params, exact_gradient = upgraded_params(body["class"], params)
+    params, is_exact = upgraded_params(body["class"], params)
     if body["class"] == "OSLLRGS":
-        state["exact_gradient"] = exact_gradient
+        state["exact_gradient"] = is_exact
     return {**body, "params": params, "state": state}, arrays
 
 
 def upgraded_params(class_name: str, params: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Parameters of a learner of an earlier version as this one has them, and whether its gradient is exact.
 
-    A `block_size` above 1 had no effect on rules that learn one tuple at a time, and is an error. OSLLR-GS had
-    a parameter `gradient`, "exact" or "printed" as in the paper, with one of its two terms.
+    Rules that learn one tuple at a time ignored a `block_size` above 1, which is an error in this version.
+    OSLLRGS had a parameter `gradient`: "exact", or "printed" as in the paper, which lacks one of two terms.
     """
     params = dict(params)
+    size = params.get("block_size")
     one_at_a_time = (
         class_name == "AdaSORS"
-        or (class_name == "SORS" and params.get("lam", 1.0) > 0)
+        or (class_name == "SORS" and params.get("lam") != 0)
         or (class_name == "AROMA" and params.get("covariance") != "factored")
     )
-    if one_at_a_time and (params.get("block_size") or 1) > 1:
+    if one_at_a_time and isinstance(size, int) and size > 1:
         params["block_size"] = 1
-    exact = class_name != "OSLLRGS" or params.pop("gradient", "exact") == "exact"
-    return params, exact
+    is_exact = True
+    if class_name == "OSLLRGS" and params.get("gradient") in ("exact", "printed"):
+        is_exact = params.pop("gradient") == "exact"
+    return params, is_exact
 
 
 def _engine_scalars(

@@ -16,7 +16,13 @@ from simstream.serve.snapshots import compare
 from simstream.serve.state import Learning, State
 
 MODELS = Path(__file__).parents[1] / "models"
-KINDS = ("service-dense", "service-tasks", "service-sparse", "service-sors")
+KINDS = (
+    "service-dense",
+    "service-tasks",
+    "service-sparse",
+    "service-sors",
+    "service-osllrgs",  # with the removed parameter gradient="printed"
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -118,3 +124,15 @@ def test_replay_finds_the_saved_model_in_the_log(kind, tmp_path):
     shutil.copytree(MODELS / kind, folder)
     report, _ = compare(folder, lambda kept: kept)
     assert report["identical"]
+
+
+def test_a_gradient_in_the_stored_settings_is_the_one_that_is_learnt_with():
+    with_gradient = (Learning("osllrgs", {"gradient": name}) for name in ("exact", "printed"))
+    exact, printed = (learning.new_learner() for learning in with_gradient)
+    triplets = np.random.default_rng(0).normal(size=(9, 3, 4)).astype(np.float32)
+    plain = Learning("osllrgs").new_learner()
+    matrices = [one.partial_fit(triplets).get_bilinear_matrix() for one in (plain, exact, printed)]
+    np.testing.assert_array_equal(matrices[0], matrices[1])
+    assert not np.allclose(matrices[0], matrices[2])
+    with pytest.raises(TypeError, match="gradient"):
+        Learning("osllrgs", {"gradient": "none"}).new_learner()
