@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -267,7 +268,16 @@ def _upgraded(
     if "learner" in state:  # FromLabels
         inner = f"{prefix}state.learner."
         state["learner"], arrays = _upgraded(state["learner"], arrays, inner)
-        params["learner"]["params"].pop("gradient", None)
+        given = params["learner"]
+        unfitted, is_exact = upgraded_params(given["class"], given["params"])
+        params["learner"] = {**given, "params": unfitted}
+        if not is_exact:
+            warnings.warn(
+                f"{given['class']} was fitted with gradient='printed', a parameter that was removed: "
+                "partial_fit goes on with that gradient, fit uses the exact gradient",
+                UserWarning,
+                stacklevel=3,
+            )
     if "engine" in state:
         start = f"{prefix}state."
         rest = {name: array for name, array in arrays.items() if not name.startswith(start)}
