@@ -154,9 +154,10 @@ def version_1(name, path, **params):
     return path
 
 
-def test_a_block_size_that_had_no_effect_is_forgotten(tmp_path):
-    model = simstream.load(version_1("sors-dense", tmp_path / "m", block_size=64))
-    assert model.block_size is None
+def test_a_block_size_that_had_no_effect_becomes_one(tmp_path):
+    for given, kept in ((None, None), (1, 1), (64, 1)):
+        model = simstream.load(version_1("sors-dense", tmp_path / "m", block_size=given))
+        assert model.block_size == kept
     model = simstream.load(version_1("oasis-dense", tmp_path / "m", block_size=64))
     assert model.block_size == 64
 
@@ -175,3 +176,31 @@ def test_a_model_goes_on_with_the_gradient_it_was_made_with(tmp_path):
     futures = [scores("", model.partial_fit(wrong)) for model in (printed, again, exact)]
     np.testing.assert_array_equal(futures[0], futures[1])
     assert not np.allclose(futures[0], futures[2])
+
+
+LABELLED = DATA["X"][:20, :4], DATA["y"][:20]
+
+
+@pytest.mark.parametrize(
+    ("name", "block_size"), [("sors", 1), ("adasors", 1), ("aroma", 1), ("ogd", 7)]
+)
+def test_the_learner_of_labels_can_be_fitted_again(name, block_size):
+    """They were saved with block_size=7, which only OGD heeds, after a `fit` with the same seed."""
+    model = simstream.load(FOLDER / "labels" / f"{name}.safetensors")
+    assert model.learner.block_size == model.learner_.block_size == block_size
+    before = model.learner_.get_bilinear_matrix()
+    after = model.fit(*LABELLED).learner_.get_bilinear_matrix()
+    np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-9)
+    assert np.abs(before - np.eye(len(before))).max() > 0.01, "something was learnt"
+
+
+def test_the_printed_gradient_is_not_lost_without_a_word(tmp_path):
+    with pytest.warns(UserWarning, match="exact gradient") as warned:
+        model = simstream.load(FOLDER / "labels" / "osllrgs.safetensors")
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert not model.learner_._exact_gradient
+    assert not model.partial_fit(*LABELLED).learner_._exact_gradient
+    model.save(tmp_path / "again")
+    assert not simstream.load(tmp_path / "again").learner_._exact_gradient
+    assert model.fit(*LABELLED).learner_._exact_gradient

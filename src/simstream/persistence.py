@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -267,18 +268,47 @@ def _upgraded(
     if "learner" in state:  # FromLabels
         inner = f"{prefix}state.learner."
         state["learner"], arrays = _upgraded(state["learner"], arrays, inner)
-        params["learner"]["params"].pop("gradient", None)
+        given = params["learner"]
+        unfitted, is_exact = upgraded_params(given["class"], given["params"])
+        params["learner"] = {**given, "params": unfitted}
+        if not is_exact:
+            warnings.warn(
+                f"{given['class']} was fitted with gradient='printed', a parameter that was removed: "
+                "partial_fit goes on with that gradient, fit uses the exact gradient",
+                UserWarning,
+                stacklevel=3,
+            )
     if "engine" in state:
         start = f"{prefix}state."
         rest = {name: array for name, array in arrays.items() if not name.startswith(start)}
         own = with_prefix(start, arrays)
         state["scalars"] = _engine_scalars(state, own, params)
         arrays = rest | {start + name: array for name, array in own.items()}
-    if state.get("rule") and state["rule"]["name"] != "Plain" and state["engine"] != "factored":
-        params["block_size"] = None  # had no effect
-    if "gradient" in params:  # of OSLLR-GS, where the one that the paper prints was a parameter
-        state["exact_gradient"] = params.pop("gradient") == "exact"
+    params, is_exact = upgraded_params(body["class"], params)
+    if body["class"] == "OSLLRGS":
+        state["exact_gradient"] = is_exact
     return {**body, "params": params, "state": state}, arrays
+
+
+def upgraded_params(class_name: str, params: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Parameters of a learner of an earlier version as this one has them, and whether its gradient is exact.
+
+    Rules that learn one tuple at a time ignored a `block_size` above 1, which is an error in this version.
+    OSLLRGS had a parameter `gradient`: "exact", or "printed" as in the paper, which lacks one of two terms.
+    """
+    params = dict(params)
+    size = params.get("block_size")
+    one_at_a_time = (
+        class_name == "AdaSORS"
+        or (class_name == "SORS" and params.get("lam") != 0)
+        or (class_name == "AROMA" and params.get("covariance") != "factored")
+    )
+    if one_at_a_time and isinstance(size, int) and size > 1:
+        params["block_size"] = 1
+    is_exact = True
+    if class_name == "OSLLRGS" and params.get("gradient") in ("exact", "printed"):
+        is_exact = params.pop("gradient") == "exact"
+    return params, is_exact
 
 
 def _engine_scalars(

@@ -16,7 +16,13 @@ from simstream.serve.snapshots import compare
 from simstream.serve.state import Learning, State
 
 MODELS = Path(__file__).parents[1] / "models"
-KINDS = ("service-dense", "service-tasks", "service-sparse")
+KINDS = (
+    "service-dense",
+    "service-tasks",
+    "service-sparse",
+    "service-sors",
+    "service-osllrgs",  # with the removed parameter gradient="printed"
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -106,3 +112,27 @@ def test_it_goes_on(saved):
     server.terminate()
     report, _ = compare(folder, lambda kept: kept)
     assert report["position"] == position
+    # Amid a block nothing can be saved, and the snapshots from before have what was undone.
+    is_saved = settings_of(folder).learning.block == 1
+    assert report["identical"] is (True if is_saved else None)
+
+
+@pytest.mark.parametrize("kind", ["service-sors", "service-sors-blocks"])
+def test_replay_finds_the_saved_model_in_the_log(kind, tmp_path):
+    """Their numbers are sums of few powers of two: no machine rounds them."""
+    folder = tmp_path / "data"
+    shutil.copytree(MODELS / kind, folder)
+    report, _ = compare(folder, lambda kept: kept)
+    assert report["identical"]
+
+
+def test_a_gradient_in_the_stored_settings_is_the_one_that_is_learnt_with():
+    with_gradient = (Learning("osllrgs", {"gradient": name}) for name in ("exact", "printed"))
+    exact, printed = (learning.new_learner() for learning in with_gradient)
+    triplets = np.random.default_rng(0).normal(size=(9, 3, 4)).astype(np.float32)
+    plain = Learning("osllrgs").new_learner()
+    matrices = [one.partial_fit(triplets).get_bilinear_matrix() for one in (plain, exact, printed)]
+    np.testing.assert_array_equal(matrices[0], matrices[1])
+    assert not np.allclose(matrices[0], matrices[2])
+    with pytest.raises(TypeError, match="gradient"):
+        Learning("osllrgs", {"gradient": "none"}).new_learner()

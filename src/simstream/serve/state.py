@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from scipy.stats import binomtest
 
 from .. import DivergedError, catalogue
+from ..persistence import upgraded_params
 from ..search import ExactIndex, ExactView
 from .events import (
     LEARNER_KINDS,
@@ -284,7 +285,10 @@ class Learning:
             raise ValueError(
                 f"algorithm: expected an online learner of a bilinear similarity, got {known.name}"
             )
-        given = {"dtype": "float32", **self.params}
+        # A log may have been started by an earlier version: its parameters stay as they are stored, because
+        # snapshots are bound to them.
+        params, is_exact = upgraded_params(known.name, self.params)
+        given = {"dtype": "float32", **params}
         names = {parameter.name for parameter in known.parameters()}
         if "block_size" in names:
             given["block_size"] = self.block
@@ -298,6 +302,8 @@ class Learning:
                 raise
             # Rules without a blocked form learn the triplets of a block one at a time.
             learner.set_params(block_size=1).check_parameters()
+        if not is_exact:
+            learner._exact_gradient = False
         return learner
 
     @property
