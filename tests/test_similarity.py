@@ -180,3 +180,19 @@ def test_repr_shows_the_shapes_of_arrays_not_their_numbers():
     assert repr(OASIS(C=0.1)) == "OASIS()"
     wrapper = simstream.FromLabels(OASIS(preprocessor=X))
     assert repr(wrapper) == ("FromLabels(learner=OASIS(preprocessor=<40 x 16 ndarray of float64>))")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Bilinear(np.eye(3)),
+        LowRank(np.eye(3), np.eye(3)),
+        Tasks(np.eye(3), {}),
+        Mahalanobis(np.eye(3)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize(("u", "v"), [((1.0, 2.0), (1.0, 2.0)), ((1.0, 2.0, 3.0), (1.0, 2.0))])
+def test_metrics_check_the_number_of_features(model, u, v):
+    with pytest.raises(ValueError, match=f"expected 3 features.* got {len(u)}"):
+        model.get_metric()(u, v)

@@ -236,9 +236,11 @@ class Similarity(BaseEstimator, ABC):
         Higher is more similar, as in `pair_score`; where scikit-learn wants a distance, negate it.
         """
         frozen = self._frozen()
+        shape = frozen.shape_
 
         def metric(u: Any, v: Any) -> float:
             a, b = check_items(one_row(u), "u").values, check_items(one_row(v), "v").values
+            check_features(shape, a, b)
             return float(frozen._score_rows(a, b)[0])
 
         return metric
