@@ -196,3 +196,27 @@ def test_repr_shows_the_shapes_of_arrays_not_their_numbers():
 def test_metrics_check_the_number_of_features(model, u, v):
     with pytest.raises(ValueError, match=f"expected 3 features.* got {len(u)}"):
         model.get_metric()(u, v)
+
+
+def test_reading_margins_while_another_thread_learns_does_not_disturb_it(monkeypatch):
+    from simstream._engines import tasks as engines
+
+    def learner():
+        return OMTRSL(block_size=128, preprocessor=X).fit(T, tasks=TASKS)
+
+    undisturbed, model = learner().partial_fit(T, tasks=TASKS), learner()
+    mix, depth = engines.mix, []
+
+    def mix_then_read(*args):
+        mix(*args)
+        if not depth:  # at the moment when another thread would do the most harm
+            depth.append(True)
+            model.triplet_margin(T[:60], ["bob"] * 60)
+            depth.pop()
+
+    monkeypatch.setattr(engines, "mix", mix_then_read)
+    model.partial_fit(T, tasks=TASKS)
+    for task in ("ann", "bob", "cat"):
+        np.testing.assert_array_equal(
+            model.get_bilinear_matrix(task), undisturbed.get_bilinear_matrix(task)
+        )
