@@ -220,3 +220,95 @@ def test_reading_margins_while_another_thread_learns_does_not_disturb_it(monkeyp
         np.testing.assert_array_equal(
             model.get_bilinear_matrix(task), undisturbed.get_bilinear_matrix(task)
         )
+
+
+PAIR = [[[1.5, 1.0], [1.5, 1.0]]]
+ONE = np.eye(2)
+
+
+@pytest.mark.parametrize(
+    ("common", "own", "dtype", "expected"),
+    [
+        (ONE.astype(int), {"ann": ONE.astype(int)}, None, "float64"),
+        ([[1, 0], [0, 1]], {"ann": [[1, 0], [0, 1]]}, None, "float64"),
+        (ONE, {"ann": ONE.astype("float32")}, None, "float64"),
+        (ONE.astype("float32"), {"ann": ONE}, None, "float64"),
+        (ONE.astype("float32"), {"ann": ONE.astype("float32")}, None, "float32"),
+        (ONE, {"ann": ONE}, "float32", "float32"),
+        (sp.csr_matrix(ONE), {"ann": ONE}, None, "float64"),
+        (ONE, {"ann": sp.csr_matrix(ONE)}, None, "float64"),
+    ],
+)
+def test_all_parts_of_tasks_have_one_precision_and_format(common, own, dtype, expected, tmp_path):
+    model = Tasks(common, own, dtype=dtype)
+    model.save(tmp_path / "tasks")
+    for found in (model, simstream.load(tmp_path / "tasks"), pickle.loads(pickle.dumps(model))):
+        assert found.dtype_ == expected
+        for task in ("ann", "bob"):
+            assert type(found.matrix(task)) is np.ndarray
+            assert found.matrix(task).dtype == expected
+        np.testing.assert_array_equal(found.pair_score(PAIR), [3.25])
+        np.testing.assert_array_equal(found.pair_score(PAIR, task="ann"), [6.5])
+        np.testing.assert_array_equal(found.transform_query([[1.5, 1.0]], "ann"), [[3.0, 2.0]])
+
+
+def test_tasks_of_csr_matrices_only_are_csr():
+    model = Tasks(sp.csr_matrix(ONE), {"ann": sp.csr_matrix(ONE)})
+    assert sp.issparse(model.matrix("ann"))
+    np.testing.assert_array_equal(model.matrix("ann").toarray(), 2 * ONE)
+
+
+@pytest.mark.parametrize(
+    ("common", "own", "dtype", "error", "problem"),
+    [
+        (np.full((2, 2), np.nan), {}, None, ValueError, "common: expected finite"),
+        (ONE, {"ann": np.inf * np.ones((2, 2))}, None, ValueError, r"own\['ann'\]: expected fin"),
+        (ONE, {}, "int8", ValueError, "dtype: expected"),
+        (
+            ONE,
+            {3: np.eye(3)},
+            None,
+            ValueError,
+            r"own\[3\]: expected shape \(2, 2\), as common has, got \(3, 3\)",
+        ),
+        (np.ones(2), {}, None, ValueError, "common: expected 2 dimensions"),
+        (sp.csc_matrix(ONE), {}, None, TypeError, "common: sparse input must be in CSR"),
+        (ONE, [ONE], None, TypeError, "own: expected a mapping of tasks to matrices, got list"),
+    ],
+)
+def test_tasks_are_checked(common, own, dtype, error, problem):
+    model = Tasks(common, own, dtype=dtype)
+    for use in (
+        lambda: model.pair_score(PAIR),
+        lambda: model.transform_query([[1.0, 1.0]]),
+        lambda: model.matrix(),
+        lambda: model.triplet_margin([[[1.0, 1.0]] * 3]),
+    ):
+        with pytest.raises(error, match=problem):
+            use()
+
+
+def test_matrices_of_tasks_are_checked_once_and_those_of_a_learner_never(monkeypatch):
+    from simstream.similarity import tasks as module
+
+    checked, check = [], module.check_items
+    monkeypatch.setattr(
+        module, "check_items", lambda *a, **k: checked.append(a[1]) or check(*a, **k)
+    )
+    model = Tasks(ONE, {"ann": ONE})
+    for task in ("ann", "bob", "ann"):
+        model.pair_score(PAIR, task=task)
+        model.transform_query([[1.0, 1.0]], task=task)
+    assert checked == ["common", "own['ann']"]
+    del checked[:]
+    frozen = fitted(OMTRSL(0.3)).similarity_
+    frozen.pair_score(P, task="ann")
+    frozen.transform_query(X[:2], task="bob")
+    assert checked == []
+    for copied in (clone(frozen), pickle.loads(pickle.dumps(frozen))):
+        copied.pair_score(P, task="ann")
+    assert checked == ["common", "common"]  # what tasks learnt on their own is not multiplied out
+    copied.set_params(dtype="float32")
+    assert copied.matrix("ann").dtype == np.float32
+    with pytest.raises(ValueError, match="expected shape"):
+        copied.set_params(common=np.eye(3)).matrix()
