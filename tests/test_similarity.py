@@ -312,3 +312,16 @@ def test_matrices_of_tasks_are_checked_once_and_those_of_a_learner_never(monkeyp
     assert copied.matrix("ann").dtype == np.float32
     with pytest.raises(ValueError, match="expected shape"):
         copied.set_params(common=np.eye(3)).matrix()
+
+
+@every_kind
+def test_repr_of_a_similarity_is_short(learner, kind):
+    model = fitted(learner)
+    assert len(repr(model._similarity())) < 200
+    assert repr(model.similarity_).startswith(f"{kind.__name__}(")
+    assert len(repr(model.similarity_)) < 200
+
+
+def test_repr_of_tasks_does_not_show_their_matrices():
+    model = Tasks(np.eye(16), {"ann": np.eye(16), "bob": np.eye(16)})
+    assert repr(model) == "Tasks(common=<16 x 16 ndarray of float64>, own=<dict of 2>)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import is_
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -61,6 +61,8 @@ def _short(value: Any) -> str:
     if getattr(value, "shape", ()):
         size = " x ".join(map(str, value.shape))
         return f"<{size} {type(value).__name__} of {value.dtype}>"
+    if isinstance(value, Mapping):
+        return f"<{type(value).__name__} of {len(value)}>"
     return repr(value)
 
 
