@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -325,3 +326,42 @@ def test_repr_of_a_similarity_is_short(learner, kind):
 def test_repr_of_tasks_does_not_show_their_matrices():
     model = Tasks(np.eye(16), {"ann": np.eye(16), "bob": np.eye(16)})
     assert repr(model) == "Tasks(common=<16 x 16 ndarray of float64>, own=<dict of 2>)"
+
+
+def test_the_similarity_of_a_distance_on_sparse_items_builds_no_matrix_until_it_is_asked_for():
+    d = 1500
+    wide = sp.random(60, d, density=0.003, format="csr", random_state=0)
+    pairs, y = simstream.PairSampler(np.arange(60) % 3, random_state=0).draw(20)
+    model = PAMetric(preprocessor=wide).fit(pairs, y)
+    expected = model.pair_distance(pairs)
+    tracemalloc.start()
+    similarity = model.similarity_
+    similarity.predict_pairs(pairs)
+    found = similarity.pair_distance(pairs)
+    repr(similarity)
+    pickled = pickle.dumps(similarity)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < d * d * 8 / 4
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(pickle.loads(pickled).pair_distance(pairs), expected)
+    np.testing.assert_array_equal(similarity.matrix, model.get_mahalanobis_matrix())
+
+
+def test_a_distance_of_a_learner_takes_new_parameters():
+    model = fitted(PAMetric())
+    matrix = model.get_mahalanobis_matrix()
+    similarity = model.similarity_
+    for q in (2, 3):
+        np.testing.assert_allclose(
+            similarity.set_params(n_components=q).pair_score(P),
+            Mahalanobis(matrix, n_components=q, preprocessor=X).pair_score(P),
+            atol=1e-9,
+        )
+    similarity.set_params(n_components=None, dtype="float32")
+    assert similarity.get_mahalanobis_matrix().dtype == np.float32
+    np.testing.assert_allclose(similarity.pair_score(P), model.pair_score(P), rtol=1e-4)
+    similarity.set_params(matrix=2 * matrix, dtype=None)
+    assert similarity.matrix is similarity.get_params()["matrix"]
+    np.testing.assert_allclose(similarity.pair_score(P), 2 * model.pair_score(P), atol=1e-9)
+    assert "ndarray" in repr(similarity)
