@@ -642,7 +642,7 @@ def test_reading_builds_no_matrix_and_keeps_one_at_most(layout, monkeypatch):
         X[a] @ dense(model.get_bilinear_matrix(k)) @ (X[p] - X[n])
         for k, (a, p, n) in zip(asked, T, strict=True)
     ]
-    *_, held = model._read_cache[1]._kept
+    *_, held = model._read_cache[1]._built
     assert held.shape == (16, 16)  # one matrix, not one for each task
     model._read_cache = None
 
@@ -652,7 +652,7 @@ def test_reading_builds_no_matrix_and_keeps_one_at_most(layout, monkeypatch):
     monkeypatch.setattr(model._engine, "matrix", refuse)
     np.testing.assert_allclose(model.triplet_margin(T, asked), expected, atol=1e-11)
     assert isinstance(model.should_ask(T[0], 1), bool)
-    assert model._read_cache[1]._kept is None
+    assert model._read_cache[1]._built is None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

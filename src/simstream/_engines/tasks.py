@@ -227,7 +227,9 @@ class DenseTasksEngine(TasksEngine):
         self.terms = TermLists(np.zeros(0, np.int64), np.empty(0), *nothing)
         self.full: dict[int, np.ndarray] = {}
         self._frozen: dict[int, np.ndarray] = {}  # copies of those that have not changed since
-        self._mixed = np.empty(self.shape, self.dtype)  # scratch: shared and own part of a task
+        self._mixed = np.empty(
+            self.shape, self.dtype
+        )  # scratch of `learn`: shared and own part of a task
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         tasks = tuples.tasks
@@ -266,7 +268,7 @@ class DenseTasksEngine(TasksEngine):
         # A task seen for the first time may change all weights.
         shared, own = self.weights(np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1)))
         full = self._rows_of_full(tasks)
-        value = self._values(ops, x, z, tasks, full, shared, own)
+        value = self._values(ops, x, z, tasks, full, shared, own, self._mixed)
         coupled = couple(ops.gram(x), tasks, shared, own)
         coefficient, weighted = np.zeros((2, len(x)))
         learnt = rank_one_recursion(
@@ -296,8 +298,12 @@ class DenseTasksEngine(TasksEngine):
         full: list[tuple[int, np.ndarray]],
         shared: np.ndarray,
         own: float,
+        mixed: np.ndarray,
     ) -> np.ndarray:
-        """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D."""
+        """x_t' M z_t, where M is the matrix of task ``tasks[t]`` with these weights of S and D.
+
+        `mixed` is scratch of the shape of M.
+        """
         value = own * self.terms.values(tasks, x, z)
         if self.has_identity:
             value += row_dots(x, z)
@@ -306,8 +312,8 @@ class DenseTasksEngine(TasksEngine):
             matrix, weight = self.full[task], own
             if len(rows) >= _MANY_ROWS and shared[rows[0]] == shared[rows[-1]]:
                 of_all, of_own = self.dtype.type(shared[rows[0]]), self.dtype.type(own)
-                mix(self.shared, of_all, matrix, of_own, self._mixed)
-                matrix, weight = self._mixed, 1.0
+                mix(self.shared, of_all, matrix, of_own, mixed)
+                matrix, weight = mixed, 1.0
                 rest[rows] = False
             value[rows] += weight * row_dots(ops.product(x[rows], matrix), z[rows])
         if rest.any():
@@ -319,12 +325,13 @@ class DenseTasksEngine(TasksEngine):
         assert tuples.tasks is not None
         ops, out = Blas(self.dtype), np.empty(len(tuples))
         shared, own = self.weights(np.full(len(tuples), self.n_seen))
+        mixed = np.empty(self.shape, self.dtype)  # another thread may be learning with `_mixed`
         for begin in range(0, len(tuples), _ROWS_PER_SCORE):
             cut = slice(begin, begin + _ROWS_PER_SCORE)
             part = tuples.part(begin, begin + _ROWS_PER_SCORE).densified()
             tasks = tuples.tasks[cut]
             rows, full = part.rows(0, len(part)), self._rows_of_full(tasks)
-            out[cut] = self._values(ops, *rows, tasks, full, shared[cut], own)
+            out[cut] = self._values(ops, *rows, tasks, full, shared[cut], own, mixed)
         return out
 
     def _add_own(

@@ -55,6 +55,9 @@ class _EngineFactors(LowRank):
     def __init__(self, engine: LowRankEngine) -> None:
         self._engine = engine
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {}  # an engine is no parameter
+
     @property
     def shape_(self) -> tuple[int, int]:
         return self._engine.shape

@@ -67,7 +67,16 @@ class _EngineTasks(Tasks):
 
     def __init__(self, engine: TasksEngine, numbers: dict[Hashable, int], pools: bool) -> None:
         self._engine, self._numbers, self._pools = engine, numbers, pools
-        self.common, self.own = None, {}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {}  # an engine is no parameter
+
+    def _parts(self) -> Any:
+        return self._engine  # the same as long as this object lives
+
+    @property
+    def tasks_(self) -> list[Hashable]:
+        return list(self._numbers)
 
     @property
     def shape_(self) -> tuple[int, int]:
@@ -102,9 +111,9 @@ class _EngineTasks(Tasks):
     def _frozen(self) -> Tasks:
         common, parts = self._engine.freeze()
         own = OwnParts(self._numbers, parts, common.dtype.type(self._engine.weights()[1]))
-        frozen = Tasks(common, own)
+        frozen = Tasks._of(common, own)
         if self._pools:
-            frozen = Tasks(frozen.matrix(None), {})
+            frozen = Tasks._of(frozen.matrix(None), {})
         return frozen._with_items(self.preprocessor, self._item_cache())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import is_
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -61,6 +61,8 @@ def _short(value: Any) -> str:
     if getattr(value, "shape", ()):
         size = " x ".join(map(str, value.shape))
         return f"<{size} {type(value).__name__} of {value.dtype}>"
+    if isinstance(value, Mapping):
+        return f"<{type(value).__name__} of {len(value)}>"
     return repr(value)
 
 
@@ -236,9 +238,11 @@ class Similarity(BaseEstimator, ABC):
         Higher is more similar, as in `pair_score`; where scikit-learn wants a distance, negate it.
         """
         frozen = self._frozen()
+        shape = frozen.shape_
 
         def metric(u: Any, v: Any) -> float:
             a, b = check_items(one_row(u), "u").values, check_items(one_row(v), "v").values
+            check_features(shape, a, b)
             return float(frozen._score_rows(a, b)[0])
 
         return metric

@@ -125,6 +125,8 @@ class Mahalanobis(Similarity):
     """
 
     _threshold: float | None = None
+    #: What M is made of where it was not given as a matrix.
+    _source: Spectrum | None = None
 
     def __init__(
         self,
@@ -141,28 +143,41 @@ class Mahalanobis(Similarity):
 
     @classmethod
     def _of(cls, spectrum: Spectrum, threshold: float | None = None) -> Self:
-        """Of a known spectrum: M itself is not built."""
+        """Of a known spectrum: M itself is built when it is asked for."""
         self = cls(None)
-        self._kept, self._threshold = ((None, None, None), spectrum), threshold
+        self._source, self._threshold = spectrum, threshold
         return self
 
-    def _frozen(self) -> Mahalanobis:
-        spectrum = self._spectrum()
-        copy = Mahalanobis(spectrum.matrix())
-        copy._kept, copy._threshold = ((copy.matrix, None, None), spectrum), self._threshold
-        return copy._with_items(self.preprocessor, self._item_cache())
+    @property
+    def matrix(self) -> Any:
+        """M as it was given; of what a learner has learnt, it is built anew whenever it is read."""
+        return self._given if self._source is None else self._source.matrix()
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        # Without a matrix, the spectrum is all there is.
-        return state if self.matrix is not None else {**state, "_kept": self._kept}
+    @matrix.setter
+    def matrix(self, matrix: Any) -> None:
+        self._given, self._source = matrix, None
+
+    def __repr__(self) -> str:
+        if self._source is None:
+            return super().__repr__()
+        size = " x ".join(map(str, self._source.shape))
+        return (
+            f"{type(self).__name__}(matrix=<{size}, from {len(self._source.values)} eigenvectors>)"
+        )
+
+    def _frozen(self) -> Mahalanobis:
+        frozen = Mahalanobis._of(self._spectrum(), self._threshold)
+        return frozen._with_items(self.preprocessor, self._item_cache())
 
     def _spectrum(self) -> Spectrum:
         """Eigenvalues and eigenvectors of M."""
-        return self._made(self._new_spectrum, self.matrix, self.n_components, self.dtype)
+        parameters = self._given, self._source, self.n_components, self.dtype
+        return self._made(self._new_spectrum, *parameters)
 
     def _new_spectrum(self) -> Spectrum:
-        spectrum = Spectrum.of_matrix(check_positive(self.matrix, "matrix", dtype=self.dtype))
+        spectrum = self._source
+        if spectrum is None or np.dtype(self.dtype or spectrum.dtype) != spectrum.dtype:
+            spectrum = Spectrum.of_matrix(check_positive(self.matrix, "matrix", dtype=self.dtype))
         return spectrum if self.n_components is None else spectrum.truncated(self.n_components)
 
     def check_parameters(self) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
-from operator import is_
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..data.comparisons import Comparisons
 from ..metrics import sparsity
@@ -25,8 +25,9 @@ class Tasks(Similarity):
     ----------
     common : array or CSR matrix of shape (d, d')
     own : mapping of tasks (hashable values) to matrices of that shape
-        Do not change them in place.
+        Do not change them in place. If only some of all matrices are sparse, all are used as arrays.
     dtype : "float32" or "float64", optional
+        By default float64, or float32 if all matrices are.
     preprocessor : array, CSR matrix or pair of them, optional
         Items that row numbers refer to.
 
@@ -42,6 +43,9 @@ class Tasks(Similarity):
     array([2.])
     """
 
+    #: The parts and the task that were used last, and the matrix of the two.
+    _built: tuple[Any, ...] | None = None
+
     def __init__(
         self,
         common: Any,
@@ -55,36 +59,80 @@ class Tasks(Similarity):
         self.dtype = dtype
         self.preprocessor = preprocessor
 
+    @classmethod
+    def _of(cls, common: Any, own: Mapping[Hashable, Any]) -> Tasks:
+        """Of matrices that need no check."""
+        self = cls(common, own)
+        self._kept = ((common, own, None), (common, own))
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_built", None)
+        return state
+
+    def _parts(self) -> tuple[Any, Mapping[Hashable, Any]]:
+        """The common matrix and those of the tasks: of one shape and precision, all arrays or all CSR."""
+        return self._made(self._checked_parts, self.common, self.own, self.dtype)
+
+    def _checked_parts(self) -> tuple[Any, Mapping[Hashable, Any]]:
+        common = check_items(self.common, "common", dtype=self.dtype).values
+        if not isinstance(self.own, Mapping):
+            raise TypeError(
+                f"own: expected a mapping of tasks to matrices, got {type(self.own).__name__}"
+            )
+        if isinstance(self.own, OwnParts):
+            # One stands for all, which would take much memory if they were multiplied out.
+            one = next(iter(self.own.values()), common)
+            if _kind(one) == _kind(common):
+                return common, self.own
+        own = {}
+        for task in self.own:
+            name = f"own[{task!r}]"
+            own[task] = check_items(self.own[task], name, dtype=self.dtype).values
+            if own[task].shape != common.shape:
+                raise ValueError(
+                    f"{name}: expected shape {common.shape}, as common has, got {own[task].shape}"
+                )
+        matrices = [common, *own.values()]
+        dtype = np.result_type(*{matrix.dtype for matrix in matrices})
+        if not all(map(sp.issparse, matrices)):
+            matrices = [m.toarray() if sp.issparse(m) else m for m in matrices]
+        common, *rest = (matrix.astype(dtype, copy=False) for matrix in matrices)
+        return common, dict(zip(own, rest, strict=True))
+
     @property
     def shape_(self) -> tuple[int, int]:
         """Features of queries and of items."""
-        return self.common.shape
+        return self._parts()[0].shape
 
     @property
     def dtype_(self) -> np.dtype[Any]:
         """Precision of the matrices, and of the items when they are scored."""
-        return np.dtype(self.dtype or self.common.dtype)
+        return self._parts()[0].dtype
 
     @property
     def tasks_(self) -> list[Hashable]:
         """Tasks with a similarity of their own."""
-        return list(self.own)
+        return list(self._parts()[1])
 
     def _key(self, task: Hashable) -> tuple[Any, ...]:
         """What tells the matrix of one task from that of another; unknown tasks share theirs."""
-        return (task in self.own, task if task in self.own else None)
+        is_known = task in self._parts()[1]
+        return (is_known, task if is_known else None)
 
     def matrix(self, task: Hashable = None) -> Any:
         """M of a task; what all have in common for an unknown task. Do not change it."""
-        return self.common + self.own[task] if task in self.own else self.common
+        common, own = self._parts()
+        return common + own[task] if task in own else common
 
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own; the common part for an unknown task."""
-        key, parts, kept = self._key(task), (self.common, self.own), self._kept
-        if kept is None or kept[0] != key or not all(map(is_, parts, kept[1])):
-            self._kept = None  # one matrix at a time
-            kept = self._kept = (key, parts, self.matrix(task))
-        return Bilinear._of(kept[2])._with_items(self.preprocessor, self._item_cache())
+        parts, key, built = self._parts(), self._key(task), self._built
+        if built is None or built[0] is not parts or built[1] != key:
+            built = self._built = None  # one matrix at a time
+            built = self._built = (parts, key, self.matrix(task))
+        return Bilinear._of(built[2])._with_items(self.preprocessor, self._item_cache())
 
     # -- the similarity of one task --------------------------------------------------------------
 
@@ -98,12 +146,13 @@ class Tasks(Similarity):
         It takes two products: M itself is not built.
         """
         rows = self._read_rows(queries, "queries", 0)
-        asked = rows @ self.common
-        if task not in self.own:
+        common, own = self._parts()
+        asked = rows @ common
+        if task not in own:
             return asked
-        if isinstance(self.own, OwnParts):
-            return asked + self.own.transform(rows, task)
-        return asked + rows @ self.own[task]
+        if isinstance(own, OwnParts):
+            return asked + own.transform(rows, task)
+        return asked + rows @ own[task]
 
     def pair_score(self, pairs: Any, task: Hashable = None) -> np.ndarray:
         """Similarity of each pair by a task; higher is more similar."""
@@ -130,7 +179,7 @@ class Tasks(Similarity):
     @property
     def sparsity_(self) -> float:
         """Share of zeros of the matrix that all tasks have in common."""
-        return sparsity(self.common)
+        return sparsity(self._parts()[0])
 
     # -- triplets of many tasks ------------------------------------------------------------------
 
@@ -170,13 +219,10 @@ class Tasks(Similarity):
         expected = 1 if y is None else check_answers(y, len(said))
         return float(np.mean(said == expected))
 
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        for name, matrix in (("common", self.common), *self.own.items()):
-            if matrix.shape != self.common.shape or matrix.dtype != self.common.dtype:
-                raise ValueError(
-                    f"{name}: expected {self.common.dtype} of shape {self.common.shape}"
-                )
-            check_items(matrix, str(name))
+
+def _kind(matrix: Any) -> tuple[Any, ...]:
+    """What all matrices of a `Tasks` have the same of."""
+    return matrix.shape, matrix.dtype, sp.issparse(matrix)
 
 
 class OwnParts(Mapping[Hashable, Any]):
