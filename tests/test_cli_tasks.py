@@ -536,7 +536,7 @@ def test_pairs_are_measured_with_what_tasks_share(files, digits, model):
     assert "--pairs have no tasks" in message
 
 
-def test_an_end_at_once_speaks_of_checkpoints_only_where_there_are_some(files, monkeypatch):
+def test_an_end_before_anything_began_says_so(files, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -544,4 +544,4 @@ def test_an_end_at_once_speaks_of_checkpoints_only_where_there_are_some(files, m
     monkeypatch.setattr("simstream.cli.training.train_model", interrupted)
     assert fail(130, "active", files / "items.npz") == "simstream: interrupted"
     message = fail(130, "train", files / "items.npz", "-o", files / "model.safetensors")
-    assert "since the last checkpoint" in message
+    assert "before learning began; nothing was written" in message
