@@ -361,7 +361,7 @@ def solve_sdca(
         if may_stop or epoch == n_epochs:
             alpha = suffix.read(ascent.alpha)
             matrix, primal, dual = ascent.certified(alpha)
-            converged = primal - dual <= goal
+            converged = bool(primal - dual <= goal)
             if converged:
                 break
     return SDCASolution(matrix, alpha, primal, dual, history, converged)
