@@ -25,7 +25,15 @@ from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, Rule
 from .._kernels.steps import ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 from ..validation import check_integer, check_items
-from .base import ENTRIES_PER_CALL, Engine, State, aligned_zeros, new_scratch, saved_array
+from .base import (
+    ENTRIES_PER_CALL,
+    Engine,
+    State,
+    aligned_copy,
+    aligned_zeros,
+    new_scratch,
+    saved_array,
+)
 
 #: Dense rows that are copied together: they stay in the cache until they are used.
 _GATHERED_BYTES = 2**18
@@ -103,11 +111,10 @@ class DenseEngine(EntrywiseEngine):
         super().__init__(rule, average_from, start)
         rows, columns = start.shape
         self.arrays = Dense(
-            u=aligned_zeros(start.shape, start.dtype),
+            u=aligned_copy(start, start.dtype),
             aux=aligned_zeros((rows, columns if self._has_aux else 0), start.dtype),
             acc=aligned_zeros((rows, columns if self._averages else 0), start.dtype),
         )
-        self.arrays.u[...] = start
         if rule.kind == ADAPTIVE:
             self.arrays.u[...] *= rule.delta
 

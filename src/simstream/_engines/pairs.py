@@ -18,7 +18,7 @@ from .base import (
     ENTRIES_PER_CALL,
     Engine,
     State,
-    aligned_zeros,
+    aligned_copy,
     check_array,
     saved_array,
     saved_dtype,
@@ -285,9 +285,7 @@ class LogDetEngine(Engine):
         self, matrices: list[np.ndarray], targets: np.ndarray, scale: float, dtype: Any
     ) -> None:
         super().__init__(matrices[0].shape, dtype)
-        self.matrices = tuple(aligned_zeros(m.shape, np.float64) for m in matrices)
-        for kept, given in zip(self.matrices, matrices, strict=True):
-            kept[...] = given
+        self.matrices = tuple(aligned_copy(m, np.float64) for m in matrices)
         self.targets = np.array(targets, np.float64)
         self.scale = float(scale)
         self.learns_blocks = len(self.matrices) == 1

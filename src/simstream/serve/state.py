@@ -285,23 +285,17 @@ class Learning:
             raise ValueError(
                 f"algorithm: expected an online learner of a bilinear similarity, got {known.name}"
             )
-        # A log may have been started by an earlier version: its parameters stay as they are stored, because
-        # snapshots are bound to them.
-        params, is_exact = upgraded_params(known.name, self.params)
-        given = {"dtype": "float32", **params}
         names = {parameter.name for parameter in known.parameters()}
+        given = {"dtype": "float32", **self.params}
         if "block_size" in names:
             given["block_size"] = self.block
         if "random_state" in names:
             given.setdefault("random_state", 0)
+        # A log may have been started by an earlier version: its parameters stay as they are stored, because
+        # snapshots are bound to them. Rules without a blocked form learn a block one triplet at a time.
+        given, is_exact = upgraded_params(known.name, given)
         learner = known.cls()(**given)
-        try:
-            learner.check_parameters()
-        except ValueError:
-            if self.block == 1 or "block_size" not in names:
-                raise
-            # Rules without a blocked form learn the triplets of a block one at a time.
-            learner.set_params(block_size=1).check_parameters()
+        learner.check_parameters()
         if not is_exact:
             learner._exact_gradient = False
         return learner
