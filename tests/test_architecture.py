@@ -23,6 +23,7 @@ LAYERS = [
     {"_engines"},
     {"similarity"},
     {"batch", "online"},
+    {"adaptation"},
     {"catalogue", "plots", "search"},
     {"formats", "index", "serve"},
     {"cli"},

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time names come from 
     from . import datasets as datasets
     from . import metrics as metrics
     from ._engines import *
+    from .adaptation.adapter import *
+    from .adaptation.trust import *
     from .batch import *
     from .batch.sdca import *
     from .data.samplers import *
@@ -38,6 +40,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time names come from 
 
 #: Public name -> module that defines it (the module itself for submodules).
 _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
+    "Adapter": "adaptation.adapter",
     "Bilinear": "similarity.bilinear",
     "CSFSResult": "selection",
     "DivergedError": "_engines",
@@ -49,6 +52,7 @@ _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "SearchResult": "similarity.base",
     "TaskTripletSampler": "data.samplers",
     "Tasks": "similarity.tasks",
+    "Trust": "adaptation.trust",
     "TripletSampler": "data.samplers",
     "csfc": "selection",
     "csfs": "selection",

@@ -260,3 +260,28 @@ def csr_scores(data, columns, starts, first, queries, out):
                 sums[i] += value * queries[column, i]
         for i in range(n_queries):
             out[i, j] = sums[i]
+
+
+@driver
+def blended_ranks(base, changes, trust, rows, relevant, left_out, ranks):
+    """Ranks (from 1) of the relevant items by base + a change, for every change and every trust a.
+
+    `base` has a score for each ranked item, `changes` a row of them for each option, `relevant` are places in
+    both. Ties go to the lower of the numbers `rows`. Items that are `left_out` are not ranked against.
+    `ranks`, shape (n_changes, n_trust, n_relevant), is written.
+    """
+    n_items = base.size
+    score = np.empty(n_items, base.dtype)
+    for k in range(changes.shape[0]):
+        for a in range(trust.size):
+            share = base.dtype.type(trust[a])
+            for j in range(n_items):
+                score[j] = base[j] + share * changes[k, j]
+            for i in range(relevant.size):
+                own = relevant[i]
+                value, number = score[own], rows[own]
+                before = 0
+                for j in range(n_items):
+                    is_before = score[j] > value or (score[j] == value and rows[j] < number)
+                    before += is_before and not left_out[j]
+                ranks[k, a, i] = before + 1

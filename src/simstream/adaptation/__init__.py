@@ -1,0 +1,1 @@
+"""Adapt the similarity of an existing search to feedback, only as far as the feedback can be trusted."""

@@ -1,0 +1,700 @@
+"""A search that learns from feedback and, as far as can be measured, is never worse than not learning."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from .._engines.base import ctrl_c_waits
+from .._kernels.ranking import blended_ranks
+from ..online.listwise import ListwiseSoftmax
+from ..persistence import from_state, to_state, with_prefix
+from ..similarity.base import Similarity, all_products, one_row, row_products
+from ..similarity.learner import new_generator
+from ..validation import Items, check_choice, check_integer, check_items
+from .report import MEASURES, AdaptationReport, History, measures_of_ranks
+from .searched import Ranked, SearchedItems, row_of, rows_by_id
+from .trust import Trust
+
+#: Step lengths of the default candidates: in one step the score of an item like the relevant one rises by about
+#: so many temperatures.
+_STEPS = (2.0, 4.0, 8.0)
+
+#: Items among which the spread of scores is measured, and the neighbour up to which it is.
+_SAMPLE, _NEIGHBOUR = 256, 32
+
+#: Most that a click counts, however unlikely it was to be looked at.
+_LARGEST_WEIGHT = 10.0
+
+
+class Adapter(Similarity):
+    """Adapt the ranking of an existing vector search to judgements or clicks; the index stays as it is.
+
+    The baseline is the inner product s(q, x) = q'x: the cosine, for vectors of unit length. A few candidates
+    learn from the feedback. Every query is scored *before* it is learnt from, by the baseline and by each
+    candidate, the latter with several degrees of trust: the baseline's score plus a share of what the
+    candidate would change. `transform_query` and `search` use the candidate and the trust whose gain over the
+    baseline has the best lower confidence bound, and the baseline itself as long as no bound is positive (see
+    `Trust`). Where a query has relevant items that nothing was learnt about before, the gain is also measured
+    on these alone: choices that could harm on new items are not used.
+
+    Parameters
+    ----------
+    candidates : list of learners, optional
+        Online learners from lists, such as `ListwiseSoftmax`. By default three that differ in their steps,
+        with a temperature that fits the spread of the scores.
+    trust : sequence of float
+        Shares of the learnt change to try, each above 0 and at most 1.
+    measure : "nDCG@10", "mAP", "P@1" or "recall@10"
+        What a gain is measured by.
+    selection : "bound" or "weights"
+        "bound" uses the best lower confidence bound. "weights" draws a candidate and a trust, or the
+        baseline, by exponential weights after every query: its regret is bounded even on streams made to
+        mislead.
+    caution : float
+        Standard errors between a mean gain and its lower bound.
+    tolerance : float
+        Loss on new items that is accepted.
+    half_life : float or None
+        Queries after which a gain counts half, so that an adapter that has become worse steps back.
+    n_near, n_random : int
+        Negatives of each query: the nearest items that are not known to be relevant, and random ones.
+    pool_size : int
+        Items that are ranked for each query while learning: a random part of them if there are more.
+    random_state : None, int or Generator
+    dtype : "float32" or "float64"
+    preprocessor : array, CSR matrix or pair of them, optional
+        Items that row numbers refer to in `pair_score` and `triplet_margin`.
+
+    Examples
+    --------
+    Queries and items are related in a way that inner products do not show:
+
+    >>> import numpy as np
+    >>> from simstream import Adapter
+    >>> items = np.random.default_rng(0).normal(size=(300, 16))
+    >>> queries = np.roll(items, 8, axis=1) + items
+    >>> judgements = [(row, row) for row in range(200)]
+    >>> adapter = Adapter(random_state=0).fit(queries, items, judgements)
+    >>> adapter.chosen_ is not None
+    True
+    >>> right = np.arange(200, 300)
+    >>> found = adapter.search(queries[right], items, k=1).indices[:, 0]
+    >>> baseline = np.argmax(queries[right] @ items.T, axis=1)
+    >>> bool(np.mean(found == right) > np.mean(baseline == right))
+    True
+    """
+
+    _state: _State | None = None
+    _searched: SearchedItems | None = None
+
+    def __init__(
+        self,
+        candidates: Any = None,
+        *,
+        trust: Any = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0),
+        measure: str = "nDCG@10",
+        selection: str = "bound",
+        caution: float = 1.0,
+        tolerance: float = 0.005,
+        half_life: float | None = 500,
+        n_near: int = 32,
+        n_random: int = 64,
+        pool_size: int = 50_000,
+        random_state: Any = None,
+        dtype: Any = "float32",
+        preprocessor: Any = None,
+    ) -> None:
+        self.candidates = candidates
+        self.trust = trust
+        self.measure = measure
+        self.selection = selection
+        self.caution = caution
+        self.tolerance = tolerance
+        self.half_life = half_life
+        self.n_near = n_near
+        self.n_random = n_random
+        self.pool_size = pool_size
+        self.random_state = random_state
+        self.dtype = dtype
+        self.preprocessor = preprocessor
+
+    def check_parameters(self) -> None:
+        """Raise if a parameter of the constructor is not legal."""
+        super().check_parameters()
+        check_choice("measure", self.measure, MEASURES)
+        check_choice("selection", self.selection, ("bound", "weights"))
+        for name in ("n_near", "n_random", "pool_size"):
+            check_integer(name, getattr(self, name))
+        shares = np.asarray(self.trust, np.float64)
+        if shares.ndim != 1 or not len(shares) or not ((shares > 0) & (shares <= 1)).all():
+            raise ValueError(f"trust: expected shares above 0 and at most 1, got {self.trust!r}")
+        self._new_trust(1)
+        if self.candidates is None:
+            return
+        if not len(self.candidates):
+            raise ValueError("candidates: expected at least one learner, got none")
+        for learner in self.candidates:
+            if not (hasattr(learner, "learn_list") and learner.init == "zeros"):
+                raise TypeError(
+                    "candidates: expected learners from lists that start from zeros, such as "
+                    f"ListwiseSoftmax(init='zeros'), got {learner!r}"
+                )
+
+    def _new_trust(self, n_candidates: int) -> Trust:
+        return Trust(
+            n_candidates * len(self.trust),
+            caution=self.caution,
+            tolerance=self.tolerance,
+            half_life=self.half_life,
+        )
+
+    # -- items --------------------------------------------------------------------------------
+
+    def set_items(self, items: Any, ids: Sequence[Hashable] | None = None) -> Adapter:
+        """Take the items that are searched; `fit` and `partial_fit` do it too.
+
+        They are not saved with the adapter. When there are new items, call it again with all of them: without
+        ids, the earlier items must keep their rows.
+
+        Parameters
+        ----------
+        items : array or CSR matrix of shape (n_items, d)
+        ids : sequence of n_items different strings or integers, optional
+            How feedback names the items: by row numbers if there are none.
+
+        Returns
+        -------
+        self
+        """
+        self.check_parameters()
+        checked = check_items(items, "items", dtype=self.dtype)
+        state = self._state
+        if state is not None and checked.shape[1] != state.n_features:
+            raise ValueError(
+                f"items: expected {state.n_features} features, as before, got {checked.shape[1]}"
+            )
+        searched = SearchedItems(
+            checked, ids, self.pool_size, set() if state is None else state.learnt
+        )
+        self._state, self._searched = state or self._begun(checked), searched
+        return self
+
+    def _begun(self, items: Items) -> _State:
+        """Nothing learnt yet, for these items."""
+        if self.candidates is None:
+            learners = default_candidates(items, self.dtype)
+        else:
+            learners = [clone(learner) for learner in self.candidates]
+        centre = np.zeros(items.shape[1], self.dtype)
+        if not items.is_sparse:
+            centre = items.values.mean(axis=0, dtype=np.float64).astype(self.dtype)
+        trust = self._new_trust(len(learners))
+        return _State(centre, learners, trust, new_generator(self.random_state))
+
+    def _items_to_search(self) -> SearchedItems:
+        if self._searched is None:
+            raise ValueError(
+                "items: expected them by set_items, fit or partial_fit first, got none"
+            )
+        return self._searched
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit(
+        self,
+        queries: Any,
+        items: Any,
+        relevance: Any,
+        *,
+        query_ids: Sequence[Hashable] | None = None,
+        item_ids: Sequence[Hashable] | None = None,
+    ) -> Adapter:
+        """Forget what was learnt and learn from judgements, one query after the other.
+
+        Parameters
+        ----------
+        queries : array or CSR matrix of shape (n_queries, d)
+        items : array or CSR matrix of shape (n_items, d)
+        relevance : sequence of (query, item) or (query, item, grade)
+            Row numbers, or ids if `query_ids` or `item_ids` are given, in order of arrival. An item without a
+            grade, or with a grade above 0, is relevant, the more the higher; one with another grade is not.
+            The judgements of a query are taken together, where its first one is; of several on one item the
+            last counts. Queries without a relevant item are skipped.
+        query_ids, item_ids : sequences of different strings or integers, optional
+
+        Returns
+        -------
+        self
+        """
+        before = self._state, self._searched
+        self._state = self._searched = None
+        try:
+            return self.partial_fit(
+                queries, relevance, items=items, query_ids=query_ids, item_ids=item_ids
+            )
+        except (TypeError, ValueError):
+            self._state, self._searched = before
+            raise
+
+    def partial_fit(
+        self,
+        queries: Any,
+        relevance: Any,
+        *,
+        items: Any = None,
+        query_ids: Sequence[Hashable] | None = None,
+        item_ids: Sequence[Hashable] | None = None,
+    ) -> Adapter:
+        """Go on learning from judgements of more queries; same input as `fit`.
+
+        Without `items`, those of the last call stay.
+        """
+        if items is not None:
+            self.set_items(items, item_ids)
+        elif item_ids is not None:
+            raise ValueError("item_ids: expected them together with items, got no items")
+        searched = self._items_to_search()
+        rows = self._read_rows(queries, "queries", 0)
+        judged = grades_by_query(
+            relevance, rows_by_id(query_ids, rows.shape[0], "query_ids"), rows.shape[0], searched
+        )
+        for row, grades in judged.items():
+            name = row if query_ids is None else query_ids[row]
+            self._learn(rows[row : row + 1], grades, None, name)
+        return self
+
+    def learn_one(
+        self,
+        query: Any,
+        shown: Sequence[Hashable],
+        clicked: Iterable[Hashable],
+        *,
+        propensities: Any = None,
+        name: Hashable = None,
+    ) -> Adapter:
+        """Learn from one search: which items were shown, and which of them were clicked.
+
+        Clicked items are relevant; items shown above the last click and not clicked are negatives. Its gain
+        is measured on the order of the shown items alone. A search without a click is skipped.
+
+        Parameters
+        ----------
+        query : vector, or CSR matrix of one row
+        shown : ids (or rows) of the items shown, from the top
+        clicked : those of them that were clicked
+        propensities : sequence of float, optional
+            Probability that each of the shown items was looked at. A click counts by its inverse, at most 10
+            times, because clicks far down are rare (Joachims, Swaminathan, Schnabel. Unbiased
+            learning-to-rank with biased feedback. WSDM 2017).
+        name : string or integer, optional
+            What the report calls the query; the number of the query by default.
+
+        Returns
+        -------
+        self
+        """
+        searched = self._items_to_search()
+        row = self._read_rows(one_row(query), "query", 0)
+        order = [searched.row(item, "shown") for item in shown]
+        if len(set(order)) < len(order):
+            raise ValueError("shown: expected different items, got one of them twice")
+        chosen = {searched.row(item, "clicked") for item in clicked}
+        if not chosen <= set(order):
+            raise ValueError("clicked: expected items that were shown, got others")
+        weights = _inverse_propensities(propensities, len(order))
+        last = max((place for place, item in enumerate(order) if item in chosen), default=-1)
+        grades = {
+            item: weights[place] if item in chosen else 0.0
+            for place, item in enumerate(order[: last + 1])
+        }
+        self._learn(row, grades, np.array(order, np.int64), name)
+        return self
+
+    def _learn(self, query: Any, grades: dict[int, float], shown: Any, name: Hashable) -> None:
+        """Measure the gain on one query, then learn from it.
+
+        Parameters
+        ----------
+        query : one row
+        grades : of the judged items, by row
+        shown : the rows that are ranked to measure the gain; None for all
+        name : what the report calls the query
+        """
+        state, searched = self._fitted(), self._items_to_search()
+        relevant = np.array([row for row, grade in grades.items() if grade > 0], np.int64)
+        rejected = [row for row, grade in grades.items() if not grade > 0]
+        if not len(relevant) or not abs(query).max() > 0:
+            state.n_skipped += 1
+            return
+        weights = np.array([grades[row] for row in relevant.tolist()])
+        pool = searched.pool_with(relevant)
+        changes = state.changes(query)
+        moved = _stacked([query, *changes])
+        scores = all_products(moved, pool.vectors)
+        digest = _digest(query)
+        known = state.known.get(digest, set())
+        with ctrl_c_waits():  # the candidates, the trust and the counts always agree
+            if not known:  # otherwise the query was learnt from before
+                ranked, by_score = pool, scores
+                if shown is not None:
+                    ranked = searched.only(shown)
+                    by_score = all_products(moved, ranked.vectors)
+                self._measure(ranked, by_score, relevant, weights, name)
+            state.known[digest] = known = known | {searched.keys[row] for row in relevant}
+            avoided = searched.rows_of(known)
+            others = searched.random_rows(state.rng, self.n_random, avoided)
+            for number, learner in enumerate(state.learners, 1):
+                near = pool.nearest(scores[0] + scores[number], self.n_near, avoided)
+                negatives = np.unique(np.concatenate([rejected, near, others]).astype(np.int64))
+                negatives = negatives[~np.isin(negatives, relevant)]
+                if len(negatives):
+                    rows = searched.items.rows
+                    learner.learn_list(
+                        state.centred(query),
+                        rows(relevant),
+                        rows(negatives),
+                        weights=weights,
+                        offset=query,
+                    )
+            state.learnt.update(searched.keys[row] for row in relevant)
+            searched.is_learnt[relevant] = True
+            state.n_queries += 1
+            state.n_judgements += len(grades)
+            if self.selection == "weights":
+                weights = state.trust.weights()
+                drawn = int(state.rng.choice(len(weights), p=weights))
+                state.drawn = drawn if drawn < state.trust.n_options else None
+
+    def _measure(
+        self,
+        ranked: Ranked,
+        scores: np.ndarray,
+        relevant: np.ndarray,
+        weights: np.ndarray,
+        name: Hashable,
+    ) -> None:
+        """Compare all options with the baseline on a query that nothing was learnt from."""
+        state, searched = self._fitted(), self._items_to_search()
+        by_options, by_baseline = self._measured(ranked, scores, relevant, weights, None)
+        column = MEASURES.index(self.measure)
+        on_new = None
+        is_new = ~searched.is_learnt[relevant]
+        if is_new.any():
+            known = searched.is_learnt[ranked.rows]
+            options, baseline = self._measured(
+                ranked, scores, relevant[is_new], weights[is_new], known
+            )
+            on_new = options[:, column] - baseline[column]
+        choice = self._choice()
+        used = by_baseline if choice is None else by_options[choice]
+        state.history.add(name, by_baseline, used, choice, is_new.any())
+        state.trust.update(by_options[:, column] - by_baseline[column], on_new)
+
+    def _measured(
+        self, ranked: Ranked, scores: np.ndarray, relevant: np.ndarray, weights: Any, left_out: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """All measures of each option, and of the baseline."""
+        places = ranked.places(relevant)
+        if left_out is None:
+            left_out = np.zeros(len(ranked.rows), bool)
+        shares = np.array([*self.trust, 0.0])
+        ranks = np.empty((len(scores) - 1, len(shares), len(places)), np.int64)
+        blended_ranks(scores[0], scores[1:], shares, ranked.rows, places, left_out, ranks)
+        measured = measures_of_ranks(ranks, weights)
+        return measured[:, :-1].reshape(-1, len(MEASURES)), measured[0, -1]
+
+    # -- what is used -------------------------------------------------------------------------
+
+    def _fitted(self) -> _State:
+        if self._state is None:
+            raise NotFittedError("this Adapter has no items yet: call fit or set_items first")
+        return self._state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._state is not None
+
+    def _choice(self) -> int | None:
+        state = self._fitted()
+        return state.trust.choice if self.selection == "bound" else state.drawn
+
+    @property
+    def chosen_(self) -> tuple[int, float] | None:
+        """Number of the candidate that is used, and the trust in it; None for the baseline."""
+        choice = self._choice()
+        if choice is None:
+            return None
+        candidate, share = divmod(choice, len(self.trust))
+        return candidate, float(self.trust[share])
+
+    @property
+    def candidates_(self) -> list[Any]:
+        """The candidates, as far as they have learnt."""
+        return self._fitted().learners
+
+    @property
+    def n_queries_(self) -> int:
+        """Queries learnt from."""
+        return self._fitted().n_queries
+
+    @property
+    def n_judgements_(self) -> int:
+        """Judged items of these queries."""
+        return self._fitted().n_judgements
+
+    @property
+    def n_skipped_(self) -> int:
+        """Queries skipped: zero vectors, and queries without a relevant item."""
+        return self._fitted().n_skipped
+
+    @property
+    def shape_(self) -> tuple[int, int]:
+        """Features of queries and of items."""
+        return (self._fitted().n_features,) * 2
+
+    @property
+    def dtype_(self) -> np.dtype[Any]:
+        """Precision of scores, and of queries and items as they are used."""
+        return np.dtype(self.dtype)
+
+    def transform_query(self, queries: Any) -> Any:
+        """Map queries so that plain inner products with the unchanged items are the adapted similarity.
+
+        Returns
+        -------
+        array or CSR matrix of shape (n_queries, d)
+        """
+        return self._transform(self._read_rows(queries, "queries", 0))
+
+    def _transform(self, rows: Any) -> Any:
+        chosen = self.chosen_
+        if chosen is None:
+            return rows
+        candidate, share = chosen
+        change = self._fitted().change(candidate, rows)
+        if sp.issparse(rows) and not sp.issparse(change):
+            rows = rows.toarray()
+        return rows + self.dtype_.type(share) * change
+
+    def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        return row_products(self._transform(queries), items)
+
+    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+        return all_products(self._transform(queries), items)
+
+    def report(self, texts: Any = None) -> AdaptationReport:
+        """What adapting has gained so far, measured on queries before they were learnt from.
+
+        Parameters
+        ----------
+        texts : mapping from query names to texts, or sequence of texts by row, optional
+            Shown for the queries that won and lost most.
+        """
+        state = self._fitted()
+        return AdaptationReport.of(
+            state.history, state.trust, self.chosen_, self._choice(), self.measure, texts
+        )
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return self._fitted().saved()
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        self.check_parameters()
+        self._state = _State.restored(header, arrays, self._new_trust)
+
+
+class _State:
+    """All that an adapter has learnt and counted."""
+
+    def __init__(
+        self, centre: np.ndarray, learners: list[Any], trust: Trust, rng: np.random.Generator
+    ) -> None:
+        #: Mean of the first items: what is learnt is a function of q - centre. Zero for sparse items.
+        self.centre = centre
+        self.learners = learners
+        self.trust = trust
+        self.rng = rng
+        self.history = History()
+        #: Digest of a query -> ids of the items known to be relevant.
+        self.known: dict[bytes, set[Hashable]] = {}
+        #: Ids of items that were relevant to some query.
+        self.learnt: set[Hashable] = set()
+        #: What was drawn last, where options are drawn.
+        self.drawn: int | None = None
+        self.n_queries = self.n_judgements = self.n_skipped = 0
+
+    @property
+    def n_features(self) -> int:
+        """Features of queries and items."""
+        return len(self.centre)
+
+    def centred(self, queries: Any) -> Any:
+        """Queries as the candidates see them."""
+        return queries if sp.issparse(queries) else queries - self.centre
+
+    def change(self, number: int, queries: Any) -> Any:
+        """What a candidate adds to queries."""
+        learner = self.learners[number]
+        if not learner.__sklearn_is_fitted__():
+            return 0 * queries
+        return learner.transform_query(self.centred(queries))
+
+    def changes(self, query: Any) -> list[Any]:
+        """What each candidate adds to one query."""
+        return [self.change(number, query) for number in range(len(self.learners))]
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """JSON values and arrays, enough to go on as if never saved."""
+        header: dict[str, Any] = {
+            "generator": self.rng.bit_generator.state,
+            "drawn": self.drawn,
+            "counts": [self.n_queries, self.n_judgements, self.n_skipped],
+            "learners": [],
+        }
+        arrays: dict[str, np.ndarray] = {"centre": self.centre}
+        for number, learner in enumerate(self.learners):
+            inner, own = to_state(learner)
+            header["learners"].append(inner)
+            arrays |= {f"learner{number}.{name}": array for name, array in own.items()}
+        header["trust"], own = self.trust.state()
+        arrays |= {f"trust.{name}": array for name, array in own.items()}
+        header["names"], own = self.history.state()
+        arrays |= {f"history.{name}": array for name, array in own.items()}
+        keys = sorted(self.learnt, key=str)
+        numbers = {key: number for number, key in enumerate(keys)}
+        header["learnt"] = keys
+        arrays["known.digests"] = np.frombuffer(b"".join(self.known), np.uint8).copy()
+        arrays["known.counts"] = np.array([len(items) for items in self.known.values()], np.int64)
+        flat = [numbers[key] for items in self.known.values() for key in sorted(items, key=str)]
+        arrays["known.items"] = np.array(flat, np.int64)
+        return header, arrays
+
+    @classmethod
+    def restored(
+        cls, header: dict[str, Any], arrays: dict[str, np.ndarray], new_trust: Any
+    ) -> _State:
+        learners = [
+            from_state(inner, with_prefix(f"learner{number}.", arrays))
+            for number, inner in enumerate(header["learners"])
+        ]
+        trust = new_trust(len(learners)).restore(header["trust"], with_prefix("trust.", arrays))
+        self = cls(arrays["centre"], learners, trust, np.random.default_rng())
+        self.rng.bit_generator.state = header["generator"]
+        self.history = History.restored(header["names"], with_prefix("history.", arrays))
+        self.learnt = set(header["learnt"])
+        digests = arrays["known.digests"].reshape(-1, _DIGEST_BYTES)
+        ends = np.cumsum(arrays["known.counts"])
+        for digest, items in zip(digests, np.split(arrays["known.items"], ends[:-1]), strict=True):
+            self.known[digest.tobytes()] = {header["learnt"][number] for number in items}
+        self.drawn = header["drawn"]
+        self.n_queries, self.n_judgements, self.n_skipped = header["counts"]
+        return self
+
+
+def default_candidates(items: Items, dtype: Any) -> list[Any]:
+    """Learners for these items: their temperature is a quarter of the spread among the nearest neighbours.
+
+    The spread is the difference between the score of the nearest item and that of the 32nd, on average over a
+    sample of the items. Steps are such that they do not depend on the length of the vectors.
+    """
+    rng = np.random.default_rng(items.shape[0])
+    n_items = items.shape[0]
+    sample = rng.choice(n_items, min(_SAMPLE, n_items), replace=False)
+    scores = all_products(items.rows(sample), items.values)
+    scores[np.arange(len(sample)), sample] = -np.inf
+    scores.sort(axis=1)
+    spread = float(np.mean(scores[:, -1] - scores[:, -min(_NEIGHBOUR, max(1, n_items - 1))]))
+    squared = float(np.mean(row_products(items.rows(sample), items.rows(sample))))
+    if not spread > 0:
+        spread = squared or 1.0
+    return [
+        ListwiseSoftmax(
+            eta=step / max(squared, 1e-30) ** 2,
+            temperature=spread / 4,
+            init="zeros",
+            dtype=dtype,
+        )
+        for step in _STEPS
+    ]
+
+
+def grades_by_query(
+    relevance: Any, query_rows: dict[Hashable, int] | None, n_queries: int, searched: SearchedItems
+) -> dict[int, dict[int, float]]:
+    """Grades of the judged items of each query, by rows, queries in the order of their first judgement.
+
+    Examples
+    --------
+    >>> items = SearchedItems(Items(np.eye(3)), None, 10, set())
+    >>> grades_by_query([(1, 2), (0, 1), (1, 0, -1)], None, 2, items)
+    {1: {2: 1.0, 0: -1.0}, 0: {1: 1.0}}
+    """
+    if isinstance(relevance, np.ndarray):
+        if relevance.ndim != 2 or relevance.shape[1] not in (2, 3):
+            raise ValueError(
+                "relevance: expected rows of query, item and maybe a grade, "
+                f"got shape {relevance.shape}"
+            )
+        if relevance.dtype.kind == "f":
+            rows = relevance[:, :2]
+            if not (rows == np.floor(rows)).all():  # also refuses NaN
+                raise ValueError("relevance: expected row numbers, got fractions or NaN")
+            pairs, grades = rows.astype(np.int64).tolist(), relevance[:, 2:].tolist()
+            relevance = [(*pair, *grade) for pair, grade in zip(pairs, grades, strict=True)]
+        else:
+            relevance = relevance.tolist()
+    judged: dict[int, dict[int, float]] = {}
+    count = 0
+    for count, entry in enumerate(relevance, 1):
+        if not 2 <= len(entry) <= 3:
+            raise ValueError(
+                f"relevance: expected query, item and maybe a grade, got {entry!r} (entry {count})"
+            )
+        query = row_of(entry[0], query_rows, n_queries, f"relevance, entry {count}, query")
+        item = searched.row(entry[1], f"relevance, entry {count}, item")
+        grade = float(entry[2]) if len(entry) == 3 else 1.0
+        if not np.isfinite(grade):
+            raise ValueError(f"relevance, entry {count}: expected a finite grade, got {grade}")
+        judged.setdefault(query, {})[item] = grade
+    if not count:
+        raise ValueError("relevance: expected at least one judgement, got none")
+    return judged
+
+
+def _inverse_propensities(propensities: Any, n: int) -> list[float]:
+    if propensities is None:
+        return [1.0] * n
+    values = np.asarray(propensities, np.float64)
+    if values.shape != (n,) or not ((values > 0) & (values <= 1)).all():
+        raise ValueError(
+            f"propensities: expected {n} numbers above 0 and at most 1, got {propensities!r}"
+        )
+    return np.minimum(1.0 / values, _LARGEST_WEIGHT).tolist()
+
+
+_DIGEST_BYTES = 16
+
+
+def _digest(query: Any) -> bytes:
+    """What tells queries apart: their numbers."""
+    parts = (query.indices, query.data) if sp.issparse(query) else (query,)
+    hashed = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        hashed.update(np.ascontiguousarray(part).tobytes())
+    return hashed.digest()
+
+
+def _stacked(rows: list[Any]) -> Any:
+    if not any(map(sp.issparse, rows)):
+        return np.concatenate(rows)
+    if all(map(sp.issparse, rows)):
+        return sp.vstack(rows, "csr")
+    return np.concatenate([row.toarray() if sp.issparse(row) else row for row in rows])

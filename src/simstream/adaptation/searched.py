@@ -1,0 +1,135 @@
+"""The items that are searched while an adapter learns: by id, by row, and the part of them that is ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..validation import Items
+
+
+def rows_by_id(ids: Sequence[Hashable] | None, n: int, name: str) -> dict[Hashable, int] | None:
+    """Row of each id; None where rows are their own ids.
+
+    Examples
+    --------
+    >>> rows_by_id(["a", "b"], 2, "ids")
+    {'a': 0, 'b': 1}
+    """
+    if ids is None:
+        return None
+    ids = np.asarray(ids).tolist() if isinstance(ids, np.ndarray) else list(ids)
+    if len(ids) != n:
+        raise ValueError(f"{name}: expected one for each of {n} rows, got {len(ids)}")
+    for value in ids:
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            raise TypeError(f"{name}: expected strings or integers, got {value!r}")
+    rows = {value: row for row, value in enumerate(ids)}
+    if len(rows) < n:
+        repeated = next(value for row, value in enumerate(ids) if rows[value] != row)
+        raise ValueError(f"{name}: expected different ids, got {repeated!r} twice")
+    return rows
+
+
+def row_of(value: Any, rows: dict[Hashable, int] | None, n: int, name: str) -> int:
+    """The row that an id, or a row number, stands for; raises if there is none."""
+    if rows is not None:
+        found = rows.get(value.item() if isinstance(value, np.generic) else value)
+        if found is None:
+            raise ValueError(f"{name}: expected a known id, got {value!r}")
+        return found
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected row numbers, got {value!r}")
+    if not 0 <= value < n:
+        raise ValueError(f"{name}: expected a row number below {n}, got {value}")
+    return int(value)
+
+
+class Ranked(NamedTuple):
+    """The rows that are ranked for one query, and their vectors."""
+
+    rows: np.ndarray
+    vectors: Any
+
+    def places(self, rows: np.ndarray) -> np.ndarray:
+        """Where rows are among those ranked; all of them must be."""
+        order = np.argsort(self.rows, kind="stable")
+        return order[np.searchsorted(self.rows, rows, sorter=order)]
+
+    def nearest(self, scores: np.ndarray, k: int, left_out: Collection[int]) -> np.ndarray:
+        """Rows with the k highest scores, some left out."""
+        kept = scores
+        if len(left_out):
+            kept = scores.copy()
+            kept[np.isin(self.rows, np.fromiter(left_out, np.int64))] = -np.inf
+        k = min(k, len(kept))
+        best = np.argpartition(-kept, k - 1)[:k]
+        return self.rows[best[np.isfinite(kept[best])]]
+
+
+class SearchedItems:
+    """Items with their ids, and a fixed random part of them to rank if there are very many.
+
+    Parameters
+    ----------
+    items : checked items
+    ids : one for each item, or None for row numbers
+    pool_size : int
+        Most items that are ranked for a query, besides its relevant ones.
+    learnt : set of ids of items that something was learnt about
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        ids: Sequence[Hashable] | None,
+        pool_size: int,
+        learnt: set[Hashable],
+    ) -> None:
+        n_items = items.shape[0]
+        self.items = items
+        self._rows = rows_by_id(ids, n_items, "ids")
+        self.keys: Sequence[Hashable] = range(n_items) if self._rows is None else list(self._rows)
+        self.is_learnt = np.fromiter((key in learnt for key in self.keys), bool, n_items)
+        rows = np.arange(n_items)
+        if n_items > pool_size:
+            rows = np.sort(np.random.default_rng(n_items).choice(n_items, pool_size, replace=False))
+        self._is_pooled = np.zeros(n_items, bool)
+        self._is_pooled[rows] = True
+        self._pool = Ranked(rows, items.values if len(rows) == n_items else items.rows(rows))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def row(self, key: Any, name: str) -> int:
+        """Row of an item by its id; raises if there is none."""
+        return row_of(key, self._rows, len(self), name)
+
+    def rows_of(self, keys: Collection[Hashable]) -> list[int]:
+        """Rows of those of the items that are there."""
+        if self._rows is None:
+            return [key for key in keys if isinstance(key, int) and key < len(self)]
+        return [self._rows[key] for key in keys if key in self._rows]
+
+    def pool_with(self, rows: np.ndarray) -> Ranked:
+        """The items to rank for a query, these among them."""
+        missing = rows[~self._is_pooled[rows]]
+        if not len(missing):
+            return self._pool
+        vectors = [self._pool.vectors, self.items.rows(missing)]
+        stacked = sp.vstack(vectors, "csr") if self.items.is_sparse else np.concatenate(vectors)
+        return Ranked(np.concatenate([self._pool.rows, missing]), stacked)
+
+    def only(self, rows: np.ndarray) -> Ranked:
+        """Just these items, to rank among themselves."""
+        return Ranked(rows, self.items.rows(rows))
+
+    def random_rows(
+        self, rng: np.random.Generator, n: int, left_out: Collection[int]
+    ) -> np.ndarray:
+        """Up to n random rows, some left out: as many random numbers are drawn whatever is left out."""
+        drawn = np.unique(rng.integers(0, len(self), n))
+        return drawn[~np.isin(drawn, np.fromiter(left_out, np.int64))]
