@@ -22,7 +22,7 @@ from .report import MEASURES, AdaptationReport, History, measures_of_ranks
 from .searched import Ranked, SearchedItems, row_of, rows_by_id
 from .trust import Trust
 
-#: Step lengths of the default candidates: in one step the score of an item like the relevant one rises by about
+#: Step lengths of the default candidates: one step raises the score of an item like the relevant one by about
 #: so many temperatures.
 _STEPS = (2.0, 4.0, 8.0)
 
@@ -59,6 +59,9 @@ class Adapter(Similarity):
         mislead.
     caution : float
         Standard errors between a mean gain and its lower bound.
+    clearance : float
+        Standard errors by which the rise of relevant items in the ranking must be above zero before anything
+        but the baseline is used.
     tolerance : float
         Loss on new items that is accepted.
     half_life : float or None
@@ -102,6 +105,7 @@ class Adapter(Similarity):
         measure: str = "nDCG@10",
         selection: str = "bound",
         caution: float = 1.0,
+        clearance: float = 2.0,
         tolerance: float = 0.005,
         half_life: float | None = 500,
         n_near: int = 32,
@@ -116,6 +120,7 @@ class Adapter(Similarity):
         self.measure = measure
         self.selection = selection
         self.caution = caution
+        self.clearance = clearance
         self.tolerance = tolerance
         self.half_life = half_life
         self.n_near = n_near
@@ -151,6 +156,7 @@ class Adapter(Similarity):
         return Trust(
             n_candidates * len(self.trust),
             caution=self.caution,
+            clearance=self.clearance,
             tolerance=self.tolerance,
             half_life=self.half_life,
         )
@@ -382,25 +388,34 @@ class Adapter(Similarity):
     ) -> None:
         """Compare all options with the baseline on a query that nothing was learnt from."""
         state, searched = self._fitted(), self._items_to_search()
-        by_options, by_baseline = self._measured(ranked, scores, relevant, weights, None)
+        by_options, by_baseline, rise = self._measured(ranked, scores, relevant, weights)
         column = MEASURES.index(self.measure)
         on_new = None
         is_new = ~searched.is_learnt[relevant]
         if is_new.any():
             known = searched.is_learnt[ranked.rows]
-            options, baseline = self._measured(
+            options, baseline, _ = self._measured(
                 ranked, scores, relevant[is_new], weights[is_new], known
             )
             on_new = options[:, column] - baseline[column]
         choice = self._choice()
         used = by_baseline if choice is None else by_options[choice]
         state.history.add(name, by_baseline, used, choice, is_new.any())
-        state.trust.update(by_options[:, column] - by_baseline[column], on_new)
+        state.trust.update(by_options[:, column] - by_baseline[column], rise, on_new)
 
     def _measured(
-        self, ranked: Ranked, scores: np.ndarray, relevant: np.ndarray, weights: Any, left_out: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """All measures of each option, and of the baseline."""
+        self,
+        ranked: Ranked,
+        scores: np.ndarray,
+        relevant: np.ndarray,
+        weights: np.ndarray,
+        left_out: Any = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All measures of each option and of the baseline, and how far relevant items rise with each option.
+
+        The rise is that of the logarithm of their ranks: it shows on every query, wherever the items are,
+        while a measure of the first ten shows only what enters or leaves them.
+        """
         places = ranked.places(relevant)
         if left_out is None:
             left_out = np.zeros(len(ranked.rows), bool)
@@ -408,7 +423,9 @@ class Adapter(Similarity):
         ranks = np.empty((len(scores) - 1, len(shares), len(places)), np.int64)
         blended_ranks(scores[0], scores[1:], shares, ranked.rows, places, left_out, ranks)
         measured = measures_of_ranks(ranks, weights)
-        return measured[:, :-1].reshape(-1, len(MEASURES)), measured[0, -1]
+        depth = np.log2(ranks).mean(axis=-1) / np.log2(len(ranked.rows) + 1)
+        rise = (depth[:, -1:] - depth[:, :-1]).ravel()
+        return measured[:, :-1].reshape(-1, len(MEASURES)), measured[0, -1], rise
 
     # -- what is used -------------------------------------------------------------------------
 
