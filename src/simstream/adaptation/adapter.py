@@ -105,7 +105,7 @@ class Adapter(Similarity):
         measure: str = "nDCG@10",
         selection: str = "bound",
         caution: float = 1.0,
-        clearance: float = 2.0,
+        clearance: float = 2.5,
         tolerance: float = 0.005,
         half_life: float | None = 500,
         n_near: int = 32,
@@ -667,7 +667,7 @@ def grades_by_query(
             pairs, grades = rows.astype(np.int64).tolist(), relevance[:, 2:].tolist()
             relevance = [(*pair, *grade) for pair, grade in zip(pairs, grades, strict=True)]
         else:
-            relevance = relevance.tolist()
+            relevance = _without_repetitions(relevance).tolist()
     judged: dict[int, dict[int, float]] = {}
     count = 0
     for count, entry in enumerate(relevance, 1):
@@ -684,6 +684,13 @@ def grades_by_query(
     if not count:
         raise ValueError("relevance: expected at least one judgement, got none")
     return judged
+
+
+def _without_repetitions(pairs: np.ndarray) -> np.ndarray:
+    """The same judgements in the same order, each once, if there are no grades: there may be very many."""
+    if pairs.shape[1] == 3:
+        return pairs
+    return pairs[np.sort(np.unique(pairs, axis=0, return_index=True)[1])]
 
 
 def _inverse_propensities(propensities: Any, n: int) -> list[float]:

@@ -60,7 +60,7 @@ class Trust:
         n_options: int,
         *,
         caution: float = 1.0,
-        clearance: float = 2.0,
+        clearance: float = 2.5,
         tolerance: float = 0.005,
         half_life: float | None = 500,
     ) -> None:
