@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time names come from 
     from .data.samplers import *
     from .online.baselines import *
     from .online.from_labels import *
+    from .online.listwise import *
     from .online.logdet import *
     from .online.low_rank import *
     from .online.multitask import *

@@ -172,6 +172,51 @@ def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ..
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
+def check_index_lists(lists: Any, sizes: tuple[int, int]) -> np.ndarray:
+    """Check an (n, 2 + k) array of row numbers: query, relevant item, negatives; -1 pads negatives.
+
+    Queries must stay below sizes[0], items below sizes[1].
+    """
+    what = "lists of row numbers"
+    array = np.asarray(lists)
+    if array.ndim != 2 or array.shape[1] < 3:
+        raise ValueError(
+            f"{what}: expected shape (n, 2 + k), a query, a relevant item and k >= 1 negatives "
+            f"(triplets have one), got {array.shape}"
+        )
+    if len(array) == 0:
+        raise ValueError(f"{what}: expected at least one, got none")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{what}: expected integers, got dtype {array.dtype}")
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{what}: expected row numbers, got {array.max()}")
+    array = np.ascontiguousarray(array, dtype=np.int64)
+    parts = (
+        ("query", array[:, :1], 0),
+        ("relevant item", array[:, 1:2], 0),
+        ("negative", array[:, 2:], -1),
+    )
+    for (name, part, lowest), size in zip(parts, (sizes[0], sizes[1], sizes[1]), strict=True):
+        if part.min() >= lowest and part.max() < size:
+            continue
+        row, column = np.argwhere((part < lowest) | (part >= size))[0]
+        padding = " (or -1, no item)" if lowest < 0 else ""
+        raise ValueError(
+            f"{what}: {name} of list {row} must be a row number from 0 to {size - 1}{padding}, "
+            f"got {part[row, column]}"
+        )
+    empty = np.flatnonzero((array[:, 2:] < 0).all(axis=1))
+    if len(empty):
+        raise ValueError(f"{what}: expected at least one negative in list {empty[0]}, got only -1")
+    same = np.argwhere(array[:, 2:] == array[:, 1:2])
+    if len(same):
+        raise ValueError(
+            f"{what}: relevant item {array[same[0, 0], 1]} of list {same[0, 0]} is also one of its "
+            "negatives; expected different items"
+        )
+    return array
+
+
 def check_number(
     name: str, value: Any, *, minimum: float = 0.0, exclusive: bool = True, finite: bool = True
 ) -> float:
