@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time names come from 
     from ._engines import *
     from .batch import *
     from .batch.sdca import *
+    from .data.clicks import *
+    from .data.relevance import *
     from .data.samplers import *
     from .online.baselines import *
     from .online.from_labels import *
@@ -47,6 +49,7 @@ _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "Mahalanobis": "similarity.mahalanobis",
     "ModelFileError": "persistence",
     "PairSampler": "data.samplers",
+    "RelevanceSampler": "data.relevance",
     "SearchResult": "similarity.base",
     "TaskTripletSampler": "data.samplers",
     "Tasks": "similarity.tasks",
@@ -60,6 +63,7 @@ _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "mrmr": "selection",
     "read_header": "persistence",
     "smooth_labels": "sequences",
+    "triplets_from_clicks": "data.clicks",
 }
 
 __all__ = sorted(_HOME)

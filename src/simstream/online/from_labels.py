@@ -48,6 +48,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         Whether an item may be its own positive in a triplet; has no effect on pairs.
     tuples : "auto", "triplets" or "pairs"
         What to draw: "auto" is what the learner is made for. Learners from pairs take both.
+    similar_share : float between 0 and 1, optional
+        Share of similar pairs among pairs; None draws uniformly from all pairs.
+    negatives, positives, share
+        Which triplets are drawn, as in `TripletSampler`: "near" ones are chosen by the learner as it is
+        after every 1,000 triplets, or by inner products if it learns from a whole set at once.
 
     Attributes
     ----------
@@ -82,6 +87,10 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         n_neighbors: int = 5,
         allow_self: bool = False,
         tuples: str = "auto",
+        similar_share: float | None = 0.5,
+        negatives: Any = "random",
+        positives: Any = "random",
+        share: float = 0.5,
     ) -> None:
         self.learner = learner
         self.n_tuples = n_tuples
@@ -89,6 +98,10 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.allow_self = allow_self
         self.tuples = tuples
+        self.similar_share = similar_share
+        self.negatives = negatives
+        self.positives = positives
+        self.share = share
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -146,11 +159,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
                 f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
             )
         learner = clone(self.learner) if first else self.learner_
-        drawn = self._draw(learner, y, rng)
+        sampler = self._sampler(learner, X, y, rng)
         own_items = learner.preprocessor
         try:
             learner.set_params(preprocessor=X)
-            (learner.fit if first else learner.partial_fit)(*drawn)
+            self._learn(learner, sampler, first)
         finally:
             learner.set_params(preprocessor=own_items)
         self.learner_, self._rng = learner, rng
@@ -162,12 +175,38 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self._references = items if first else _stack(self._references, items)
         return self
 
-    def _draw(self, learner: Any, y: np.ndarray, rng: np.random.Generator) -> tuple[Any, ...]:
-        """The tuples, and the labels of pairs."""
+    def _sampler(
+        self, learner: Any, X: Any, y: np.ndarray, rng: np.random.Generator
+    ) -> TripletSampler | PairSampler:
         kind = learner.natural_tuples if self.tuples == "auto" else self.tuples
         if kind == "pairs":
-            return PairSampler(y, rng).draw(self.n_tuples)
-        return (TripletSampler(y, rng, allow_self=self.allow_self).draw(self.n_tuples),)
+            return PairSampler(y, rng, similar_share=self.similar_share)
+        return TripletSampler(
+            y,
+            rng,
+            allow_self=self.allow_self,
+            negatives=self.negatives,
+            positives=self.positives,
+            share=self.share,
+            items=X,
+            model=learner if hasattr(learner, "partial_fit") else None,
+        )
+
+    def _learn(self, learner: Any, sampler: TripletSampler | PairSampler, first: bool) -> None:
+        """Learn everything at once, or, from near triplets, as many at a time as one model chooses."""
+        n_left = int(self.n_tuples)
+        is_online = hasattr(learner, "partial_fit")
+        if isinstance(sampler, PairSampler):
+            (learner.fit if first else learner.partial_fit)(*sampler.draw(n_left))
+            return
+        if first and sampler.is_mining and is_online:
+            learner.prepare()  # so that the first triplets are near by the similarity it begins with
+            first = False
+        while n_left:
+            n = min(n_left, (is_online and sampler.until_refresh) or n_left)
+            (learner.fit if first else learner.partial_fit)(sampler.draw(n))
+            n_left -= n
+            first = False
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "learner_")
