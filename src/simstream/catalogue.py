@@ -133,7 +133,7 @@ ALGORITHMS = (
         "online.listwise",
         ("triplets", "lists"),
         BILINEAR,
-        "M += q (t' - t)' / ||q||^2,  t = M'q,  t' after n_steps of t += eta T ||q||^2 (x+ - sum_j p_j x_j),  "
+        "M += q (u - t)' / ||q||^2,  t = M'q,  u = t after n_steps of t += eta T ||q||^2 (x+ - sum p_j x_j), "
         "p_j ~ exp(t'x_j / T) over x+ and the negatives",
     ),
     Algorithm(

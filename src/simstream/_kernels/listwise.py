@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import driver, inner
+from .dispatch import driver, helper, inner
 from .entrywise import DIVERGED, DONE, NEEDS_SPACE, read_anchor, squared_norm, store_update
 from .head_tail import transform_in_head_tail
 from .steps import (
@@ -253,7 +253,7 @@ def learn_list_block(ops, step, m, acc, queries, items, lists, clock):
 # -- sparse items: one list at a time --------------------------------------------------------------
 
 
-@inner
+@helper  # sorting is no function for loops
 def _read_columns(items, entry, place, z_index):
     """The columns of a list's items, sorted, as z_index, and where each is in it; returns their number.
 

@@ -138,6 +138,11 @@ class NearSampler(ABC):
             return None
         return len(self._waiting.get(1, ())) or self.refresh
 
+    @property
+    def most_negatives(self) -> int:
+        """How many different negatives a list can have, whatever its anchor."""
+        return self._fewest_negatives()[0]
+
     def draw(self, n: int) -> np.ndarray:
         """Return the next n triplets, an int64 array of shape (n, 3)."""
         return self._draw(check_integer("n", n, minimum=0), 1)

@@ -29,10 +29,10 @@ from ..validation import check_choice, check_integer, check_items
 class FromLabels(ClassifierMixin, BaseEstimator):
     """Learn a similarity from labelled items, as a scikit-learn classifier.
 
-    `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class) or
-    pairs, and lets the learner learn from them. `predict` is k-NN by the learnt similarity among the
-    items seen in training; `score` is the mean average precision of retrieval, the query itself
-    excluded, so that ``GridSearchCV`` tunes the learner for ranking.
+    `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class), lists
+    (several of other classes) or pairs, and lets the learner learn from them. `predict` is k-NN by the
+    learnt similarity among the items seen in training; `score` is the mean average precision of retrieval,
+    the query itself excluded, so that ``GridSearchCV`` tunes the learner for ranking.
 
     Parameters
     ----------
@@ -47,9 +47,13 @@ class FromLabels(ClassifierMixin, BaseEstimator):
     allow_self : bool
         Whether an item may be its own positive in a triplet; has no effect on pairs.
     tuples : "auto", "triplets" or "pairs"
-        What to draw: "auto" is what the learner is made for. Learners from pairs take both.
+        What to draw: "auto" is what the learner is made for. Learners from pairs and from lists also take
+        triplets.
     similar_share : float between 0 and 1, optional
         Share of similar pairs among pairs; None draws uniformly from all pairs.
+    n_negatives : int
+        Negatives of every list, for learners that take lists (`ListwiseSoftmax`); as many as there are
+        where an item has fewer. Triplets have one.
     negatives, positives, share
         Which triplets are drawn, as in `TripletSampler`: "near" ones are chosen by the learner as it is
         after every 1,000 triplets, or by inner products if it learns from a whole set at once.
@@ -88,6 +92,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         allow_self: bool = False,
         tuples: str = "auto",
         similar_share: float | None = 0.5,
+        n_negatives: int = 50,
         negatives: Any = "random",
         positives: Any = "random",
         share: float = 0.5,
@@ -99,6 +104,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self.allow_self = allow_self
         self.tuples = tuples
         self.similar_share = similar_share
+        self.n_negatives = n_negatives
         self.negatives = negatives
         self.positives = positives
         self.share = share
@@ -137,6 +143,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, classes: Any, first: bool) -> FromLabels:
         check_integer("n_tuples", self.n_tuples)
         check_integer("n_neighbors", self.n_neighbors)
+        check_integer("n_negatives", self.n_negatives)
         check_choice("tuples", self.tuples, ("auto", "triplets", "pairs"))
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
@@ -202,9 +209,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         if first and sampler.is_mining and is_online:
             learner.prepare()  # so that the first triplets are near by the similarity it begins with
             first = False
+        takes_lists = getattr(learner, "takes_lists", False) and self.tuples == "auto"
+        k = min(self.n_negatives, sampler.most_negatives) if takes_lists else 1
         while n_left:
             n = min(n_left, (is_online and sampler.until_refresh) or n_left)
-            (learner.fit if first else learner.partial_fit)(sampler.draw(n))
+            (learner.fit if first else learner.partial_fit)(sampler.draw_lists(n, k))
             n_left -= n
             first = False
 

@@ -1,4 +1,4 @@
-"""An online learner of a bilinear similarity s(q, x) = q' M x from lists: one relevant item, many negatives."""
+"""The online learner of a bilinear similarity s(q, x) = q' M x from lists: one relevant item, many others."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _BLOCK_SIZE = 64
 class ListwiseSoftmax(TripletLearner):
     """Online learning from lists: a relevant item against many negatives, by the softmax loss.
 
-    Every list (query q, relevant item r, negatives N) has the loss
-    -log(exp(s_r / temperature) / sum_j exp(s_j / temperature)) with s_j = q' M x_j, j over r and N. Its gradient
-    moves M along q alone, so that `n_steps` gradient steps on one list cost its own items and one change of
-    M: M += q (t_new - t_old)' / ||q||^2, where t = M'q takes the steps
+    Every list (query q, relevant item r, negatives) has the loss -log p_r with p_j proportional to
+    exp(q' M x_j / temperature) over r and the negatives. Its gradient moves M along q alone, so that
+    `n_steps` gradient steps on one list cost its own items and one change of M:
+    M += q (t_new - t_old)' / ||q||^2, where t = M'q takes the steps
     t += eta temperature ||q||^2 (x_r - sum_j p_j x_j).
 
     Triplets are lists with one negative: their loss is the logistic one.
