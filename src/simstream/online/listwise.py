@@ -173,7 +173,7 @@ class ListwiseSoftmax(TripletLearner):
         self._check_parameters()
         rows = negatives if sp.issparse(negatives) else np.asarray(negatives)
         rows = one_row(rows) if rows.ndim == 1 else check_items(rows, "negatives").values
-        many = [rows[place : place + 1] for place in range(rows.shape[0])]
+        many = [rows[place] for place in range(rows.shape[0])]
         names = ("x", "positive", *["negatives"] * len(many))
         left, right = self._read_vectors(names, x, positive, *many)
         return self._learn(Comparisons(left, right, np.arange(-1, len(many) + 1).clip(0)[None]))
