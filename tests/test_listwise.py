@@ -15,19 +15,23 @@ TOLERANCE = {np.float64: 1e-12, np.float32: 2e-5}
 STEP = {"eta": 0.05, "temperature": 0.7, "n_steps": 3}
 
 
-def lists(seed=0, n=200, n_items=40, k=6, n_candidates=None):
+def lists(seed=0, n=200, n_items=40, k=6, n_candidates=None, n_relevant=1):
     """Lists of up to k negatives: some are padded with -1, at the end or in between."""
     rng = np.random.default_rng(seed + 2000)
-    found = np.array([rng.choice(n_candidates or n_items, 1 + k, replace=False) for _ in range(n)])
-    found[:, 2:][rng.random((n, k - 1)) < 0.2] = -1
+    size = n_relevant + k
+    found = np.array([rng.choice(n_candidates or n_items, size, replace=False) for _ in range(n)])
+    padded = rng.random((n, size)) < 0.2
+    padded[:, [0, -1]] = False
+    found[padded] = -1
     return np.column_stack([rng.integers(0, n_items, n), found])
 
 
-def stream(X, L, right=None):
+def stream(X, L, right=None, n_relevant=1):
     """The same lists as vectors in float64, for the references."""
     X = np.asarray(X, np.float64)
     Y = X if right is None else np.asarray(right, np.float64)
-    return [(X[one[0]], Y[one[1:2]], Y[one[2:][one[2:] >= 0]]) for one in L]
+    parts = [(one[0], *np.split(one[1:], [n_relevant])) for one in L]
+    return [(X[q], Y[r[r >= 0]], Y[n[n >= 0]]) for q, r, n in parts]
 
 
 def make(layout, dtype=np.float64, **options):
@@ -117,6 +121,36 @@ def test_lists_equal_the_textbook(layout, dtype):
             rtol=0,
             atol=TOLERANCE[dtype],
         )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_several_relevant_items(layout):
+    """Up to three of them, in the same kind of list for all."""
+    L = lists(n_relevant=3)
+    told = stream(items(), L, n_relevant=3)
+    assert {len(relevant) for _, relevant, _ in told} == {1, 2, 3}
+    path = ref.listwise(np.eye(16), told, *STEP.values())
+    model = make(layout, n_relevant=3).fit(L)
+    got = dense(model.get_bilinear_matrix())
+    np.testing.assert_allclose(got, path[-1], rtol=0, atol=1e-12)
+    losses = [ref.softmax_loss(M, *s, 0.7) for M, s in zip(path, told, strict=False)]
+    assert model.average_loss_ == pytest.approx(np.mean(losses))
+    one = make(layout, n_relevant=3, block_size=1).set_params(preprocessor=None)
+    X = LAYOUTS[layout][0](items())
+    for query, *entry in L:
+        relevant, negatives = (
+            np.array([i for i in part if i >= 0]) for part in (entry[:3], entry[3:])
+        )
+        one.learn_one(X[query], X[relevant], X[negatives])
+    np.testing.assert_allclose(dense(one.get_bilinear_matrix()), path[-1], rtol=0, atol=1e-12)
+    with pytest.raises(
+        ValueError, match="expected at least one relevant item in list 0, got only -1"
+    ):
+        model.partial_fit([[0, -1, -1, -1, 3]])
+    with pytest.raises(ValueError, match="relevant item 5 of list 1 is also one of its negatives"):
+        model.partial_fit([[0, 1, -1, -1, 3], [0, 1, 5, -1, 5]])
+    with pytest.raises(ValueError, match=r"expected shape \(n, 4 \+ k\)"):
+        model.partial_fit([[0, 1, 2, 3]])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -213,10 +247,12 @@ def test_learn_one_list(layout):
     for query, relevant, *negatives in L:
         one.learn_one(X[query], X[relevant], X[[n for n in negatives if n >= 0]])
     same_model(whole, one)
-    with pytest.raises(ValueError, match="negatives: expected as many features as the positive"):
+    with pytest.raises(ValueError, match="negative: expected as many features as the positive"):
         one.learn_one(X[0], X[1], np.ones((3, 5)))
-    with pytest.raises(ValueError, match="negatives: expected at least one item"):
+    with pytest.raises(ValueError, match="negative: expected at least one item"):
         one.learn_one(X[0], X[1], np.ones((0, 16)))
+    with pytest.raises(ValueError, match="positive: expected at most n_relevant=1 items, got 2"):
+        one.learn_one(X[0], X[[1, 2]], X[3])
     same_model(whole, one)
 
 
@@ -273,7 +309,11 @@ def test_loss_falls_along_the_stream():
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ([[0, 1]], ValueError, r"expected shape \(n, 2 \+ k\).*triplets have one.*got \(1, 2\)"),
+        (
+            [[0, 1]],
+            ValueError,
+            r"expected shape \(n, 2 \+ k\).*triplets have one of each.*got \(1, 2\)",
+        ),
         (np.empty((0, 4), int), ValueError, "expected at least one, got none"),
         ([[0.0, 1.0, 2.0]], TypeError, "expected integers, got dtype float64"),
         (
@@ -363,6 +403,21 @@ def _generator_of(model):
     from simstream.similarity.learner import new_generator
 
     return new_generator(model.random_state)
+
+
+def test_from_labels_draws_the_relevant_items_that_the_learner_takes():
+    X, y = items(), np.arange(40) % 4
+    learner = ListwiseSoftmax(0.1, 1.0, n_relevant=3)
+    model = FromLabels(learner, n_tuples=50, random_state=0, n_negatives=5).fit(X, y)
+    sampler = TripletSampler(y, _generator_of(model))
+    drawn = sampler.draw_lists(50, 5)
+    more = sampler.draw_positives(drawn[:, 0], 2)
+    assert more.shape == (50, 2)
+    assert (y[more] == y[drawn[:, :1]]).all()
+    assert (more != drawn[:, :1]).all()
+    expected = clone(learner).set_params(preprocessor=X)
+    expected.fit(np.column_stack([drawn[:, :2], more, drawn[:, 2:]]))
+    same_model(model.learner_, expected)
 
 
 def test_from_labels_takes_as_many_negatives_as_there_are():

@@ -37,6 +37,7 @@ class ListStep(NamedTuple):
     eta: float
     temperature: float
     n_steps: int
+    n_relevant: int = 1  # items of a list that are relevant; the others are negatives
     average_from: int = 0  # first round of the average, 0 for none
 
 
@@ -179,7 +180,7 @@ def implicit_step(t, squared_norm, relevant_rows, negative_rows, eta, temperatur
     n = len(relevant_rows) + len(negative_rows)
     if len(relevant_rows) == 0 or len(negative_rows) == 0:
         return 0.0, 0.0
-    step = ListStep(float(eta), float(temperature), int(n_steps), 0)
+    step = ListStep(float(eta), float(temperature), int(n_steps), 1, 0)
     change = np.empty_like(t)
     loss, margin = descend(
         t, squared_norm, relevant_rows, negative_rows, step, np.empty(2 * n), np.empty(n), change
@@ -193,13 +194,12 @@ def implicit_step(t, squared_norm, relevant_rows, negative_rows, eta, temperatur
 
 
 @inner
-def _gather(items, entry, rows):
-    """Copy the relevant item of a list and its negatives to rows; return how many.
+def _gather(items, entry, first, last, rows, n):
+    """Copy the items at places first .. last - 1 of a list to the rows from n on; return where they end.
 
-    A negative of -1 is no item: shorter lists are padded.
+    -1 is no item: shorter lists are padded.
     """
-    n = 0
-    for j in range(1, len(entry)):
+    for j in range(first, last):
         if entry[j] >= 0:
             item, row = items[entry[j]], rows[n]
             for k in range(len(row)):
@@ -264,9 +264,12 @@ def list_recursion(step, t, gram, items, lists, changes, weighted, clock):
                 earlier = changes[j]
                 for k in range(width):
                     now[k] += c * earlier[k]
-        found = _gather(items, lists[i], rows)
+        relevant = _gather(items, lists[i], 1, 1 + step.n_relevant, rows, 0)
+        found = _gather(items, lists[i], 1 + step.n_relevant, 1 + size, rows, relevant)
         norm = float(gram[i, i])
-        loss, margin = descend(now, norm, rows[:1], rows[1:found], step, scores, weights, change)
+        loss, margin = descend(
+            now, norm, rows[:relevant], rows[relevant:found], step, scores, weights, change
+        )
         if not (abs(margin) < HOPELESS and _is_moderate(change, width)):
             return i
         skipped = norm == 0.0 or _all_equal(rows, found)
@@ -277,7 +280,7 @@ def list_recursion(step, t, gram, items, lists, changes, weighted, clock):
 
 
 def learn_list_block(ops, step, m, acc, queries, items, lists, clock):
-    """Learn from one block of lists (query, relevant item, negatives); return how many were learnt.
+    """Learn from one block of lists (query, relevant items, negatives); return how many were learnt.
 
     ``queries`` are the dense rows of the block's queries, ``acc`` is the average's accumulator, or has no
     columns.
@@ -358,6 +361,9 @@ def _descend_sparse(t, norm, items, entry, place, step, scores, weights, change,
     """`descend` for the rows of a CSR matrix, where t and change hold the columns of the list alone."""
     loss, margin = 0.0, 0.0
     first = scores[len(weights) :]
+    n_relevant = 0
+    for j in range(1, 1 + step.n_relevant):
+        n_relevant += entry[j] >= 0
     change[:nz] = 0
     scores[:] = 0.0
     n = _add_sparse_scores(items, entry, place, t, 1.0, scores)
@@ -368,7 +374,7 @@ def _descend_sparse(t, norm, items, entry, place, step, scores, weights, change,
             for j in range(n):
                 scores[j] = first[j]
             _add_sparse_scores(items, entry, place, change, norm, scores)
-        here = softmax_weights(scores, 1, n, step.temperature, weights)
+        here = softmax_weights(scores, n_relevant, n, step.temperature, weights)
         if taken == 0:
             loss, margin = here
         _add_sparse_rows(change, items, entry, place, weights, step.eta * step.temperature)
@@ -379,16 +385,18 @@ def _descend_sparse(t, norm, items, entry, place, step, scores, weights, change,
 def _same_sparse_rows(items, entry):
     """Whether the items of a list are all the same row."""
     indptr, indices, values = items.indptr, items.indices, items.values
-    first, size = indptr[entry[1]], indptr[entry[1] + 1] - indptr[entry[1]]
-    for j in range(2, len(entry)):
+    first, size = -1, 0
+    for j in range(1, len(entry)):
         if entry[j] >= 0:
-            other = indptr[entry[j]]
-            if indptr[entry[j] + 1] - other != size:
+            begin, length = indptr[entry[j]], indptr[entry[j] + 1] - indptr[entry[j]]
+            if first < 0:
+                first, size = begin, length
+            if length != size:
                 return False
             for k in range(size):
                 if (
-                    indices[first + k] != indices[other + k]
-                    or values[first + k] != values[other + k]
+                    indices[begin + k] != indices[first + k]
+                    or values[begin + k] != values[first + k]
                 ):
                     return False
     return True

@@ -9,7 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.entrywise import Pairs, Triplets, differences
-from ..validation import Items, check_index_lists, check_index_tuples, check_items
+from ..validation import (
+    Items,
+    check_index_lists,
+    check_index_tuples,
+    check_items,
+    check_list_shape,
+)
 
 _ROLES = ("anchor", "positive", "negative")
 
@@ -21,8 +27,8 @@ class Comparisons:
     #: Items of the first column, and of the others; the same object in one item space.
     left: Items
     right: Items
-    #: Row numbers: three columns for triplets, two for pairs. Lists have a query, a relevant item and any
-    #: number of negatives, -1 where there is none.
+    #: Row numbers: three columns for triplets, two for pairs. Lists have a query, relevant items and
+    #: negatives, -1 where there is none.
     index: np.ndarray
     #: +1 or -1: whether a pair is similar, whether the anchor of a triplet is more like the second item
     #: than like the third. None for triplets in that order.
@@ -170,30 +176,28 @@ class ItemCache:
         roles = _ROLES if size == 3 else ("first item", "second item")
         return Comparisons(left, right, check_index_tuples(array, sizes, roles))
 
-    def lists(self, source: Any, lists: Any, dtype: Any) -> Comparisons:
-        """Check lists, given as row numbers or as vectors: a query, a relevant item, its negatives.
+    def lists(self, source: Any, lists: Any, n_relevant: int, dtype: Any) -> Comparisons:
+        """Check lists, given as row numbers or as vectors: a query, relevant items, negatives.
 
         Parameters
         ----------
         source : what was given as `preprocessor`, or None
-        lists : (n, 2 + k) integers, where a negative of -1 is no item, or (n, 2 + k, d) numbers
+        lists : (n, 1 + n_relevant + k) integers, where -1 is no item, or (n, 1 + n_relevant + k, d) numbers
+        n_relevant : int
         dtype : precision of the items, None to keep theirs
         """
         array = _as_tuples(lists, "lists")
         if array.ndim == 3:
-            if array.shape[1] < 3:
-                raise ValueError(
-                    "lists: expected shape (n, 2 + k, d), a query, a relevant item and k >= 1 negatives "
-                    f"(triplets have one), got {array.shape}"
-                )
+            check_list_shape("lists", array, n_relevant)
             return _of_vectors(array, "lists", dtype)
         if source is None and (array.ndim != 2 or array.dtype.kind not in "iu"):
+            size = f"{1 + n_relevant} + k"
             raise ValueError(
-                "lists: expected row numbers of shape (n, 2 + k), or vectors of shape (n, 2 + k, d), "
+                f"lists: expected row numbers of shape (n, {size}), or vectors of shape (n, {size}, d), "
                 f"got {array.dtype} of shape {array.shape}"
             )
         left, right = self.items(source, dtype)
-        index = check_index_lists(array, (left.shape[0], right.shape[0]))
+        index = check_index_lists(array, (left.shape[0], right.shape[0]), n_relevant)
         return Comparisons(left, right, index)
 
 

@@ -143,6 +143,11 @@ class NearSampler(ABC):
         """How many different negatives a list can have, whatever its anchor."""
         return self._fewest_negatives()[0]
 
+    def draw_positives(self, anchors: np.ndarray, n: int) -> np.ndarray:
+        """Return n random positives of each anchor, shape (len(anchors), n); the same one may come twice."""
+        u = self._rng.random((len(anchors), check_integer("n", n, minimum=0)))
+        return self._draw_positives(np.asarray(anchors)[:, None], u)
+
     def draw(self, n: int) -> np.ndarray:
         """Return the next n triplets, an int64 array of shape (n, 3)."""
         return self._draw(check_integer("n", n, minimum=0), 1)

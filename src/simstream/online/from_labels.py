@@ -53,7 +53,8 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         Share of similar pairs among pairs; None draws uniformly from all pairs.
     n_negatives : int
         Negatives of every list, for learners that take lists (`ListwiseSoftmax`); as many as there are
-        where an item has fewer. Triplets have one.
+        where an item has fewer. Triplets have one. How many relevant items a list has is a parameter of
+        the learner.
     negatives, positives, share
         Which triplets are drawn, as in `TripletSampler`: "near" ones are chosen by the learner as it is
         after every 1,000 triplets, or by inner products if it learns from a whole set at once.
@@ -209,13 +210,20 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         if first and sampler.is_mining and is_online:
             learner.prepare()  # so that the first triplets are near by the similarity it begins with
             first = False
-        takes_lists = getattr(learner, "takes_lists", False) and self.tuples == "auto"
-        k = min(self.n_negatives, sampler.most_negatives) if takes_lists else 1
         while n_left:
             n = min(n_left, (is_online and sampler.until_refresh) or n_left)
-            (learner.fit if first else learner.partial_fit)(sampler.draw_lists(n, k))
+            (learner.fit if first else learner.partial_fit)(self._draw(learner, sampler, n))
             n_left -= n
             first = False
+
+    def _draw(self, learner: Any, sampler: TripletSampler, n: int) -> np.ndarray:
+        """Triplets, or lists with as many relevant items as the learner takes."""
+        n_relevant = getattr(learner, "n_relevant", None)
+        if n_relevant is None or self.tuples == "triplets":
+            return sampler.draw(n)
+        lists = sampler.draw_lists(n, min(self.n_negatives, sampler.most_negatives))
+        more = sampler.draw_positives(lists[:, 0], n_relevant - 1)
+        return np.column_stack([lists[:, :2], more, lists[:, 2:]])
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "learner_")

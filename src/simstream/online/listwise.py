@@ -1,4 +1,4 @@
-"""The online learner of a bilinear similarity s(q, x) = q' M x from lists: one relevant item, many others."""
+"""The online learner of a bilinear similarity s(q, x) = q' M x from lists: relevant items, many others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from .._engines import DenseListsEngine, Engine, SparseListsEngine, entrywise_en
 from .._kernels.listwise import ListStep
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
-from ..similarity.base import one_row
 from ..validation import check_integer, check_items, check_number
 from .triplets import TripletLearner
 
@@ -20,13 +19,13 @@ _BLOCK_SIZE = 64
 
 
 class ListwiseSoftmax(TripletLearner):
-    """Online learning from lists: a relevant item against many negatives, by the softmax loss.
+    """Online learning from lists: relevant items against many negatives, by the softmax loss.
 
-    Every list (query q, relevant item r, negatives) has the loss -log p_r with p_j proportional to
-    exp(q' M x_j / temperature) over r and the negatives. Its gradient moves M along q alone, so that
-    `n_steps` gradient steps on one list cost its own items and one change of M:
+    A relevant item r of a query q has the loss -log p_r, with p_j proportional to exp(q' M x_j / temperature)
+    over r and the negatives; the loss of a list is the mean over its relevant items. The gradient moves M
+    along q alone, so that `n_steps` gradient steps on one list cost its own items and one change of M:
     M += q (t_new - t_old)' / ||q||^2, where t = M'q takes the steps
-    t += eta temperature ||q||^2 (x_r - sum_j p_j x_j).
+    t += eta temperature ||q||^2 (x_r - sum_j p_j x_j), averaged over r.
 
     Triplets are lists with one negative: their loss is the logistic one.
 
@@ -42,6 +41,8 @@ class ListwiseSoftmax(TripletLearner):
     n_steps : int
         Gradient steps on each list. 1 is online gradient descent; several come near the implicit step, which
         goes as far as the list still asks for it.
+    n_relevant : int
+        Relevant items of a list: that many columns follow the query, the rest are negatives.
     average_from : int, optional
         Read the average of all matrices from this round (counted from 1) on, instead of the last one.
     init : "identity", "zeros" or matrix of shape (d, d')
@@ -62,8 +63,9 @@ class ListwiseSoftmax(TripletLearner):
     n_rounds_, n_updates_, n_skipped_ : int
         Lists seen, those that changed M, those skipped (all items identical, or a zero query).
     average_loss_, mistake_rate_, violation_rate_ : float
-        Mean softmax loss, share of lists where a negative was at least as similar as the relevant item, and
-        share where the relevant item had less than half of the probability, each before its own update.
+        Mean softmax loss, share of lists where a negative was at least as similar as a relevant item, and
+        share whose loss was above log 2 (the relevant item had less than half of the probability), each
+        before its own update.
     sparsity_ : float
         Share of zero entries of M.
 
@@ -93,8 +95,6 @@ class ListwiseSoftmax(TripletLearner):
     True
     """
 
-    #: `FromLabels` draws lists for it, not triplets.
-    takes_lists = True
     _engine_types: tuple[type[Engine], ...] = (DenseListsEngine, SparseListsEngine)
 
     def __init__(
@@ -103,6 +103,7 @@ class ListwiseSoftmax(TripletLearner):
         temperature: float = 0.05,
         n_steps: int = 5,
         *,
+        n_relevant: int = 1,
         average_from: int | None = None,
         init: Any = "identity",
         block_size: int | None = None,
@@ -113,6 +114,7 @@ class ListwiseSoftmax(TripletLearner):
         self.eta = eta
         self.temperature = temperature
         self.n_steps = n_steps
+        self.n_relevant = n_relevant
         self.average_from = average_from
         self.init = init
         self.block_size = block_size
@@ -125,13 +127,18 @@ class ListwiseSoftmax(TripletLearner):
         check_number("eta", self.eta)
         check_number("temperature", self.temperature)
         check_integer("n_steps", self.n_steps)
+        check_integer("n_relevant", self.n_relevant)
 
     def _rule(self) -> Any:
         return Rule(PLAIN)
 
     def _step(self) -> Any:
         return ListStep(
-            float(self.eta), float(self.temperature), int(self.n_steps), self.average_from or 0
+            eta=float(self.eta),
+            temperature=float(self.temperature),
+            n_steps=int(self.n_steps),
+            n_relevant=int(self.n_relevant),
+            average_from=self.average_from or 0,
         )
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
@@ -151,8 +158,9 @@ class ListwiseSoftmax(TripletLearner):
 
         Parameters
         ----------
-        tuples : (n, 2 + k) integers, rows of `preprocessor`, or (n, 2 + k, d) numbers
-            Query, relevant item and k negatives. Negatives of -1 are no items: shorter lists are padded.
+        tuples : (n, 1 + n_relevant + k) integers, rows of `preprocessor`, or the same number of vectors
+            Query, relevant items and k negatives. -1 is no item: it pads shorter lists. Vectors have shape
+            (n, 1 + n_relevant + k, d).
         y : ignored
 
         Returns
@@ -161,25 +169,31 @@ class ListwiseSoftmax(TripletLearner):
         """
         return super().fit(tuples, y)
 
-    def learn_one(self, x: Any, positive: Any, negatives: Any) -> Any:
+    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
         """Learn from one list of vectors.
 
         Parameters
         ----------
-        x, positive : 1-d arrays, or CSR matrices of one row
-            The query and its relevant item.
-        negatives : array or CSR matrix of shape (k, d), or one vector
+        x : 1-d array, or CSR matrix of one row
+            The query.
+        positive, negative : arrays or CSR matrices of shape (k, d), or one vector each
+            The relevant items, at most `n_relevant` of them, and the others.
         """
         self._check_parameters()
-        rows = negatives if sp.issparse(negatives) else np.asarray(negatives)
-        rows = one_row(rows) if rows.ndim == 1 else check_items(rows, "negatives").values
-        many = [rows[place] for place in range(rows.shape[0])]
-        names = ("x", "positive", *["negatives"] * len(many))
-        left, right = self._read_vectors(names, x, positive, *many)
-        return self._learn(Comparisons(left, right, np.arange(-1, len(many) + 1).clip(0)[None]))
+        relevant, others = _as_rows(positive, "positive"), _as_rows(negative, "negative")
+        if len(relevant) > self.n_relevant:
+            raise ValueError(
+                f"positive: expected at most n_relevant={self.n_relevant} items, got {len(relevant)}"
+            )
+        names = ("x", *["positive"] * len(relevant), *["negative"] * len(others))
+        left, right = self._read_vectors(names, x, *relevant, *others)
+        places = np.arange(len(relevant) + len(others))
+        padding = np.full(self.n_relevant - len(relevant), -1)
+        entry = np.concatenate([[0], places[: len(relevant)], padding, places[len(relevant) :]])
+        return self._learn(Comparisons(left, right, entry[None]))
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
-        return self._item_cache().lists(self.preprocessor, tuples, dtype)
+        return self._item_cache().lists(self.preprocessor, tuples, self.n_relevant, dtype)
 
     # -- what was counted ---------------------------------------------------------------------
 
@@ -195,10 +209,19 @@ class ListwiseSoftmax(TripletLearner):
 
     @property
     def mistake_rate_(self) -> float:
-        """Share of lists where a negative was at least as similar as the relevant item, before the update."""
+        """Share of lists where a negative was at least as similar as a relevant item, before the update."""
         return super().mistake_rate_
 
     @property
     def violation_rate_(self) -> float:
-        """Share of lists whose relevant item had less than half of the probability before the update."""
+        """Share of lists whose loss was above log 2 before the update: less than half of the probability."""
         return super().violation_rate_
+
+
+def _as_rows(items: Any, name: str) -> list[Any]:
+    """The rows of some items given together, or the one vector that was given."""
+    items = items if sp.issparse(items) else np.asarray(items)
+    if items.ndim == 1:
+        return [items]
+    rows = check_items(items, name).values
+    return [rows[place] for place in range(rows.shape[0])]
