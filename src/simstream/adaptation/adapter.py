@@ -29,6 +29,9 @@ _STEPS = (2.0, 4.0, 8.0)
 #: Items among which the spread of scores is measured, and the neighbour up to which it is.
 _SAMPLE, _NEIGHBOUR = 256, 32
 
+#: Size of the constant among the features of a query: how fast the general preference for items is learnt.
+_CONSTANT = 0.1
+
 #: Most that a click counts, however unlikely it was to be looked at.
 _LARGEST_WEIGHT = 10.0
 
@@ -146,10 +149,9 @@ class Adapter(Similarity):
         if not len(self.candidates):
             raise ValueError("candidates: expected at least one learner, got none")
         for learner in self.candidates:
-            if not (hasattr(learner, "learn_list") and learner.init == "zeros"):
+            if not isinstance(learner, ListwiseSoftmax):
                 raise TypeError(
-                    "candidates: expected learners from lists that start from zeros, such as "
-                    f"ListwiseSoftmax(init='zeros'), got {learner!r}"
+                    f"candidates: expected ListwiseSoftmax learners, got {type(learner).__name__}"
                 )
 
     def _new_trust(self, n_candidates: int) -> Trust:
@@ -195,14 +197,17 @@ class Adapter(Similarity):
     def _begun(self, items: Items) -> _State:
         """Nothing learnt yet, for these items."""
         if self.candidates is None:
-            learners = default_candidates(items, self.dtype)
+            learners = default_candidates(items)
         else:
             learners = [clone(learner) for learner in self.candidates]
-        centre = np.zeros(items.shape[1], self.dtype)
+        centre = None
         if not items.is_sparse:
             centre = items.values.mean(axis=0, dtype=np.float64).astype(self.dtype)
+            start = np.vstack([np.eye(len(centre)), centre / _CONSTANT])
+        for learner in learners:
+            learner.set_params(dtype=self.dtype, init="identity" if centre is None else start)
         trust = self._new_trust(len(learners))
-        return _State(centre, learners, trust, new_generator(self.random_state))
+        return _State(items.shape[1], centre, learners, trust, new_generator(self.random_state))
 
     def _items_to_search(self) -> SearchedItems:
         if self._searched is None:
@@ -355,19 +360,15 @@ class Adapter(Similarity):
                 self._measure(ranked, by_score, relevant, weights, name)
             state.known[digest] = known = known | {searched.keys[row] for row in relevant}
             avoided = searched.rows_of(known)
+            features = Items(state.features(query))
             others = searched.random_rows(state.rng, self.n_random, avoided)
             for number, learner in enumerate(state.learners, 1):
                 near = pool.nearest(scores[0] + scores[number], self.n_near, avoided)
                 negatives = np.unique(np.concatenate([rejected, near, others]).astype(np.int64))
                 negatives = negatives[~np.isin(negatives, relevant)]
                 if len(negatives):
-                    rows = searched.items.rows
-                    learner.learn_list(
-                        state.centred(query),
-                        rows(relevant),
-                        rows(negatives),
-                        weights=weights,
-                        offset=query,
+                    learner.learn_rows(
+                        features, searched.items, relevant, negatives, weight=float(weights.mean())
                     )
             state.learnt.update(searched.keys[row] for row in relevant)
             searched.is_learnt[relevant] = True
@@ -532,9 +533,15 @@ class _State:
     """All that an adapter has learnt and counted."""
 
     def __init__(
-        self, centre: np.ndarray, learners: list[Any], trust: Trust, rng: np.random.Generator
+        self,
+        n_features: int,
+        centre: np.ndarray | None,
+        learners: list[Any],
+        trust: Trust,
+        rng: np.random.Generator,
     ) -> None:
-        #: Mean of the first items: what is learnt is a function of q - centre. Zero for sparse items.
+        self.n_features = n_features
+        #: Mean of the first items; None if they are sparse.
         self.centre = centre
         self.learners = learners
         self.trust = trust
@@ -548,21 +555,23 @@ class _State:
         self.drawn: int | None = None
         self.n_queries = self.n_judgements = self.n_skipped = 0
 
-    @property
-    def n_features(self) -> int:
-        """Features of queries and items."""
-        return len(self.centre)
+    def features(self, queries: Any) -> Any:
+        """Queries as the candidates see them: less the mean of the items, and with a constant.
 
-    def centred(self, queries: Any) -> Any:
-        """Queries as the candidates see them."""
-        return queries if sp.issparse(queries) else queries - self.centre
+        The candidates start from a matrix that maps them to the queries themselves. So a candidate that has
+        learnt nothing is the baseline, and what it learns is a function of how a query differs from the mean.
+        """
+        if self.centre is None:
+            return queries
+        constant = np.full((len(queries), 1), _CONSTANT, queries.dtype)
+        return np.hstack([queries - self.centre, constant])
 
     def change(self, number: int, queries: Any) -> Any:
         """What a candidate adds to queries."""
         learner = self.learners[number]
         if not learner.__sklearn_is_fitted__():
             return 0 * queries
-        return learner.transform_query(self.centred(queries))
+        return learner.transform_query(self.features(queries)) - queries
 
     def changes(self, query: Any) -> list[Any]:
         """What each candidate adds to one query."""
@@ -571,12 +580,13 @@ class _State:
     def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """JSON values and arrays, enough to go on as if never saved."""
         header: dict[str, Any] = {
+            "n_features": self.n_features,
             "generator": self.rng.bit_generator.state,
             "drawn": self.drawn,
             "counts": [self.n_queries, self.n_judgements, self.n_skipped],
             "learners": [],
         }
-        arrays: dict[str, np.ndarray] = {"centre": self.centre}
+        arrays: dict[str, np.ndarray] = {} if self.centre is None else {"centre": self.centre}
         for number, learner in enumerate(self.learners):
             inner, own = to_state(learner)
             header["learners"].append(inner)
@@ -603,7 +613,8 @@ class _State:
             for number, inner in enumerate(header["learners"])
         ]
         trust = new_trust(len(learners)).restore(header["trust"], with_prefix("trust.", arrays))
-        self = cls(arrays["centre"], learners, trust, np.random.default_rng())
+        rng = np.random.default_rng()
+        self = cls(header["n_features"], arrays.get("centre"), learners, trust, rng)
         self.rng.bit_generator.state = header["generator"]
         self.history = History.restored(header["names"], with_prefix("history.", arrays))
         self.learnt = set(header["learnt"])
@@ -616,7 +627,7 @@ class _State:
         return self
 
 
-def default_candidates(items: Items, dtype: Any) -> list[Any]:
+def default_candidates(items: Items) -> list[Any]:
     """Learners for these items: their temperature is a quarter of the spread among the nearest neighbours.
 
     The spread is the difference between the score of the nearest item and that of the 32nd, on average over a
@@ -633,12 +644,7 @@ def default_candidates(items: Items, dtype: Any) -> list[Any]:
     if not spread > 0:
         spread = squared or 1.0
     return [
-        ListwiseSoftmax(
-            eta=step / max(squared, 1e-30) ** 2,
-            temperature=spread / 4,
-            init="zeros",
-            dtype=dtype,
-        )
+        ListwiseSoftmax(eta=step / max(squared, 1e-30) ** 2, temperature=spread / 4)
         for step in _STEPS
     ]
 

@@ -11,7 +11,7 @@ from .._engines import DenseListsEngine, Engine, SparseListsEngine, entrywise_en
 from .._kernels.listwise import ListStep
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
-from ..validation import check_integer, check_items, check_number
+from ..validation import Items, check_integer, check_items, check_number
 from .triplets import TripletLearner
 
 #: Lists learnt together where nothing is said.
@@ -191,6 +191,22 @@ class ListwiseSoftmax(TripletLearner):
         padding = np.full(self.n_relevant - len(relevant), -1)
         entry = np.concatenate([[0], places[: len(relevant)], padding, places[len(relevant) :]])
         return self._learn(Comparisons(left, right, entry[None]))
+
+    def learn_rows(
+        self, query: Items, items: Items, relevant: Any, negatives: Any, *, weight: float = 1.0
+    ) -> Any:
+        """Learn from one list of rows of checked items, any number of them relevant: nothing is copied.
+
+        `weight` multiplies the step.
+        """
+        self._check_parameters()
+        entry = np.concatenate([[0], relevant, negatives]).astype(np.int64)
+        tuples = Comparisons(query, items, entry[None])
+        self._begin(tuples)
+        step = self._step()._replace(eta=float(self.eta) * weight, n_relevant=len(relevant))
+        self._read_cache = None
+        self._engine.learn(step, tuples, 1)
+        return self
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         return self._item_cache().lists(self.preprocessor, tuples, self.n_relevant, dtype)
