@@ -70,11 +70,15 @@ def test_inner_products_of_transformed_queries_rank_as_search_does(data, adapter
 def test_the_blend_is_between_the_baseline_and_the_candidate(data, adapter):
     _, queries, _ = data
     candidate, share = adapter.chosen_
-    change = adapter.candidates_[candidate].transform_query(
-        queries.astype(np.float32) - adapter._state.centre
-    )
+    items = data[0]
+    learner = adapter.candidates_[candidate]
+    constant = np.full((len(queries), 1), 0.1)  # of the length of the items, which is 1
+    moved = learner.transform_query(np.hstack([queries - items.mean(axis=0), constant]))
     np.testing.assert_allclose(
-        adapter.transform_query(queries), queries + share * change, rtol=1e-4, atol=1e-5
+        adapter.transform_query(queries),
+        (1 - share) * queries + share * moved,
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -464,7 +468,9 @@ def test_sparse_items_give_what_dense_ones_do(data):
         np.where(np.abs(queries) > 0.15, queries, 0.0) + 1e-9 * (np.arange(N_FEATURES) == 0)
     )
     dense = Adapter(random_state=0, dtype="float64").set_items(thin)
-    dense._state.centre[:] = 0.0  # sparse items are not centred
+    dense._state.shift = None  # sparse items are not centred
+    for learner in dense.candidates_:
+        learner.set_params(init="identity")
     dense.partial_fit(asked, relevance)
     sparse = Adapter(random_state=0, dtype="float64")
     sparse.fit(sp.csr_matrix(asked), sp.csr_matrix(thin), relevance)

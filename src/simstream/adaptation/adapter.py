@@ -29,7 +29,8 @@ _STEPS = (2.0, 4.0, 8.0)
 #: Items among which the spread of scores is measured, and the neighbour up to which it is.
 _SAMPLE, _NEIGHBOUR = 256, 32
 
-#: Size of the constant among the features of a query: how fast the general preference for items is learnt.
+#: The constant among the features of a query, compared with the length of the items: the larger, the faster
+#: a preference for items that does not depend on the query is learnt.
 _CONSTANT = 0.1
 
 #: Most that a click counts, however unlikely it was to be looked at.
@@ -200,14 +201,17 @@ class Adapter(Similarity):
             learners = default_candidates(items)
         else:
             learners = [clone(learner) for learner in self.candidates]
-        centre = None
+        shift = None
+        start: Any = "identity"
         if not items.is_sparse:
-            centre = items.values.mean(axis=0, dtype=np.float64).astype(self.dtype)
-            start = np.vstack([np.eye(len(centre)), centre / _CONSTANT])
+            centre = items.values.mean(axis=0, dtype=np.float64)
+            constant = _CONSTANT * (np.sqrt(np.square(items.values).sum(axis=1).mean()) or 1.0)
+            start = np.vstack([np.eye(len(centre)), centre / constant])
+            shift = np.append(-centre, constant).astype(self.dtype)
         for learner in learners:
-            learner.set_params(dtype=self.dtype, init="identity" if centre is None else start)
+            learner.set_params(dtype=self.dtype, init=start)
         trust = self._new_trust(len(learners))
-        return _State(items.shape[1], centre, learners, trust, new_generator(self.random_state))
+        return _State(items.shape[1], shift, learners, trust, new_generator(self.random_state))
 
     def _items_to_search(self) -> SearchedItems:
         if self._searched is None:
@@ -348,7 +352,7 @@ class Adapter(Similarity):
         pool = searched.pool_with(relevant)
         changes = state.changes(query)
         moved = _stacked([query, *changes])
-        scores = all_products(moved, pool.vectors)
+        scores = pool.scores(moved)
         digest = _digest(query)
         known = state.known.get(digest, set())
         with ctrl_c_waits():  # the candidates, the trust and the counts always agree
@@ -356,7 +360,7 @@ class Adapter(Similarity):
                 ranked, by_score = pool, scores
                 if shown is not None:
                     ranked = searched.only(shown)
-                    by_score = all_products(moved, ranked.vectors)
+                    by_score = ranked.scores(moved)
                 self._measure(ranked, by_score, relevant, weights, name)
             state.known[digest] = known = known | {searched.keys[row] for row in relevant}
             avoided = searched.rows_of(known)
@@ -535,14 +539,15 @@ class _State:
     def __init__(
         self,
         n_features: int,
-        centre: np.ndarray | None,
+        shift: np.ndarray | None,
         learners: list[Any],
         trust: Trust,
         rng: np.random.Generator,
     ) -> None:
         self.n_features = n_features
-        #: Mean of the first items; None if they are sparse.
-        self.centre = centre
+        #: What is added to a query followed by 0: minus the mean of the first items, and a constant. None if
+        #: items are sparse.
+        self.shift = shift
         self.learners = learners
         self.trust = trust
         self.rng = rng
@@ -561,10 +566,9 @@ class _State:
         The candidates start from a matrix that maps them to the queries themselves. So a candidate that has
         learnt nothing is the baseline, and what it learns is a function of how a query differs from the mean.
         """
-        if self.centre is None:
+        if self.shift is None:
             return queries
-        constant = np.full((len(queries), 1), _CONSTANT, queries.dtype)
-        return np.hstack([queries - self.centre, constant])
+        return np.pad(queries, ((0, 0), (0, 1))) + self.shift
 
     def change(self, number: int, queries: Any) -> Any:
         """What a candidate adds to queries."""
@@ -586,7 +590,7 @@ class _State:
             "counts": [self.n_queries, self.n_judgements, self.n_skipped],
             "learners": [],
         }
-        arrays: dict[str, np.ndarray] = {} if self.centre is None else {"centre": self.centre}
+        arrays: dict[str, np.ndarray] = {} if self.shift is None else {"shift": self.shift}
         for number, learner in enumerate(self.learners):
             inner, own = to_state(learner)
             header["learners"].append(inner)
@@ -614,7 +618,7 @@ class _State:
         ]
         trust = new_trust(len(learners)).restore(header["trust"], with_prefix("trust.", arrays))
         rng = np.random.default_rng()
-        self = cls(header["n_features"], arrays.get("centre"), learners, trust, rng)
+        self = cls(header["n_features"], arrays.get("shift"), learners, trust, rng)
         self.rng.bit_generator.state = header["generator"]
         self.history = History.restored(header["names"], with_prefix("history.", arrays))
         self.learnt = set(header["learnt"])
