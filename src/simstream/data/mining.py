@@ -180,26 +180,30 @@ class NearSampler(ABC):
         lists = self._draw_random(n, k)
         coin = self._rng.random(n)
         n_near = (self.share * k + coin).astype(np.int64)  # on average, exactly the share
+        rows = np.flatnonzero(n_near)
+        anchors, near = lists[rows, 0], n_near[rows]
+        # What is to be replaced is a candidate itself, with its share of others.
+        positives, negatives = lists[rows, 1:2], lists[rows, 2 : 2 + near.max(initial=0)]
         if self._wanted_positive is not None:
-            rows = np.flatnonzero(coin >= 1 - self.share)
-            anchors = lists[rows, 0]
             u = self._rng.random((len(rows), self.candidates - 1))
-            found = self._draw_positives(anchors[:, None], u)
-            found = np.column_stack([lists[rows, 1], found])
-            scores = self._scores(anchors, found)
-            wanted = _checked(self._wanted_positive(scores), found.shape)
-            lists[rows, 1:2] = _replaced(lists[rows, 1:2], found, wanted, np.ones_like(rows))
+            more = self._draw_positives(anchors[:, None], u)
+            positives = np.concatenate([positives, more], axis=1)
         if self._wanted is not None:
-            rows, most = np.flatnonzero(n_near), n_near.max(initial=0)
-            anchors = lists[rows, 0]
-            # The random ones to be replaced are candidates too, each with its share of others.
-            u = self._rng.random((len(rows), (self.candidates - 1) * most))
+            u = self._rng.random((len(rows), (self.candidates - 1) * negatives.shape[1]))
             places = scaled(u, self._n_negatives(anchors)[:, None])
-            found = self._negatives_at(anchors[:, None], places)
-            found = np.column_stack([lists[rows, 2 : 2 + most], found])
-            scores = self._scores(anchors, np.column_stack([lists[rows, 1], found]))
-            wanted = _checked(self._wanted(scores[:, 1:], scores[:, 0]), found.shape)
-            lists[rows, 2:] = _replaced(lists[rows, 2:], found, wanted, n_near[rows])
+            more = self._negatives_at(anchors[:, None], places)
+            negatives = np.concatenate([negatives, more], axis=1)
+        scores = self._scores(anchors, np.concatenate([positives, negatives], axis=1))
+        of_positives, of_negatives = np.split(scores, [positives.shape[1]], axis=1)
+        if self._wanted_positive is not None:
+            wanted = _checked(self._wanted_positive(of_positives), positives.shape)
+            is_near = (coin[rows] >= 1 - self.share).astype(np.int64)
+            lists[rows, 1:2] = _replaced(lists[rows, 1:2], positives, wanted, is_near)
+        if self._wanted is not None:
+            place = np.argmax(positives == lists[rows, 1:2], axis=1)[:, None]
+            of_chosen = np.take_along_axis(of_positives, place, axis=1)[:, 0]
+            wanted = _checked(self._wanted(of_negatives, of_chosen), negatives.shape)
+            lists[rows, 2:] = _replaced(lists[rows, 2:], negatives, wanted, near)
         return lists
 
     def _scores(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
