@@ -495,14 +495,37 @@ def test_sparse_items_give_what_dense_ones_do(data):
         np.where(np.abs(queries) > 0.15, queries, 0.0) + 1e-9 * (np.arange(N_FEATURES) == 0)
     )
     dense = Adapter(random_state=0, dtype="float64").set_items(thin)
-    dense._state.shift = None  # sparse items are not centred
+    # Sparse items are not centred.
+    dense._state.changes._features = lambda rows: rows
     for learner in dense.candidates_:
         learner.set_params(init="identity")
     dense.partial_fit(asked, relevance)
     sparse = Adapter(random_state=0, dtype="float64")
     sparse.fit(sp.csr_matrix(asked), sp.csr_matrix(thin), relevance)
-    assert sparse.chosen_ == dense.chosen_
+    assert sparse.chosen_ == dense.chosen_ is not None
     moved = sparse.transform_query(sp.csr_matrix(asked))
+    np.testing.assert_allclose(moved, dense.transform_query(asked), atol=1e-8)
+    assert sparse.report().measures == dense.report().measures
+
+
+def test_sparse_items_saved_and_loaded(data, tmp_path):
+    items, queries, relevance = data
+    rows, asked = (sp.csr_matrix(np.where(np.abs(m) > 0.2, m, 0.0)) for m in (items, queries))
+    whole = Adapter(random_state=0).fit(asked, rows, relevance)
+    half = Adapter(random_state=0).fit(asked, rows, relevance[:100])
+    half.save(tmp_path / "sparse.safetensors")
+    loaded = simstream.load(tmp_path / "sparse.safetensors")
+    loaded.partial_fit(asked, relevance[100:], items=rows)
+    assert loaded.chosen_ == whole.chosen_
     np.testing.assert_allclose(
-        moved.toarray() if sp.issparse(moved) else moved, dense.transform_query(asked), atol=1e-8
+        loaded.transform_query(asked), whole.transform_query(asked), rtol=1e-6
     )
+
+
+def test_an_adapter_with_nothing_learnt_can_be_saved(data, tmp_path):
+    items, queries, _ = data
+    for rows in (items, sp.csr_matrix(items)):
+        Adapter(random_state=0).set_items(rows).save(tmp_path / "empty.safetensors")
+        loaded = simstream.load(tmp_path / "empty.safetensors")
+        assert loaded.chosen_ is None
+        assert np.array_equal(loaded.transform_query(queries), queries.astype(np.float32))

@@ -432,3 +432,20 @@ def learn_sparse_lists(rule, step, store, left, right, lists, begin, end, scratc
                 return NEEDS_SPACE, i
         count_list(clock, loss, margin, updated, skipped)
     return DONE, end
+
+
+@driver
+def descend_by_gram(scores, gram, n_relevant, length, temperature, n_steps, coefficients):
+    """The steps of `descend` where only scores are known: `gram` has the products of the list's items.
+
+    Adds to the coefficients c what moves t by sum_j c_j x_j; `scores` follow t.
+    """
+    n = len(scores)
+    weights = np.empty(n)
+    for _ in range(n_steps):
+        softmax_weights(scores, n_relevant, n, temperature, weights)
+        for j in range(n):
+            c = length * weights[j]
+            coefficients[j] += c
+            for k in range(n):
+                scores[k] += c * gram[j, k]

@@ -14,10 +14,11 @@ from sklearn.exceptions import NotFittedError
 from .._engines.base import ctrl_c_waits
 from .._kernels.ranking import blended_ranks
 from ..online.listwise import ListwiseSoftmax
-from ..persistence import from_state, to_state, with_prefix
+from ..persistence import with_prefix
 from ..similarity.base import Similarity, all_products, one_row, row_products
 from ..similarity.learner import new_generator
 from ..validation import Items, check_choice, check_integer, check_items
+from .changes import DenseChanges, SparseChanges
 from .report import MEASURES, AdaptationReport, History, measures_of_ranks
 from .searched import Ranked, SearchedItems, row_of, rows_by_id
 from .trust import Trust
@@ -28,10 +29,6 @@ _STEPS = (2.0, 4.0, 8.0)
 
 #: Items among which the spread of scores is measured, and the neighbour up to which it is.
 _SAMPLE, _NEIGHBOUR = 256, 32
-
-#: The constant among the features of a query, compared with the length of the items: the larger, the faster
-#: a preference for items that does not depend on the query is learnt.
-_CONSTANT = 0.1
 
 #: Most that a click counts, however unlikely it was to be looked at.
 _LARGEST_WEIGHT = 10.0
@@ -193,6 +190,7 @@ class Adapter(Similarity):
             checked, ids, self.pool_size, set() if state is None else state.learnt
         )
         self._state, self._searched = state or self._begun(checked), searched
+        self._state.changes.forget_rows()
         return self
 
     def _begun(self, items: Items) -> _State:
@@ -201,17 +199,13 @@ class Adapter(Similarity):
             learners = default_candidates(items)
         else:
             learners = [clone(learner) for learner in self.candidates]
-        shift = None
-        start: Any = "identity"
-        if not items.is_sparse:
-            centre = items.values.mean(axis=0, dtype=np.float64)
-            constant = _CONSTANT * (np.sqrt(np.square(items.values).sum(axis=1).mean()) or 1.0)
-            start = np.vstack([np.eye(len(centre)), centre / constant])
-            shift = np.append(-centre, constant).astype(self.dtype)
-        for learner in learners:
-            learner.set_params(dtype=self.dtype, init=start)
+        changes: DenseChanges | SparseChanges
+        if items.is_sparse:
+            changes = SparseChanges(learners, items.shape[1])
+        else:
+            changes = DenseChanges(learners, items)
         trust = self._new_trust(len(learners))
-        return _State(items.shape[1], shift, learners, trust, new_generator(self.random_state))
+        return _State(items.shape[1], changes, trust, new_generator(self.random_state))
 
     def _items_to_search(self) -> SearchedItems:
         if self._searched is None:
@@ -365,7 +359,7 @@ class Adapter(Similarity):
             return
         weights = np.array([grades[row] for row in relevant.tolist()])
         pool = searched.pool_with(relevant)
-        changes = state.changes(query)
+        changes = [state.changes.change(number, query) for number in range(state.n_candidates)]
         moved = _stacked([query, *changes])
         scores = pool.scores(moved)
         digest = _digest(query)
@@ -379,16 +373,13 @@ class Adapter(Similarity):
                 self._measure(ranked, by_score, relevant, weights, name, own)
             state.known[digest] = known = known | {searched.keys[row] for row in relevant}
             avoided = np.append(searched.rows_of(known), own)
-            features = Items(state.features(query))
             others = searched.random_rows(state.rng, self.n_random, avoided)
-            for number, learner in enumerate(state.learners, 1):
-                near = pool.nearest(scores[0] + scores[number], self.n_near, avoided)
+            lists = []
+            for by_change in scores[1:]:
+                near = pool.nearest(scores[0] + by_change, self.n_near, avoided)
                 negatives = np.unique(np.concatenate([rejected, near, others]).astype(np.int64))
-                negatives = negatives[~np.isin(negatives, relevant)]
-                if len(negatives):
-                    learner.learn_rows(
-                        features, searched.items, relevant, negatives, weight=float(weights.mean())
-                    )
+                lists.append((relevant, negatives[~np.isin(negatives, relevant)]))
+            state.changes.learn(query, changes, searched.items, lists, float(weights.mean()))
             state.learnt.update(searched.keys[row] for row in relevant)
             searched.is_learnt[relevant] = True
             state.n_queries += 1
@@ -473,7 +464,7 @@ class Adapter(Similarity):
     @property
     def candidates_(self) -> list[Any]:
         """The candidates, as far as they have learnt."""
-        return self._fitted().learners
+        return self._fitted().changes.learners
 
     @property
     def n_queries_(self) -> int:
@@ -514,7 +505,7 @@ class Adapter(Similarity):
         if chosen is None:
             return rows
         candidate, share = chosen
-        change = self._fitted().change(candidate, rows)
+        change = self._fitted().changes.change(candidate, rows)
         if sp.issparse(rows) and not sp.issparse(change):
             rows = rows.toarray()
         return rows + self.dtype_.type(share) * change
@@ -545,7 +536,7 @@ class Adapter(Similarity):
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.check_parameters()
-        self._state = _State.restored(header, arrays, self._new_trust)
+        self._state = _State.restored(header, arrays, self)
 
 
 class _State:
@@ -554,16 +545,12 @@ class _State:
     def __init__(
         self,
         n_features: int,
-        shift: np.ndarray | None,
-        learners: list[Any],
+        changes: DenseChanges | SparseChanges,
         trust: Trust,
         rng: np.random.Generator,
     ) -> None:
         self.n_features = n_features
-        #: What is added to a query followed by 0: minus the mean of the first items, and a constant. None if
-        #: items are sparse.
-        self.shift = shift
-        self.learners = learners
+        self.changes = changes
         self.trust = trust
         self.rng = rng
         self.history = History()
@@ -575,26 +562,10 @@ class _State:
         self.drawn: int | None = None
         self.n_queries = self.n_judgements = self.n_skipped = 0
 
-    def features(self, queries: Any) -> Any:
-        """Queries as the candidates see them: less the mean of the items, and with a constant.
-
-        The candidates start from a matrix that maps them to the queries themselves. So a candidate that has
-        learnt nothing is the baseline, and what it learns is a function of how a query differs from the mean.
-        """
-        if self.shift is None:
-            return queries
-        return np.pad(queries, ((0, 0), (0, 1))) + self.shift
-
-    def change(self, number: int, queries: Any) -> Any:
-        """What a candidate adds to queries."""
-        learner = self.learners[number]
-        if not learner.__sklearn_is_fitted__():
-            return 0 * queries
-        return learner.transform_query(self.features(queries)) - queries
-
-    def changes(self, query: Any) -> list[Any]:
-        """What each candidate adds to one query."""
-        return [self.change(number, query) for number in range(len(self.learners))]
+    @property
+    def n_candidates(self) -> int:
+        """Number of candidates."""
+        return len(self.changes.learners)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """JSON values and arrays, enough to go on as if never saved."""
@@ -603,13 +574,13 @@ class _State:
             "generator": self.rng.bit_generator.state,
             "drawn": self.drawn,
             "counts": [self.n_queries, self.n_judgements, self.n_skipped],
-            "learners": [],
+            "parameters": [
+                [one.eta, one.temperature, one.n_steps] for one in self.changes.learners
+            ],
+            "is_sparse": isinstance(self.changes, SparseChanges),
         }
-        arrays: dict[str, np.ndarray] = {} if self.shift is None else {"shift": self.shift}
-        for number, learner in enumerate(self.learners):
-            inner, own = to_state(learner)
-            header["learners"].append(inner)
-            arrays |= {f"learner{number}.{name}": array for name, array in own.items()}
+        header["changes"], own = self.changes.state()
+        arrays = {f"changes.{name}": array for name, array in own.items()}
         header["trust"], own = self.trust.state()
         arrays |= {f"trust.{name}": array for name, array in own.items()}
         header["names"], own = self.history.state()
@@ -625,21 +596,28 @@ class _State:
 
     @classmethod
     def restored(
-        cls, header: dict[str, Any], arrays: dict[str, np.ndarray], new_trust: Any
+        cls, header: dict[str, Any], arrays: dict[str, np.ndarray], adapter: Adapter
     ) -> _State:
+        """What `saved` gave."""
         learners = [
-            from_state(inner, with_prefix(f"learner{number}.", arrays))
-            for number, inner in enumerate(header["learners"])
+            ListwiseSoftmax(eta, temperature, n_steps)
+            for eta, temperature, n_steps in header["parameters"]
         ]
-        trust = new_trust(len(learners)).restore(header["trust"], with_prefix("trust.", arrays))
-        rng = np.random.default_rng()
-        self = cls(header["n_features"], arrays.get("shift"), learners, trust, rng)
+        own, n_features = with_prefix("changes.", arrays), header["n_features"]
+        changes: DenseChanges | SparseChanges
+        if header["is_sparse"]:
+            changes = SparseChanges.restored(learners, n_features, own)
+        else:
+            changes = DenseChanges.restored(learners, header["changes"], own)
+        trust = adapter._new_trust(len(learners))
+        trust.restore(header["trust"], with_prefix("trust.", arrays))
+        self = cls(n_features, changes, trust, np.random.default_rng())
         self.rng.bit_generator.state = header["generator"]
         self.history = History.restored(header["names"], with_prefix("history.", arrays))
         self.learnt = set(header["learnt"])
         digests = arrays["known.digests"].reshape(-1, _DIGEST_BYTES)
         ends = np.cumsum(arrays["known.counts"])
-        for digest, items in zip(digests, np.split(arrays["known.items"], ends[:-1]), strict=True):
+        for digest, items in zip(digests, np.split(arrays["known.items"], ends), strict=False):
             self.known[digest.tobytes()] = {header["learnt"][number] for number in items}
         self.drawn = header["drawn"]
         self.n_queries, self.n_judgements, self.n_skipped = header["counts"]
