@@ -59,7 +59,7 @@ class OnlineLearner(Learner):
 
     def _reading(self) -> tuple[Any, ...]:
         """Parameters that change what is read without changing what is learnt."""
-        return ()
+        return (self.normalise,)
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -136,6 +136,8 @@ class OnlineLearner(Learner):
 
     def _begin(self, tuples: Comparisons) -> None:
         """Make an engine for these items if there is none, else check that it can go on with them."""
+        if self.normalise:
+            tuples.check_one_space("normalise=True")
         if self._engine is None:
             self._forget(self._new_engine(tuples))
         check_features(self._engine.shape, tuples.left, tuples.right)
@@ -167,7 +169,9 @@ class OnlineLearner(Learner):
         engine, kept = self._fitted(), self._read_cache
         key = engine.version, *self._reading()
         if kept is None or kept[0] != key:
-            kept = self._read_cache = (key, self._similarity_of(engine))
+            similarity = self._similarity_of(engine)
+            similarity.normalise = self.normalise
+            kept = self._read_cache = (key, similarity)
         return kept[1]._with_items(self.preprocessor, self._item_cache())
 
     decision_function = delegated(Similarity.decision_function)

@@ -23,7 +23,7 @@ from .._engines import (
 from .._kernels import steps
 from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, THRESHOLDED, Rule
 from ..data.comparisons import Comparisons
-from ..similarity.bilinear import Bilinear
+from ..similarity.bilinear import NORMALISE, Bilinear
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
 from ..validation import check_choice, check_number
@@ -41,6 +41,7 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         number an entry carries (default 2 GiB). Other entries take memory only when touched.
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
+    {normalise}
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second."""
 
@@ -55,7 +56,9 @@ _AVERAGE = """average_from : int, optional
         Read the average of all matrices from this round (counted from 1) on, instead of the last one."""
 
 
-_documented = documented(common=_COMMON, attributes=_ATTRIBUTES, average=_AVERAGE)
+_documented = documented(
+    common=_COMMON, normalise=NORMALISE, attributes=_ATTRIBUTES, average=_AVERAGE
+)
 
 
 class TripletLearner(OnlineLearner):
@@ -178,6 +181,7 @@ class OASIS(TripletLearner):
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.C = C
@@ -189,6 +193,7 @@ class OASIS(TripletLearner):
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -210,7 +215,7 @@ class OASIS(TripletLearner):
         return f"projection={self.projection!r}" if self.projection else super()._needs_diagonal()
 
     def _reading(self) -> tuple[Any, ...]:
-        return self.symmetric, self.projection
+        return *super()._reading(), self.symmetric, self.projection
 
     def _similarity_of(self, engine: Any) -> Bilinear:
         matrix = engine.matrix()
@@ -265,6 +270,7 @@ class OGD(TripletLearner):
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.eta = eta
@@ -274,6 +280,7 @@ class OGD(TripletLearner):
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -347,6 +354,7 @@ class SORS(TripletLearner):
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.lam = lam
@@ -357,6 +365,7 @@ class SORS(TripletLearner):
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -433,6 +442,7 @@ class AdaSORS(TripletLearner):
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.lam = lam
@@ -443,6 +453,7 @@ class AdaSORS(TripletLearner):
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -516,6 +527,7 @@ class AROMA(TripletLearner):
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.r = r
@@ -525,6 +537,7 @@ class AROMA(TripletLearner):
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:

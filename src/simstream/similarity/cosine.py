@@ -1,0 +1,138 @@
+"""The cosine in a learnt space: q'Px / sqrt(q'Pq x'Px), which one number per item ranks.
+
+It is the inner product of Pq / |q| with x / |x|, where |x| = sqrt(x'Px). So an index keeps its items as
+they are: only queries are mapped, and products are multiplied by the number 1 / |x| of their item.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .base import all_products, chunks, row_products
+
+#: The least x'Mx of a sparse M, as a share of its value if M were the mean of its diagonal, everywhere.
+#: Where x'Mx is small or negative, its root is no length: dividing by it would make x everybody's neighbour.
+_FLOOR = 0.1
+
+
+class Cosine:
+    """The cosine by a positive semi-definite P = L'L, or by a sparse M with x'Mx cut off from below.
+
+    Parameters
+    ----------
+    components : array or CSR matrix (r, d), optional
+        L: its rows are orthogonal, the longest first.
+    matrix : CSR matrix (d, d), optional
+        M, where there is no L.
+    centre : array (d,), optional
+        Vectors are measured from here instead of from zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> space = Cosine(np.diag([2.0, 1.0]))
+    >>> space.score_all(np.array([[1.0, 0.0]]), np.array([[1.0, 2.0], [0.0, 0.0]]))
+    array([[0.70710678, 0.        ]])
+    """
+
+    def __init__(self, components: Any = None, matrix: Any = None, centre: Any = None) -> None:
+        self._components, self._matrix, self.centre = components, matrix, centre
+        if matrix is None:
+            longest = components[:1]
+            self._largest = float(row_products(longest, longest)[0])
+        else:
+            self._largest = max(0.0, float(matrix.diagonal().mean()))
+
+    # -- what depends on the centre: these two ------------------------------------------------------
+
+    def embed(self, rows: Any) -> np.ndarray:
+        """L(x - m) of rows x: here inner products are those by P."""
+        if self.centre is None:
+            return _dense(rows @ self._components.T)
+        if not sp.issparse(rows):
+            return _dense((rows - self.centre) @ self._components.T)
+        return _dense(rows @ self._components.T) - _dense(self._components @ self.centre)
+
+    def _image(self, rows: Any) -> Any:
+        """M'(x - m) of rows x."""
+        if self.centre is None:
+            return rows @ self._matrix
+        return _dense(rows @ self._matrix) - _dense(self.centre @ self._matrix)
+
+    # -- lengths, and what follows from them --------------------------------------------------------
+
+    def scale(self, rows: Any) -> np.ndarray:
+        """1 / |x| of each row; 0 for a row whose length is zero, or nothing but rounding."""
+        width = (self._components.shape[0] if self._matrix is None else 1) + rows.shape[1]
+        parts = [self._scale(rows[s]) for s in chunks(rows.shape[0], 8 * width)]
+        return np.concatenate(parts) if parts else np.empty(0, rows.dtype)
+
+    def _scale(self, rows: Any) -> np.ndarray:
+        plain = row_products(rows, rows)
+        if self._matrix is None:
+            embedded = self.embed(rows)
+            squares = row_products(embedded, embedded)
+            if self.centre is not None:
+                plain = plain + self.centre @ self.centre
+            least = self._largest * plain * (10 * np.finfo(squares.dtype).eps) ** 2
+            return _inverse_root(np.where(squares > least, squares, 0.0))
+        squares = self._against(self._image(rows), rows)
+        if self.centre is not None:
+            plain = plain - 2 * (rows @ self.centre) + self.centre @ self.centre
+        return _inverse_root(np.maximum(squares, _FLOOR * self._largest * plain))
+
+    def transform(self, queries: Any) -> Any:
+        """P(q - m) / |q| of queries q: times `scale` of an item, inner products are cosines if m is 0.
+
+        With a centre the constant `offset` of these vectors is taken off first.
+        """
+        if self._matrix is None:
+            return _times(self.embed(queries), self.scale(queries)) @ _array(self._components)
+        return _times(self._image(queries), self.scale(queries))
+
+    def offset(self, transformed: Any) -> Any:
+        """What inner products of transformed queries with items are too large by: t'm."""
+        return 0.0 if self.centre is None else np.asarray(transformed @ self.centre)
+
+    def unit(self, rows: Any) -> np.ndarray:
+        """L(x - m) / |x| of rows x: their inner products are the cosines."""
+        return _times(self.embed(rows), self.scale(rows))
+
+    def _against(self, transformed: Any, items: Any) -> np.ndarray:
+        return row_products(transformed, items) - self.offset(transformed)
+
+    def score_rows(self, queries: Any, items: Any) -> np.ndarray:
+        """Cosine of corresponding rows."""
+        return self._against(self.transform(queries), items) * self.scale(items)
+
+    def score_all(self, queries: Any, items: Any, scale: np.ndarray | None = None) -> np.ndarray:
+        """Cosine of every query with every item; `scale` of the items where it is known."""
+        transformed = self.transform(queries)
+        scores = all_products(transformed, items)
+        if self.centre is not None:
+            scores = scores - self.offset(transformed)[:, None]
+        return scores * (self.scale(items) if scale is None else scale)
+
+
+def _dense(values: Any) -> np.ndarray:
+    return values.toarray() if sp.issparse(values) else np.asarray(values)
+
+
+def _array(values: Any) -> Any:
+    """A CSR matrix as a sparse array, whose product with an array is an array."""
+    return sp.csr_array(values) if sp.issparse(values) else values
+
+
+def _inverse_root(squares: np.ndarray) -> np.ndarray:
+    roots = np.zeros_like(squares)
+    return np.divide(1.0, np.sqrt(np.maximum(squares, 0.0)), out=roots, where=squares > 0)
+
+
+def _times(rows: Any, factors: np.ndarray) -> Any:
+    """Rows multiplied by one number each; sparse rows stay sparse."""
+    if sp.issparse(rows):
+        return sp.csr_matrix(sp.diags_array(factors) @ rows)
+    return rows * factors[:, None]
