@@ -70,7 +70,9 @@ def item_vectors(model: Any, items: Any) -> Any:
 
     For a bilinear similarity they are the items themselves, whatever is learnt later. For one of low rank
     they are ``model.transform_items(items)``, for a distance d(q, x) = |Lq - Lx|^2 they are
-    (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model.
+    (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model. So is one of a similarity with
+    ``normalise=True``, where items are multiplied by ``model.item_scale(items)`` (`ExactView.scaled` keeps
+    these numbers beside unchanged items instead), and of a distance with it, where they are Lx of length one.
 
     Parameters
     ----------
@@ -90,7 +92,9 @@ def item_vectors(model: Any, items: Any) -> Any:
     if hasattr(learner, "transform_items"):
         return learner.transform_items(items)
     if not hasattr(learner, "pair_distance"):
-        return items
+        return _scaled(learner, items) if learner.normalise else items
+    if learner.normalise:
+        return _unit(learner, items)
     mapped = as_dense(learner.transform(items))
     half_norms = np.einsum("ij,ij->i", mapped, mapped) / 2
     return np.column_stack([mapped, -half_norms])
@@ -107,8 +111,27 @@ def query_vectors(model: Any, queries: Any) -> Any:
     learner = _learner(model)
     if not hasattr(learner, "pair_distance"):
         return learner.transform_query(queries)
+    if learner.normalise:
+        return _unit(learner, queries)
     mapped = as_dense(learner.transform(queries))
     return np.column_stack([mapped, np.ones(len(mapped), mapped.dtype)])
+
+
+def _scaled(learner: Any, items: Any) -> Any:
+    """Items multiplied by their numbers; sparse ones stay sparse."""
+    scale = learner.item_scale(items)
+    if sp.issparse(items):
+        return sp.csr_matrix(sp.diags_array(scale) @ items)
+    return np.asarray(items) * scale[:, None]
+
+
+def _unit(metric: Any, rows: Any) -> np.ndarray:
+    """L(x - centre) of length one, zero for rows of no length."""
+    centre = getattr(metric, "similarity_", metric).centre
+    mapped = as_dense(metric.transform(rows))
+    if centre is not None:
+        mapped = mapped - as_dense(metric.transform(centre[None]))
+    return mapped * metric.item_scale(rows)[:, None]
 
 
 def _learner(model: Any) -> Any:

@@ -33,8 +33,8 @@ class Bilinear(Similarity):
     normalise : bool
         Score by the cosine q'Px / sqrt(q'Pq x'Px) in the learnt space instead, P the positive semi-definite
         matrix nearest to M: the positive part of (M + M')/2. Vectors whose length is zero have the score 0.
-        A sparse M of more than 2,000 features stays as it is, with q'Mx / sqrt(q'Mq x'Mx), where x'Mx is at
-        least a tenth of what M would give if it were the mean of its diagonal.
+        For a sparse M of more than 2,000 features, whose eigenvectors would take too long, P is (M + M')/2
+        itself, and x'Px at least a tenth of x'x times the mean of the diagonal of M.
     preprocessor : array, CSR matrix or pair of them, optional
         Items that row numbers refer to.
 
@@ -96,7 +96,7 @@ class Bilinear(Similarity):
 
     def _new_cosine(self, matrix: Any) -> Cosine:
         if sp.issparse(matrix) and matrix.shape[0] > _MANY_FEATURES:
-            return Cosine(matrix=matrix)
+            return Cosine(matrix=sp.csr_matrix((matrix + matrix.T) / 2))
         dense = matrix.toarray() if sp.issparse(matrix) else matrix
         rounding = np.finfo(matrix.dtype).eps
         return Cosine(Spectrum.of_matrix(dense, rounding=rounding).components.astype(matrix.dtype))

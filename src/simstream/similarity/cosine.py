@@ -26,7 +26,7 @@ class Cosine:
     components : array or CSR matrix (r, d), optional
         L: its rows are orthogonal, the longest first.
     matrix : CSR matrix (d, d), optional
-        M, where there is no L.
+        A symmetric M, where there is no L.
     centre : array (d,), optional
         Vectors are measured from here instead of from zero.
 
@@ -57,7 +57,7 @@ class Cosine:
         return _dense(rows @ self._components.T) - _dense(self._components @ self.centre)
 
     def _image(self, rows: Any) -> Any:
-        """M'(x - m) of rows x."""
+        """M(x - m) of rows x."""
         if self.centre is None:
             return rows @ self._matrix
         return _dense(rows @ self._matrix) - _dense(self.centre @ self._matrix)
