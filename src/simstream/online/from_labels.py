@@ -48,6 +48,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         Whether an item may be its own positive in a triplet; has no effect on pairs.
     tuples : "auto", "triplets" or "pairs"
         What to draw: "auto" is what the learner is made for. Learners from pairs take both.
+    normalise : "auto" or bool
+        Whether `predict`, `score` and `search` use the cosine in the learnt space: the parameter of that name
+        of the learner, set in `fit`. "auto" is True for learners of a bilinear similarity, whose inner
+        products favour long vectors (on labels, the nearest neighbours are better with it), and leaves other
+        learners as they are.
 
     Attributes
     ----------
@@ -82,6 +87,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         n_neighbors: int = 5,
         allow_self: bool = False,
         tuples: str = "auto",
+        normalise: Any = "auto",
     ) -> None:
         self.learner = learner
         self.n_tuples = n_tuples
@@ -89,6 +95,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.allow_self = allow_self
         self.tuples = tuples
+        self.normalise = normalise
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -125,6 +132,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         check_integer("n_tuples", self.n_tuples)
         check_integer("n_neighbors", self.n_neighbors)
         check_choice("tuples", self.tuples, ("auto", "triplets", "pairs"))
+        check_choice("normalise", self.normalise, ("auto", False, True))
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
         )
@@ -145,7 +153,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
             )
-        learner = clone(self.learner) if first else self.learner_
+        learner = self._new_learner() if first else self.learner_
         drawn = self._draw(learner, y, rng)
         own_items = learner.preprocessor
         try:
@@ -161,6 +169,23 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         items = check_items(X, "X", dtype=learner.dtype_).values
         self._references = items if first else _stack(self._references, items)
         return self
+
+    def _new_learner(self) -> Any:
+        """A clone of the learner, normalised as the parameter says."""
+        learner = clone(self.learner)
+        normalise = self.normalise
+        if normalise == "auto":
+            normalise = hasattr(learner, "get_bilinear_matrix") or None
+        has_choice = "normalise" in learner.get_params(deep=False)
+        if self.normalise is True and not has_choice:
+            raise ValueError(
+                f"normalise: expected 'auto' or False for {type(learner).__name__}, got True"
+            )
+        return (
+            learner.set_params(normalise=normalise)
+            if has_choice and normalise is not None
+            else learner
+        )
 
     def _draw(self, learner: Any, y: np.ndarray, rng: np.random.Generator) -> tuple[Any, ...]:
         """The tuples, and the labels of pairs."""

@@ -157,7 +157,7 @@ class Measure:
         """The precision of the served model and of the inner product, as JSON values."""
         position, precision = self._last
         if position != model.position:
-            precision = self._precision(model.common)
+            precision = self._precision(model.common, normalise=model.cosine is not None)
             self._last = (model.position, precision)
         return {
             "about": ABOUT,
@@ -167,11 +167,12 @@ class Measure:
             "baseline": self._baseline,
         }
 
-    def _precision(self, matrix: Any) -> float:
+    def _precision(self, matrix: Any, *, normalise: bool = False) -> float:
         rows, numbers = self._data
         if matrix is None:
             matrix = np.eye(rows.shape[1], dtype=np.float32)
-        return float(precision_at_k(Bilinear(matrix), rows, numbers, k=NEIGHBOURS))
+        similarity = Bilinear(matrix, normalise=normalise)
+        return float(precision_at_k(similarity, rows, numbers, k=NEIGHBOURS))
 
 
 class Annotator:

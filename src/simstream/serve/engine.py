@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from .. import DivergedError, ModelFileError
 from ..search import ExactIndex, ExactView
 from ..similarity.base import row_products
+from ..similarity.bilinear import Bilinear
 from ..similarity.tasks import Tasks
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
 from .log import Log, LogError
@@ -44,12 +45,14 @@ class Model(NamedTuple):
     """Similarities s(q, x) = q'Mx after a position of the log: one for all, or one for each task.
 
     `common` is the M of queries without a task. It is None, for the inner product, until something was
-    learnt. `tasks` is what `freeze` of a multi-task learner returned.
+    learnt. `tasks` is what `freeze` of a multi-task learner returned, `cosine` the similarity to use where it
+    is normalised.
     """
 
     position: int
     common: Any = None
     tasks: Tasks | None = None
+    cosine: Bilinear | None = None
 
     @property
     def task_names(self) -> list[Hashable]:
@@ -68,12 +71,19 @@ class Model(NamedTuple):
         return bool(np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all())
 
     def transform(self, rows: Any, task: Hashable = None) -> Any:
-        """Queries q as M'q."""
+        """Queries q as M'q, or as P q / |q| where the similarity is normalised."""
+        if self.cosine is not None:
+            return self.cosine.transform_query(rows)
         if self.common is None:
             return rows
         tasks = self.tasks
         queries = rows @ self.common if tasks is None else tasks.transform_query(rows, task)
         return sp.csr_matrix(queries) if sp.issparse(queries) else queries
+
+    def products(self, queries: Any, items: Any) -> np.ndarray:
+        """Similarity of transformed queries with corresponding items."""
+        scores = row_products(queries, items)
+        return scores if self.cosine is None else scores * self.cosine.item_scale(items)
 
 
 def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
@@ -81,7 +91,10 @@ def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
     if learner is None:
         return Model(position)
     if not has_tasks:
-        return Model(position, learner.get_bilinear_matrix())
+        model = Model(position, learner.get_bilinear_matrix())
+        if learner.normalise and model.is_finite():
+            model = model._replace(cosine=Bilinear(model.common, normalise=True))
+        return model
     tasks = learner.freeze()
     return Model(position, tasks.common, tasks)
 
@@ -96,7 +109,9 @@ class Version(NamedTuple):
     is_pinned: bool
     #: Whether the newest model overflowed, so that an older one is served.
     has_diverged: bool
+    #: The items, and the same with the numbers that normalise the model, if it is normalised.
     view: ExactView
+    scaled: ExactView | None
     tally: Tally
     #: The learner's own statistics.
     statistics: dict[str, Any]
@@ -112,7 +127,8 @@ class Version(NamedTuple):
         if not len(self.view):
             return []
         query = self.model.transform(rows, task) if learnt else rows
-        found = self.view.search(query, k + (leave_out > 0))
+        view = self.scaled if learnt and self.scaled is not None else self.view
+        found = view.search(query, k + (leave_out > 0))
         pairs = zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
         return [pair for pair in pairs if pair[0] != leave_out][:k]
 
@@ -127,12 +143,15 @@ def similarities(model: Model, anchors: Any, others: Any, task: Hashable = None)
     """
     each = others.shape[0] // anchors.shape[0]
     queries = model.transform(anchors, task)[np.arange(anchors.shape[0]).repeat(each)]
-    return row_products(queries, others).reshape(-1, each)
+    return model.products(queries, others).reshape(-1, each)
 
 
 def margins(model: Model, rows: Any, task: Hashable = None) -> np.ndarray:
     """How much more similar each anchor is to its first candidate; rows hold all three in turn."""
-    return row_products(model.transform(rows[0::3], task), rows[1::3] - rows[2::3])
+    anchors = model.transform(rows[0::3], task)
+    if model.cosine is None:
+        return row_products(anchors, rows[1::3] - rows[2::3])
+    return model.products(anchors, rows[1::3]) - model.products(anchors, rows[2::3])
 
 
 # -- learning and publishing ------------------------------------------------------------------
@@ -224,6 +243,8 @@ class LearningEngine:
         #: The newest model (None if it overflowed), and the learner and round it was read from.
         self._newest: Model | None = self._served
         self._newest_of: tuple[Any, int] = (None, 0)
+        #: The items with the numbers of the model that was served last.
+        self._scaled: ExactView | None = None
         self.restart_seconds = self._start()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -377,16 +398,19 @@ class LearningEngine:
         return self._publishing_pace.rest(_REST_WHILE_AWAITED if is_awaited else _REST)
 
     def _publish(self) -> None:
-        state = self._state
+        state, view = self._state, self.items.view
         newest = self._read_model()
         if newest is not None:
             self._served = newest._replace(position=state.position)
+        model = self._pinned or self._served
+        self._scaled = None if model.cosine is None else view.scaled(model.cosine, self._scaled)
         self.version = Version(
             state.position,
-            self._pinned or self._served,
+            model,
             self._pinned is not None,
             newest is None,
-            self.items.view,
+            view,
+            self._scaled,
             state.tally.copy(),
             _statistics_of(state.learner),
         )
@@ -400,6 +424,8 @@ class LearningEngine:
             with self._publishing_pace.measured():
                 model = model_of(self._state.position, learner, self._learning.has_tasks)
                 self._newest = model if model.is_finite() else None
+                if model.cosine is not None and self._pinned is None:
+                    self._scaled = self.items.view.scaled(model.cosine)  # the costly part
             self._newest_of = (learner, rounds)
         return self._newest
 

@@ -296,6 +296,11 @@ class Learning:
         given, is_exact = upgraded_params(known.name, given)
         learner = known.cls()(**given)
         learner.check_parameters()
+        if learner.normalise and self.has_tasks:
+            raise ValueError(
+                f"normalise: expected False for {known.name}, got True: in a service it would take numbers "
+                "for every item and task"
+            )
         if not is_exact:
             learner._exact_gradient = False
         return learner
