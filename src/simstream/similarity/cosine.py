@@ -106,7 +106,7 @@ class Cosine:
 
     def score_rows(self, queries: Any, items: Any) -> np.ndarray:
         """Cosine of corresponding rows."""
-        return self._against(self.transform(queries), items) * self.scale(items)
+        return _rounded(self._against(self.transform(queries), items) * self.scale(items))
 
     def score_all(self, queries: Any, items: Any, scale: np.ndarray | None = None) -> np.ndarray:
         """Cosine of every query with every item; `scale` of the items where it is known."""
@@ -114,7 +114,7 @@ class Cosine:
         scores = all_products(transformed, items)
         if self.centre is not None:
             scores = scores - self.offset(transformed)[:, None]
-        return scores * (self.scale(items) if scale is None else scale)
+        return _rounded(scores * (self.scale(items) if scale is None else scale))
 
 
 def _dense(values: Any) -> np.ndarray:
@@ -129,6 +129,18 @@ def _array(values: Any) -> Any:
 def _inverse_root(squares: np.ndarray) -> np.ndarray:
     roots = np.zeros_like(squares)
     return np.divide(1.0, np.sqrt(np.maximum(squares, 0.0)), out=roots, where=squares > 0)
+
+
+def _rounded(cosines: np.ndarray) -> np.ndarray:
+    """Cosines without their last digits: 2^-42 is the unit in double precision, 2^-20 in single.
+
+    Vectors that point the same way have the same cosine, which must not depend on how their length, or the
+    number of queries in a call, is rounded: such ties are common, and go to the lower row number.
+    """
+    large = cosines.dtype.type(2**10 if cosines.dtype == np.float64 else 2**3)
+    cosines += large
+    cosines -= large
+    return cosines
 
 
 def _times(rows: Any, factors: np.ndarray) -> Any:
