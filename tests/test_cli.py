@@ -298,7 +298,7 @@ def test_unit_norm_is_remembered(tmp_path, data, items_file):
     path = tmp_path / "model.safetensors"
     succeed("train", items_file, "-n", 400, "-o", path, "--unit-norm")
     scaled = normalize(items)
-    expected = OASIS(preprocessor=scaled).fit(TripletSampler(labels, 0).draw(400))
+    expected = OASIS(normalise=True, preprocessor=scaled).fit(TripletSampler(labels, 0).draw(400))
     np.testing.assert_array_equal(
         simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
     )

@@ -70,9 +70,9 @@ def item_vectors(model: Any, items: Any) -> Any:
 
     For a bilinear similarity they are the items themselves, whatever is learnt later. For one of low rank
     they are ``model.transform_items(items)``, for a distance d(q, x) = |Lq - Lx|^2 they are
-    (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model. So is one of a similarity with
-    ``normalise=True``, where items are multiplied by ``model.item_scale(items)`` (`ExactView.scaled` keeps
-    these numbers beside unchanged items instead), and of a distance with it, where they are Lx of length one.
+    (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model. So is one of a model with
+    ``normalise=True``, where they are ``model.unit_vectors(items)``; `ExactView.scaled` keeps one number
+    beside each of the unchanged items instead.
 
     Parameters
     ----------
@@ -89,12 +89,12 @@ def item_vectors(model: Any, items: Any) -> Any:
     (array([[ 2. ,  1. , -2.5]]), array([[0., 1., 1.]]))
     """
     learner = _learner(model)
+    if getattr(learner, "normalise", False):
+        return learner.unit_vectors(items)
     if hasattr(learner, "transform_items"):
         return learner.transform_items(items)
     if not hasattr(learner, "pair_distance"):
-        return _scaled(learner, items) if learner.normalise else items
-    if learner.normalise:
-        return _unit(learner, items)
+        return items
     mapped = as_dense(learner.transform(items))
     half_norms = np.einsum("ij,ij->i", mapped, mapped) / 2
     return np.column_stack([mapped, -half_norms])
@@ -106,32 +106,16 @@ def query_vectors(model: Any, queries: Any) -> Any:
     For a bilinear similarity: ``model.transform_query(queries)``; inner products are the similarity.
     For a distance: (Lq, 1); inner products are (|Lq|^2 - d(q, x)) / 2, largest for the nearest item. If items
     are far from zero compared with their distances, subtract their mean from items and queries first: this
-    changes no distance and loses fewer digits in float32.
+    changes no distance and loses fewer digits in float32. With ``normalise=True``: vectors whose inner
+    products with `item_vectors` are the cosines.
     """
     learner = _learner(model)
+    if getattr(learner, "normalise", False):
+        return learner.unit_vectors(queries, side="queries")
     if not hasattr(learner, "pair_distance"):
         return learner.transform_query(queries)
-    if learner.normalise:
-        return _unit(learner, queries)
     mapped = as_dense(learner.transform(queries))
     return np.column_stack([mapped, np.ones(len(mapped), mapped.dtype)])
-
-
-def _scaled(learner: Any, items: Any) -> Any:
-    """Items multiplied by their numbers; sparse ones stay sparse."""
-    scale = learner.item_scale(items)
-    if sp.issparse(items):
-        return sp.csr_matrix(sp.diags_array(scale) @ items)
-    return np.asarray(items) * scale[:, None]
-
-
-def _unit(metric: Any, rows: Any) -> np.ndarray:
-    """L(x - centre) of length one, zero for rows of no length."""
-    centre = getattr(metric, "similarity_", metric).centre
-    mapped = as_dense(metric.transform(rows))
-    if centre is not None:
-        mapped = mapped - as_dense(metric.transform(centre[None]))
-    return mapped * metric.item_scale(rows)[:, None]
 
 
 def _learner(model: Any) -> Any:

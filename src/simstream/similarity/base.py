@@ -236,6 +236,33 @@ class Similarity(BaseEstimator, ABC):
         rows = self._read_rows(items, "items", 1)
         return self._cosine().scale(rows) if self.normalise else np.ones(rows.shape[0], rows.dtype)
 
+    def unit_vectors(self, rows: Any, side: str = "items") -> Any:
+        """Vectors of items or queries whose plain inner products are the cosines; only with `normalise`.
+
+        They have length one and live in the learnt space: any index finds neighbours among them, but it is
+        valid for one state of the model only. See `item_scale` for one that keeps its items. For a sparse
+        matrix of more than 2,000 features they are items multiplied by their numbers and transformed queries.
+
+        Parameters
+        ----------
+        rows : array or CSR matrix of shape (n, d)
+        side : "items" or "queries"
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream import Bilinear
+        >>> model = Bilinear(np.diag([4.0, 1.0]), normalise=True)
+        >>> unit = model.unit_vectors([[1.0, 0.0], [3.0, 8.0]])
+        >>> np.round(unit @ unit.T, 12)
+        array([[1. , 0.6],
+               [0.6, 1. ]])
+        """
+        check_choice("side", side, ("items", "queries"))
+        if not self.normalise:
+            raise ValueError("unit_vectors: expected a similarity with normalise=True, got False")
+        return self._cosine().unit(self._read_rows(rows, side, int(side == "items")), side)
+
     def pair_score(self, pairs: Any) -> np.ndarray:
         """Similarity of each pair; higher is more similar.
 

@@ -97,9 +97,21 @@ class Cosine:
         """What inner products of transformed queries with items are too large by: t'm."""
         return 0.0 if self.centre is None else np.asarray(transformed @ self.centre)
 
-    def unit(self, rows: Any) -> np.ndarray:
-        """L(x - m) / |x| of rows x: their inner products are the cosines."""
-        return _times(self.embed(rows), self.scale(rows))
+    def unit(self, rows: Any, side: str = "items") -> Any:
+        """Vectors of items or queries whose inner products are the cosines: L(x - m) / |x| of rows x.
+
+        Where there is no L, queries are transformed and items multiplied by their numbers, which with a
+        centre takes a feature more.
+        """
+        if self._matrix is None:
+            return _times(self.embed(rows), self.scale(rows))
+        if side == "queries":
+            rows = self.transform(rows)
+            return rows if self.centre is None else np.column_stack([rows, -self.offset(rows)])
+        scale = self.scale(rows)
+        if self.centre is not None:
+            rows = sp.hstack([rows, np.ones((rows.shape[0], 1))], format="csr")
+        return _times(rows, scale)
 
     def _against(self, transformed: Any, items: Any) -> np.ndarray:
         return row_products(transformed, items) - self.offset(transformed)

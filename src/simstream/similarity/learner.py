@@ -158,6 +158,7 @@ class Learner(BaseEstimator, ABC):
         return self._similarity()._freeze()
 
     item_scale = delegated(Similarity.item_scale)
+    unit_vectors = delegated(Similarity.unit_vectors)
     pair_score = delegated(Similarity.pair_score)
     triplet_margin = delegated(Similarity.triplet_margin)
     score_items = delegated(Similarity.score_items)
