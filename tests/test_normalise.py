@@ -33,6 +33,7 @@ from simstream.cli import main
 from simstream.metrics import knn_predict, precision_at_k
 from simstream.search import ExactIndex, item_vectors, query_vectors
 from simstream.similarity import bilinear
+from simstream.similarity.cosine import Cosine
 
 BILINEAR = [case for case in CASES if case.kind]
 DISTANCES = [case for case in PAIR_CASES if case.kind]
@@ -179,6 +180,9 @@ def test_batch_learners_measure_from_the_mean_of_their_items(learner, tmp_path):
     model.save(tmp_path / "model")
     again = simstream.load(tmp_path / "model")
     np.testing.assert_array_equal(again.score_items(X[:9], X), model.score_items(X[:9], X))
+    model.similarity_.save(tmp_path / "similarity")
+    again = simstream.load(tmp_path / "similarity")
+    np.testing.assert_allclose(again.score_items(X[:9], X), expected, atol=1e-9)
     index = ExactIndex()
     index.add(range(200), X)
     found = index.view().scaled(model).search(model.transform_query(X[:9]), k=200)
@@ -249,6 +253,18 @@ def test_a_large_sparse_matrix_is_divided_by_its_own_lengths(rng, monkeypatch):
     np.testing.assert_allclose(asked.toarray() @ X.T * scale, expected, atol=1e-9)
     got = query_vectors(model, rows) @ item_vectors(model, rows).T
     np.testing.assert_allclose(dense(got), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_matrix])
+def test_a_sparse_matrix_around_a_centre(rng, layout):
+    B, m, X = rng.normal(size=(6, 6)), rng.normal(size=6), rng.normal(size=(15, 6))
+    S = B.T @ B + np.eye(6)
+    space, rows = Cosine(matrix=sp.csr_matrix(S), centre=m), layout(X)
+    expected = plain_cosine(X, X, S, m)
+    np.testing.assert_allclose(space.score_all(rows, rows), expected, atol=1e-12)
+    np.testing.assert_allclose(space.score_rows(rows, rows), 1.0, atol=1e-12)
+    got = space.unit(rows, "queries") @ space.unit(rows).T
+    np.testing.assert_allclose(dense(got), expected, atol=1e-12)
 
 
 def test_thousands_of_sparse_features_take_no_eigenvectors(monkeypatch):
@@ -330,6 +346,10 @@ def test_vectors_for_any_index(rng):
         vectors, asked = item_vectors(model, X), query_vectors(model, X)
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0)
         np.testing.assert_allclose(asked @ vectors.T, model.score_items(X, X), atol=1e-12)
+    with pytest.raises(
+        TypeError, match="leaves items as they are, got LowRank; index its item_vectors"
+    ):
+        ExactIndex().view().scaled(LowRank(M[:, :2], M[:, 2:4], normalise=True))
     with pytest.raises(ValueError, match="unit_vectors: expected a similarity with normalise=True"):
         Bilinear(M).unit_vectors(X)
     with pytest.raises(ValueError, match="side: expected one of 'items', 'queries', got 'left'"):

@@ -140,7 +140,7 @@ class ExactView:
 
         Parameters
         ----------
-        model : a similarity, or a fitted learner
+        model : a similarity, or a fitted learner, not of low rank
             What it has learnt by now; numbers do not change when it learns more.
         before : ExactView, optional
             What an earlier call with the same similarity (not a learner) returned: its numbers are used
@@ -164,6 +164,11 @@ class ExactView:
         """
         learner = getattr(model, "learner_", model)
         similarity = getattr(learner, "similarity_", learner)  # as it is now
+        if hasattr(similarity, "transform_items"):
+            raise TypeError(
+                f"model: expected one that leaves items as they are, got {type(learner).__name__}; index "
+                "its item_vectors instead"
+            )
         if before is not None and before._scaled_by is not similarity:
             before = None
         view = ExactView(self._buffers, self._n, self._n_removed)

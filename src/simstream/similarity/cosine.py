@@ -67,19 +67,20 @@ class Cosine:
     def scale(self, rows: Any) -> np.ndarray:
         """1 / |x| of each row; 0 for a row whose length is zero, or nothing but rounding."""
         width = (self._components.shape[0] if self._matrix is None else 1) + rows.shape[1]
-        parts = [self._scale(rows[s]) for s in chunks(rows.shape[0], 8 * width)]
+        measure = self._embedded_scale if self._matrix is None else self._image_scale
+        space = self.embed if self._matrix is None else self._image
+        parts = [measure(space(rows[s]), rows[s]) for s in chunks(rows.shape[0], 8 * width)]
         return np.concatenate(parts) if parts else np.empty(0, rows.dtype)
 
-    def _scale(self, rows: Any) -> np.ndarray:
-        plain = row_products(rows, rows)
-        if self._matrix is None:
-            embedded = self.embed(rows)
-            squares = row_products(embedded, embedded)
-            if self.centre is not None:
-                plain = plain + self.centre @ self.centre
-            least = self._largest * plain * (10 * np.finfo(squares.dtype).eps) ** 2
-            return _inverse_root(np.where(squares > least, squares, 0.0))
-        squares = self._against(self._image(rows), rows)
+    def _embedded_scale(self, embedded: np.ndarray, rows: Any) -> np.ndarray:
+        squares, plain = row_products(embedded, embedded), row_products(rows, rows)
+        if self.centre is not None:
+            plain = plain + self.centre @ self.centre
+        least = self._largest * plain * (10 * np.finfo(squares.dtype).eps) ** 2
+        return _inverse_root(np.where(squares > least, squares, 0.0))
+
+    def _image_scale(self, image: Any, rows: Any) -> np.ndarray:
+        squares, plain = self._against(image, rows), row_products(rows, rows)
         if self.centre is not None:
             plain = plain - 2 * (rows @ self.centre) + self.centre @ self.centre
         return _inverse_root(np.maximum(squares, _FLOOR * self._largest * plain))
@@ -90,8 +91,9 @@ class Cosine:
         With a centre the constant `offset` of these vectors is taken off first.
         """
         if self._matrix is None:
-            return _times(self.embed(queries), self.scale(queries)) @ _array(self._components)
-        return _times(self._image(queries), self.scale(queries))
+            return self.unit(queries) @ _array(self._components)
+        image = self._image(queries)
+        return _times(image, self._image_scale(image, queries))
 
     def offset(self, transformed: Any) -> Any:
         """What inner products of transformed queries with items are too large by: t'm."""
@@ -104,13 +106,14 @@ class Cosine:
         centre takes a feature more.
         """
         if self._matrix is None:
-            return _times(self.embed(rows), self.scale(rows))
+            embedded = self.embed(rows)
+            return _times(embedded, self._embedded_scale(embedded, rows))
         if side == "queries":
             rows = self.transform(rows)
             return rows if self.centre is None else np.column_stack([rows, -self.offset(rows)])
         scale = self.scale(rows)
         if self.centre is not None:
-            rows = sp.hstack([rows, np.ones((rows.shape[0], 1))], format="csr")
+            rows = sp.hstack([sp.csr_matrix(rows), np.ones((rows.shape[0], 1))], format="csr")
         return _times(rows, scale)
 
     def _against(self, transformed: Any, items: Any) -> np.ndarray:

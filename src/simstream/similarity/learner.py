@@ -128,7 +128,8 @@ class Learner(BaseEstimator, ABC):
     def _check_parameters(self) -> None:
         if self.dtype is not None:
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
-        check_choice("normalise", self.normalise, (False, True))
+        if self.normalise is not False:
+            check_choice("normalise", self.normalise, (False, True))
 
     def _check_init(self, *names: str) -> None:
         if isinstance(self.init, str):
