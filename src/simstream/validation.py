@@ -202,9 +202,7 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     return value
 
 
-def check_centre(
-    centre: Any, shape: tuple[int, int], dtype: Any
-) -> tuple[np.ndarray, np.ndarray]:
+def check_centre(centre: Any, shape: tuple[int, int], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """Check a vector for both sides, or a pair of vectors (queries, items), of finite numbers."""
     if not isinstance(centre, tuple):
         if shape[0] != shape[1]:
@@ -216,8 +214,7 @@ def check_centre(
     if len(centre) != 2:
         raise ValueError(f"centre: expected a pair (queries, items), got {len(centre)} parts")
     queries, items = (
-        check_vector("centre", mean, size, dtype)
-        for mean, size in zip(centre, shape, strict=True)
+        check_vector("centre", mean, size, dtype) for mean, size in zip(centre, shape, strict=True)
     )
     return queries, items
 

@@ -158,7 +158,7 @@ def test_any_history_gives_what_the_learner_makes_of_the_triplets_that_count(
                 expected = oasis_of(pinned)
                 got = service.version.model.common
                 assert (got is None) == (expected is None)
-                assert got is None or np.array_equal(got, expected.get_bilinear_matrix())
+                assert got is None or np.array_equal(got.matrix, expected.get_bilinear_matrix())
                 note(do(service, Ledger.pin, None))
             elif kind == "restart":
                 context.__exit__(None, None, None)

@@ -7,7 +7,7 @@ numbers. What is learnt lives here; what it is called and how it is checked live
 
 from .base import DivergedError, Engine
 from .entrywise import DenseEngine, FactoredEngine, default_block_size, first_matrix
-from .geometry import Geometry, check_geometry
+from .geometry import FEWEST_ITEMS, Geometry, check_geometry
 from .low_rank import (
     GroupGramEngine,
     GroupRowsEngine,
@@ -21,6 +21,7 @@ from .sparse_tasks import SparseTasksEngine, tasks_engine
 from .tasks import DenseTasksEngine, TasksEngine
 
 __all__ = [
+    "FEWEST_ITEMS",
     "DenseEngine",
     "DenseTasksEngine",
     "DivergedError",

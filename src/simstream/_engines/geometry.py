@@ -25,7 +25,7 @@ from ..data.comparisons import Comparisons
 from ..validation import Items, check_centre, check_number
 
 #: Fewest items from which a mean or a scale is worked out.
-_FEWEST = 10
+FEWEST_ITEMS = 10
 
 #: Queries and items that the scale is worked out from, at most.
 _SAMPLE = (256, 2048)
@@ -121,15 +121,27 @@ class Geometry:
             return sp.vstack([start, sp.csr_matrix(extra)], "csr")
         return np.concatenate([start, extra])
 
-    def parts(self, matrix: Any) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
-        """S, w (None without an item term) and u (None where nothing is folded in) of a learnt matrix."""
-        if not self.n_extra:
-            return matrix, None, None
+    def parts(self, matrix: Any) -> tuple[Any, ...]:
+        """What a learnt matrix means: S, both means, w, and u or None where nothing is folded in.
+
+        All but S are None where nothing is added to products with it.
+        """
+        if not self._changes_queries:
+            return matrix, None, None, None, None
         d = matrix.shape[0] - self.n_extra
         extra = matrix[d:]
         extra = extra.toarray() if sp.issparse(extra) else extra
-        item_term = extra[-1] * extra.dtype.type(self.constant) if self.constant else None
-        return matrix[:d], item_term, extra[1].copy() if self.folded else None
+        zeros = np.zeros(matrix.shape[1], matrix.dtype)
+        query_mean = np.zeros(d, matrix.dtype) if self.query_mean is None else self.query_mean
+        item_mean = zeros if self.item_mean is None else self.item_mean
+        item_term = extra[-1] * extra.dtype.type(self.constant) if self.constant else zeros
+        return (
+            matrix[:d],
+            query_mean,
+            item_mean,
+            item_term,
+            extra[1].copy() if self.folded else None,
+        )
 
     # -- parameters ---------------------------------------------------------------------------
 
@@ -171,7 +183,9 @@ class Geometry:
     def _typical_length(self, tuples: Comparisons) -> float:
         """Root mean square of the lengths of (centred) queries; 1 if all are zero."""
         rows = self._sample(tuples.left, _SAMPLE[1])
-        squares = np.asarray(rows.multiply(rows).sum(axis=1) if sp.issparse(rows) else (rows**2).sum(1))
+        squares = np.asarray(
+            rows.multiply(rows).sum(axis=1) if sp.issparse(rows) else (rows**2).sum(1)
+        )
         total = float(squares.mean())
         if self.query_mean is not None:
             mean = self.query_mean.astype(np.float64)
@@ -252,9 +266,7 @@ def check_geometry(init: Any, init_scale: Any, centre: Any, item_term: Any) -> N
         check_number("item_term", item_term)
 
 
-def _means(
-    tuples: Comparisons, centre: Any
-) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
+def _means(tuples: Comparisons, centre: Any) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
     """Means of queries and of items, in the precision of the items."""
     if centre is None:
         return None, None
@@ -272,9 +284,9 @@ def _mean(items: Items) -> np.ndarray:
 
 def _check_enough(name: str, tuples: Comparisons) -> None:
     fewest = min(tuples.left.shape[0], tuples.right.shape[0])
-    if fewest < _FEWEST:
+    if fewest < FEWEST_ITEMS:
         raise ValueError(
-            f"{name}='auto': expected at least {_FEWEST} items in the first call, to work it out from, got "
+            f"{name}='auto': expected at least {FEWEST_ITEMS} items in the first call, to work it out from, got "
             f"{fewest}; give them as preprocessor, or give a value"
         )
 

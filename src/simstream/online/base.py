@@ -79,6 +79,12 @@ class OnlineLearner(Learner):
         """
         return Geometry.of(tuples, self.init_scale, self.centre, self.item_term, folded=folded)
 
+    @property
+    def looks_at_items(self) -> bool:
+        """Whether a scale, a mean or a length is worked out from the items of the first call."""
+        is_auto = (isinstance(v, str) and v == "auto" for v in (self.init_scale, self.centre))
+        return any(is_auto) or self.item_term is True
+
     def _scaled(self, step: float) -> float:
         """A step in proportion to the first matrix."""
         return float(step) * (1.0 if self._engine is None else self._engine.geometry.scale)

@@ -151,11 +151,8 @@ class TripletLearner(OnlineLearner):
         return self.block_size or default_block_size(max(engine.shape))
 
     def _similarity_of(self, engine: Any) -> Bilinear:
-        geometry = engine.geometry
-        matrix, item_term, folded = geometry.parts(engine.matrix())
-        parts = geometry.centre(), item_term, folded
-        matrix = self._as_read(matrix)
-        return Bilinear._of(matrix, Shift.of(*parts, matrix.shape, matrix.dtype))
+        matrix, *added = engine.geometry.parts(engine.matrix())
+        return Bilinear._of(self._as_read(matrix), None if added[0] is None else Shift(*added))
 
     def _as_read(self, matrix: Any) -> Any:
         """The learnt M as it is read."""

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from .. import DivergedError, ModelFileError
 from ..search import ExactIndex, ExactView
 from ..similarity.base import row_products
+from ..similarity.bilinear import Bilinear
 from ..similarity.tasks import Tasks
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
 from .log import Log, LogError
@@ -41,14 +42,14 @@ _LONGEST_REPLAY = 1.0
 
 
 class Model(NamedTuple):
-    """Similarities s(q, x) = q'Mx after a position of the log: one for all, or one for each task.
+    """Bilinear similarities after a position of the log: one for all, or one for each task.
 
-    `common` is the M of queries without a task. It is None, for the inner product, until something was
+    `common` is that of queries without a task. It is None, for the inner product, until something was
     learnt. `tasks` is what `freeze` of a multi-task learner returned.
     """
 
     position: int
-    common: Any = None
+    common: Bilinear | None = None
     tasks: Tasks | None = None
 
     @property
@@ -56,23 +57,30 @@ class Model(NamedTuple):
         """Tasks with a similarity of their own."""
         return [] if self.tasks is None else self.tasks.tasks_
 
-    def matrix(self, task: Hashable = None) -> Any:
-        """M of a task; the common M for an unknown task."""
-        return self.common if self.tasks is None else self.tasks.matrix(task)
+    def similarity(self, task: Hashable = None) -> Bilinear | None:
+        """The similarity of a task; the common one for an unknown task."""
+        return self.common if self.tasks is None else self.tasks.for_task(task)
 
     def is_finite(self) -> bool:
         """Whether the common M is finite, and with it those of all tasks, which are part of it."""
-        matrix = self.common
-        if matrix is None:
+        if self.common is None:
             return True
-        return bool(np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all())
+        matrix = self.common.matrix
+        parts = (
+            matrix.data if sp.issparse(matrix) else matrix,
+            self.common.item_term,
+            self.common.folded,
+        )
+        return all(part is None or np.isfinite(part).all() for part in parts)
 
     def transform(self, rows: Any, task: Hashable = None) -> Any:
-        """Queries q as M'q."""
+        """Queries as vectors whose inner products with items rank as the similarity does."""
         if self.common is None:
             return rows
         tasks = self.tasks
-        queries = rows @ self.common if tasks is None else tasks.transform_query(rows, task)
+        queries = (
+            self.common._transform(rows) if tasks is None else tasks.transform_query(rows, task)
+        )
         return sp.csr_matrix(queries) if sp.issparse(queries) else queries
 
 
@@ -80,10 +88,13 @@ def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
     """The current similarities of a learner; the inner product if there is no learner yet."""
     if learner is None:
         return Model(position)
-    if not has_tasks:
-        return Model(position, learner.get_bilinear_matrix())
-    tasks = learner.freeze()
-    return Model(position, tasks.common, tasks)
+    if has_tasks:
+        tasks = learner.freeze()
+        return Model(position, Bilinear._of(tasks.common), tasks)
+    similarity = learner.similarity_
+    if not isinstance(similarity, Bilinear):  # of low rank: its own space would need another index
+        similarity = Bilinear._of(learner.get_bilinear_matrix())
+    return Model(position, similarity)
 
 
 class Version(NamedTuple):
@@ -457,7 +468,7 @@ def _statistics_of(learner: Any) -> dict[str, Any]:
 
 def _compile(learning: Learning, *, is_sparse: bool) -> None:
     """Learn and search once with tiny data, so that the first request does not wait for compilation."""
-    rows: Any = np.eye(3, 4, dtype=np.float32)
+    rows: Any = np.eye(12, 4, dtype=np.float32)
     if is_sparse:
         rows = sp.csr_matrix(rows)
     learner = learning.new_learner().set_params(preprocessor=rows)
@@ -465,6 +476,6 @@ def _compile(learning: Learning, *, is_sparse: bool) -> None:
         for _ in range(2):
             learner.partial_fit(np.array([[0, 1, 2]]))
     index = ExactIndex()
-    index.add([1, 2, 3], rows)
+    index.add(range(rows.shape[0]), rows)
     model = model_of(0, learner, learning.has_tasks)
     index.search(model.transform(rows[:1]), 2)

@@ -50,10 +50,14 @@ class Shift(NamedTuple):
         return cls(*means, term, folded)
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters of a similarity that mean this."""
-        one = np.array_equal(self.query_mean, self.item_mean)
-        centre = self.query_mean if one else (self.query_mean, self.item_mean)
-        return {"centre": centre, "item_term": self.item_term, "folded": self.folded}
+        """The parameters of a similarity that mean this: None for what is zero."""
+        centre, folded = None, None
+        if self.query_mean.any() or self.item_mean.any():
+            one = np.array_equal(self.query_mean, self.item_mean)
+            centre = self.query_mean if one else (self.query_mean, self.item_mean)
+            folded = self.folded
+        term = self.item_term if self.item_term.any() else None
+        return {"centre": centre, "item_term": term, "folded": folded}
 
     def _query(self, matrix: Any, queries: Any) -> _Query:
         mean, constant = self.query_mean, self.item_term
