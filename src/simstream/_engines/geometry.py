@@ -1,8 +1,8 @@
-"""The geometry of s(q, x) = (q - m)'M(x - m) + w'(x - m): where queries are measured from, what is added to them.
+"""The geometry of s(q, x) = (q - m)'M(x - m) + w'(x - m): a scale, a centre, and a term of the items alone.
 
-A triplet only needs x+ - x-, in which a mean of the items cancels. So learning with a centre and a term of the
-items alone is learning from other *query* rows: [q - m, c], where c is a constant feature and the last row of
-the matrix is w / c. Items stay as they are.
+A triplet only needs x+ - x-, in which a mean of the items cancels. So learning with a centre and an item term
+is learning from other *query* rows: [q - m, c], where c is a constant feature, and the last row of the matrix
+is w / c. Items stay as they are.
 
 Sparse queries must stay sparse. Where a step is a plain rank-one matrix, the mean is folded in, exactly: all
 steps together are S - m u' with S = sum tau q z' and u = sum tau z, hence
@@ -286,8 +286,8 @@ def _check_enough(name: str, tuples: Comparisons) -> None:
     fewest = min(tuples.left.shape[0], tuples.right.shape[0])
     if fewest < FEWEST_ITEMS:
         raise ValueError(
-            f"{name}='auto': expected at least {FEWEST_ITEMS} items in the first call, to work it out from, got "
-            f"{fewest}; give them as preprocessor, or give a value"
+            f"{name}='auto': expected at least {FEWEST_ITEMS} items in the first call to work it out from, "
+            f"got {fewest}; give them as preprocessor, or give a value"
         )
 
 

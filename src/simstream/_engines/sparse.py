@@ -329,6 +329,7 @@ def csr_readers(tuples: Comparisons, ranks: Ranks | None) -> tuple[tuple[Any, An
     row_rank, column_rank = ranks or (None, None)
     rows_left = left.csr_renumbered(row_rank)
     rows_right = rows_left if right is left else right.csr_renumbered(column_rank)
+    first: SparseRows | FoldedRows
     # One integer type for all matrices: kernels are compiled for it once.
     first, second = (
         SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)

@@ -33,19 +33,21 @@ from .base import OnlineLearner
 _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         The first M. Two item spaces of different dimension need "zeros" or a matrix.
     init_scale : float or "auto"
-        Scale c of the first M = c I, for ``init="identity"``; steps are in proportion to it. Learning from c I
-        is learning from I with a margin of 1/c instead of 1: choose 1/c about as large as the difference
-        between s(q, relevant item) and s(q, near irrelevant item) before learning. "auto" is one over the
-        standard deviation of q'x over the items x, typical for queries q of the first call.
+        Scale c of the first M = c I, for ``init="identity"``. Steps are in proportion to it: learning from
+        c I is learning from I with the same steps and a margin of 1/c instead of 1. It should be about the
+        difference of q'x between a relevant and a near irrelevant item: with a much larger margin every
+        triplet counts as violated, and M is carried away from the identity. "auto" is one over the standard
+        deviation of q'x over the items x, typical for the queries q.
     centre : None, "auto", vector of d numbers, or pair of vectors
-        What queries and items are measured from: s(q, x) = (q - m)'M(x - m). "auto" is the mean of the items.
-        The items of an index stay as they are: `transform_query` takes care of it. Where queries and items are
-        given as a pair, each side has its own mean. Sparse items stay sparse, where every step is a plain
-        rank-one matrix (OASIS, OGD, SORS without a threshold); the other learners refuse to centre them.
+        What queries and items are measured from: s(q, x) = (q - m)'M(x - m). "auto" is the mean of the items;
+        of a pair (queries, items), each side has its own. `transform_query` takes care of it: the items of
+        an index stay as they are. Sparse items stay sparse, in OASIS, OGD and SORS without a threshold, whose
+        steps are plain rank-one matrices. AROMA with a factored covariance, which is dense anyway, centres
+        them too; learners with a rule for every single entry refuse to.
     item_term : bool or float
-        Learn a term w'(x - m) of the items alone, for items that are nearer (or less near) to every query. A
-        number is the size of the constant feature of queries that w belongs to: the larger it is, the faster w
-        is learnt. True is 0.3 times the typical length of the (centred) queries of the first call.
+        Learn a term w'(x - m) of the items alone: that some items are nearer to every query. A number is the
+        size of a constant feature of queries that w belongs to: the larger, the faster w is learnt. True is
+        0.3 times the typical length of the (centred) queries.
     block_size : int, optional
         Triplets learnt together on dense items: the same steps as one at a time, to rounding, several
         times faster where d is large. None chooses by dimension; 1 is one at a time. Sparse items are
@@ -65,9 +67,12 @@ _ATTRIBUTES = """n_rounds_, n_updates_, n_skipped_ : int
         Mean hinge loss, and share of margins <= 0, each before its own update.
     sparsity_ : float
         Share of zero entries of M.
-    init_scale_, centre_ : float; vector, pair of vectors or None
-        Scale and mean, as given or as worked out in the first call: from all items of `preprocessor`, or, with
-        vectors, from those of the first call."""
+    init_scale_ : float
+        Scale of the first M. What is "auto" is worked out in the first call (`fit`, or the first
+        `partial_fit` or `prepare`) from the items of `preprocessor`, or else from the vectors of the call,
+        and stays as it is.
+    centre_ : vector, pair of vectors (queries, items) or None
+        What queries and items are measured from."""
 
 _AVERAGE = """average_from : int, optional
         Read the average of all matrices from this round (counted from 1) on, instead of the last one."""
