@@ -1582,3 +1582,31 @@ def test_logging_is_left_alone_elsewhere(items_file, tmp_path):
     assert logging.getLogger().handlers == [] or all(
         "simstream" not in type(handler).__module__ for handler in logging.getLogger().handlers
     )
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_the_geometry_is_a_matter_of_parameters(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((60, 6)) * (rng.random((60, 6)) < 0.7), np.arange(60) % 3
+    X[:, :3] += 0.3 * (y[:, None] == np.arange(3))
+    names = ("items.npz", "whole.safetensors", "model.safetensors")
+    items, whole, model = (tmp_path / name for name in names)
+    write_items(items, X if kind == "dense" else sp.csr_matrix(X), y)
+    geometry = ("-p", "centre=auto", "-p", "item_term=true", "-p", "init_scale=auto")
+    succeed("train", items, "-n", 900, "-o", whole, *geometry)
+    succeed("train", items, "-n", 400, "-o", model, *geometry)
+    succeed("train", items, "-n", 900, "--resume", model)
+    assert same_state(whole, model)
+    learnt = simstream.load(model)
+    np.testing.assert_allclose(learnt.centre_, X.mean(axis=0))
+    assert learnt.init_scale_ not in (1.0, "auto")
+    printed = json.loads(succeed("evaluate", model, items, "--json").stdout)
+    report = ranking_report(learnt, X, y)
+    assert printed["results"]["learnt"]["mAP"] == pytest.approx(report["mAP"], abs=1e-12)
+    written = succeed("convert", model, tmp_path / "matrix.npy")
+    assert "its centre and item term are only in the model" in written.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "matrix.npy"), learnt.get_bilinear_matrix())
+    message = fail(1, "train", items, "-n", 999, "--resume", model, "-p", "init_scale=3")
+    assert "init_scale: cannot change in the middle of a stream" in message
+    message = fail(2, "train", items, "-o", tmp_path / "n", "-p", "centre=mean")
+    assert "centre: expected None, 'auto' or a vector, got 'mean'" in message

@@ -229,6 +229,65 @@ def test_dot_is_the_plain_cosine(rng):
         np.testing.assert_allclose(model.score_items(rows, rows), unit @ unit.T, atol=1e-12)
 
 
+# -- learners with a centre --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("item_term", [False, True])
+@pytest.mark.parametrize("many", [2000, 3])  # features up to which eigenvectors are found
+def test_learnt_around_a_centre(layout, item_term, many, monkeypatch, tmp_path):
+    """Lengths are those of x - m, and the item term is left out."""
+    monkeypatch.setattr(bilinear, "_MANY_FEATURES", many)
+    X, T = items() + 1.0, triplets()
+    rows = layout(X)
+    model = OASIS(C=0.01, centre="auto", item_term=item_term, normalise=True, preprocessor=rows)
+    model.fit(T)
+    M, m = dense(model.get_bilinear_matrix()), X.mean(axis=0)
+    if many < 16 and layout is sp.csr_matrix:
+        S, Z = (M + M.T) / 2, X - m
+        squares = np.einsum("ij,jk,ik->i", Z, S, Z)
+        least = 0.1 * (Z**2).sum(axis=1) * np.trace(M) / len(M)
+        scale = np.maximum(squares, least) ** -0.5
+        expected = scale[:, None] * (Z @ S @ Z.T) * scale
+    else:
+        expected = plain_cosine(X, X, M, m)
+    np.testing.assert_allclose(model.score_items(rows, rows), expected, atol=1e-9)
+    asked = dense(model.transform_query(rows))
+    got = (asked @ X.T - (asked @ m)[:, None]) * model.item_scale(rows)
+    np.testing.assert_allclose(got, expected, atol=1e-9)
+    got = query_vectors(model, rows) @ item_vectors(model, rows).T
+    np.testing.assert_allclose(dense(got), expected, atol=1e-9)
+    index = ExactIndex()
+    index.add(range(40), rows)
+    found = index.view().scaled(model).search(model.transform_query(rows), k=40)
+    assert found.scores.shape == (40, 40)
+    for row in range(40):
+        np.testing.assert_allclose(
+            found.scores[row], expected[row, found.ids[row].astype(int)], atol=1e-4
+        )
+    model.similarity_.save(tmp_path / "similarity")
+    again = simstream.load(tmp_path / "similarity")
+    np.testing.assert_allclose(again.score_items(rows, rows), expected, atol=1e-9)
+
+
+def test_queries_and_items_with_means_of_their_own(rng):
+    M, Q, X = indefinite(), rng.normal(size=(5, 6)) + 2, rng.normal(size=(20, 6)) - 1
+    a, b = Q.mean(axis=0), X.mean(axis=0)
+    model = Bilinear(M, centre=(a, b), normalise=True)
+    expected = plain_cosine(Q - a, X - b, M)
+    np.testing.assert_allclose(model.score_items(Q, X), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        query_vectors(model, Q) @ item_vectors(model, X).T, expected, atol=1e-12
+    )
+    index = ExactIndex()
+    index.add(range(20), X)
+    found = index.view().scaled(model).search(model.transform_query(Q), k=20)
+    for row in range(5):
+        np.testing.assert_allclose(
+            found.scores[row], expected[row, found.ids[row].astype(int)], atol=1e-5
+        )
+
+
 # -- large sparse matrices ---------------------------------------------------------------------------
 
 

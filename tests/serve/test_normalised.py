@@ -11,6 +11,7 @@ from simstream.serve.state import Learning
 from simstream.serve.writer import Ledger, NewItem
 
 NORMALISED = Learning("oasis", {"C": 0.5, "normalise": True})
+CENTRED = Learning("oasis", {"C": 0.5, "normalise": True, "centre": "auto", "item_term": True})
 
 
 def learn(service, rows, n, seed=0):
@@ -35,10 +36,11 @@ def assert_finds(version, query, names_and_scores, k):
         assert names_and_scores[position] == pytest.approx(score, abs=2e-5)
 
 
-def test_searches_are_by_the_cosine_and_versions_keep_their_numbers(tmp_path):
+@pytest.mark.parametrize("learning", [NORMALISED, CENTRED])
+def test_searches_are_by_the_cosine_and_versions_keep_their_numbers(tmp_path, learning):
     rows = vectors(30) * np.random.default_rng(1).uniform(0.2, 5, (30, 1)).astype(np.float32)
     query = vectors(1, seed=5)
-    with running(tmp_path, learning=NORMALISED) as service:
+    with running(tmp_path, learning=learning) as service:
         add_items(service, rows)
         assert service.version.scaled is None  # nothing learnt: the inner product
         learn(service, rows, 30)
@@ -60,7 +62,7 @@ def test_searches_are_by_the_cosine_and_versions_keep_their_numbers(tmp_path):
         new = service.position_of("new", service.version)
         with_new = {**at_first, new: expected_of(service, query, added)[0]}
         assert_finds(service.version, query, with_new, 31)
-        assert service.version.model.cosine is first.model.cosine
+        assert service.version.model.common is first.model.common
         # What is learnt later changes the numbers of later versions only.
         learn(service, rows, 30, seed=2)
         later = expected_of(service, query, rows)
@@ -70,14 +72,15 @@ def test_searches_are_by_the_cosine_and_versions_keep_their_numbers(tmp_path):
         now[new] = expected_of(service, query, added)[0]
         assert_finds(service.version, query, now, 31)
         last = service.version.search(query, 31)
-    with running(tmp_path, learning=NORMALISED) as again:
+    with running(tmp_path, learning=learning) as again:
         assert again.version.search(query, 31) == last
 
 
+@pytest.mark.parametrize("learning", [NORMALISED, CENTRED])
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
-def test_margins_and_similarities_are_cosines(kind):
+def test_margins_and_similarities_are_cosines(kind, learning):
     rows, rng = vectors(12) * 3, np.random.default_rng(0)
-    learner = NORMALISED.new_learner().set_params(preprocessor=rows)
+    learner = learning.new_learner().set_params(preprocessor=rows)
     learner.fit(np.array([rng.permutation(12)[:3] for _ in range(40)]))
     model = model_of(1, learner, has_tasks=False)
     cosines = learner.score_items(rows, rows)

@@ -81,7 +81,7 @@ class _InnerProduct(Bilinear):
     def _transform(self, rows: Any) -> Any:
         return rows
 
-    def _new_cosine(self, matrix: Any) -> Cosine:
+    def _new_cosine(self, matrix: Any, shift: Any) -> Cosine:
         return Cosine(matrix.tocsr())  # the identity is its own root
 
     def get_bilinear_matrix(self) -> Any:

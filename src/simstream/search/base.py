@@ -103,7 +103,8 @@ def item_vectors(model: Any, items: Any) -> Any:
 def query_vectors(model: Any, queries: Any) -> Any:
     """Vectors of queries whose inner products with `item_vectors` rank items as the model does.
 
-    For a bilinear similarity: ``model.transform_query(queries)``; inner products are the similarity.
+    For a bilinear similarity: ``model.transform_query(queries)``; inner products are the similarity, up to a
+    number that is the same for all items of a query where the model has a centre.
     For a distance: (Lq, 1); inner products are (|Lq|^2 - d(q, x)) / 2, largest for the nearest item. If items
     are far from zero compared with their distances, subtract their mean from items and queries first: this
     changes no distance and loses fewer digits in float32. With ``normalise=True``: vectors whose inner

@@ -184,7 +184,8 @@ class ExactView:
             rows = np.arange(first + part.start, first + part.stop)
             view._scale[rows] = similarity.item_scale(self._buffers.rows.take(rows))
         centre = getattr(similarity, "centre", None)
-        view._centre = None if centre is None else np.asarray(centre, np.float32)
+        if centre is not None:  # of a pair (queries, items) the second
+            view._centre = np.asarray(centre[1] if np.ndim(centre) == 2 else centre, np.float32)
         return view
 
     def search(self, queries: Any, k: int = 10) -> Found:

@@ -142,7 +142,7 @@ class Measure:
     >>> told["learnt"] == told["baseline"]
     True
     >>> only_shape = np.diag([1.0] * 64 + [0.0] * 8)
-    >>> measure(Model(1, only_shape))["learnt"] > told["baseline"] + 0.3
+    >>> measure(Model(1, Bilinear(only_shape)))["learnt"] > told["baseline"] + 0.3
     True
     """
 
@@ -157,7 +157,7 @@ class Measure:
         """The precision of the served model and of the inner product, as JSON values."""
         position, precision = self._last
         if position != model.position:
-            precision = self._precision(model.common, normalise=model.cosine is not None)
+            precision = self._precision(model.common)
             self._last = (model.position, precision)
         return {
             "about": ABOUT,
@@ -167,11 +167,10 @@ class Measure:
             "baseline": self._baseline,
         }
 
-    def _precision(self, matrix: Any, *, normalise: bool = False) -> float:
+    def _precision(self, similarity: Bilinear | None) -> float:
         rows, numbers = self._data
-        if matrix is None:
-            matrix = np.eye(rows.shape[1], dtype=np.float32)
-        similarity = Bilinear(matrix, normalise=normalise)
+        if similarity is None:
+            similarity = Bilinear(np.eye(rows.shape[1], dtype=np.float32))
         return float(precision_at_k(similarity, rows, numbers, k=NEIGHBOURS))
 
 

@@ -42,61 +42,67 @@ _LONGEST_REPLAY = 1.0
 
 
 class Model(NamedTuple):
-    """Similarities s(q, x) = q'Mx after a position of the log: one for all, or one for each task.
+    """Bilinear similarities after a position of the log: one for all, or one for each task.
 
-    `common` is the M of queries without a task. It is None, for the inner product, until something was
-    learnt. `tasks` is what `freeze` of a multi-task learner returned, `cosine` the similarity to use where it
-    is normalised.
+    `common` is that of queries without a task. It is None, for the inner product, until something was
+    learnt. `tasks` is what `freeze` of a multi-task learner returned.
     """
 
     position: int
-    common: Any = None
+    common: Bilinear | None = None
     tasks: Tasks | None = None
-    cosine: Bilinear | None = None
 
     @property
     def task_names(self) -> list[Hashable]:
         """Tasks with a similarity of their own."""
         return [] if self.tasks is None else self.tasks.tasks_
 
-    def matrix(self, task: Hashable = None) -> Any:
-        """M of a task; the common M for an unknown task."""
-        return self.common if self.tasks is None else self.tasks.matrix(task)
+    def similarity(self, task: Hashable = None) -> Bilinear | None:
+        """The similarity of a task; the common one for an unknown task."""
+        return self.common if self.tasks is None else self.tasks.for_task(task)
 
     def is_finite(self) -> bool:
         """Whether the common M is finite, and with it those of all tasks, which are part of it."""
-        matrix = self.common
-        if matrix is None:
+        if self.common is None:
             return True
-        return bool(np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all())
+        matrix = self.common.matrix
+        parts = (
+            matrix.data if sp.issparse(matrix) else matrix,
+            self.common.item_term,
+            self.common.folded,
+        )
+        return all(part is None or np.isfinite(part).all() for part in parts)
 
     def transform(self, rows: Any, task: Hashable = None) -> Any:
-        """Queries q as M'q, or as P q / |q| where the similarity is normalised."""
-        if self.cosine is not None:
-            return self.cosine.transform_query(rows)
+        """Queries as vectors whose inner products with items rank as the similarity does."""
         if self.common is None:
             return rows
         tasks = self.tasks
-        queries = rows @ self.common if tasks is None else tasks.transform_query(rows, task)
+        if self.is_normalised:
+            return self.common.transform_query(rows)
+        queries = (
+            self.common._transform(rows) if tasks is None else tasks.transform_query(rows, task)
+        )
         return sp.csr_matrix(queries) if sp.issparse(queries) else queries
 
-    def products(self, queries: Any, items: Any) -> np.ndarray:
-        """Similarity of transformed queries with corresponding items."""
-        scores = row_products(queries, items)
-        return scores if self.cosine is None else scores * self.cosine.item_scale(items)
+    @property
+    def is_normalised(self) -> bool:
+        """Whether the similarity is a cosine, and ranks only with a number for every item."""
+        return self.common is not None and bool(self.common.normalise)
 
 
 def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
     """The current similarities of a learner; the inner product if there is no learner yet."""
     if learner is None:
         return Model(position)
-    if not has_tasks:
-        model = Model(position, learner.get_bilinear_matrix())
-        if learner.normalise and model.is_finite():
-            model = model._replace(cosine=Bilinear(model.common, normalise=True))
-        return model
-    tasks = learner.freeze()
-    return Model(position, tasks.common, tasks)
+    if has_tasks:
+        tasks = learner.freeze()
+        return Model(position, Bilinear._of(tasks.common), tasks)
+    similarity = learner.similarity_
+    if not isinstance(similarity, Bilinear):  # of low rank: its own space would need another index
+        similarity = Bilinear._of(learner.get_bilinear_matrix())
+        similarity.normalise = learner.normalise
+    return Model(position, similarity)
 
 
 class Version(NamedTuple):
@@ -142,16 +148,19 @@ def similarities(model: Model, anchors: Any, others: Any, task: Hashable = None)
     array([[2., 3.]])
     """
     each = others.shape[0] // anchors.shape[0]
-    queries = model.transform(anchors, task)[np.arange(anchors.shape[0]).repeat(each)]
-    return model.products(queries, others).reshape(-1, each)
+    rows = np.arange(anchors.shape[0]).repeat(each)
+    if model.common is not None and model.is_normalised:
+        return model.common._rows_scored(anchors[rows], others).reshape(-1, each)
+    return row_products(model.transform(anchors, task)[rows], others).reshape(-1, each)
 
 
 def margins(model: Model, rows: Any, task: Hashable = None) -> np.ndarray:
     """How much more similar each anchor is to its first candidate; rows hold all three in turn."""
-    anchors = model.transform(rows[0::3], task)
-    if model.cosine is None:
-        return row_products(anchors, rows[1::3] - rows[2::3])
-    return model.products(anchors, rows[1::3]) - model.products(anchors, rows[2::3])
+    anchors, first, second = rows[0::3], rows[1::3], rows[2::3]
+    if model.common is not None and model.is_normalised:
+        score = model.common._rows_scored
+        return score(anchors, first) - score(anchors, second)
+    return row_products(model.transform(anchors, task), first - second)
 
 
 # -- learning and publishing ------------------------------------------------------------------
@@ -403,7 +412,7 @@ class LearningEngine:
         if newest is not None:
             self._served = newest._replace(position=state.position)
         model = self._pinned or self._served
-        self._scaled = None if model.cosine is None else view.scaled(model.cosine, self._scaled)
+        self._scaled = view.scaled(model.common, self._scaled) if model.is_normalised else None
         self.version = Version(
             state.position,
             model,
@@ -424,8 +433,8 @@ class LearningEngine:
             with self._publishing_pace.measured():
                 model = model_of(self._state.position, learner, self._learning.has_tasks)
                 self._newest = model if model.is_finite() else None
-                if model.cosine is not None and self._pinned is None:
-                    self._scaled = self.items.view.scaled(model.cosine)  # the costly part
+                if self._newest is not None and model.is_normalised and self._pinned is None:
+                    self._scaled = self.items.view.scaled(model.common)  # the costly part
             self._newest_of = (learner, rounds)
         return self._newest
 
@@ -483,7 +492,7 @@ def _statistics_of(learner: Any) -> dict[str, Any]:
 
 def _compile(learning: Learning, *, is_sparse: bool) -> None:
     """Learn and search once with tiny data, so that the first request does not wait for compilation."""
-    rows: Any = np.eye(3, 4, dtype=np.float32)
+    rows: Any = np.eye(12, 4, dtype=np.float32)
     if is_sparse:
         rows = sp.csr_matrix(rows)
     learner = learning.new_learner().set_params(preprocessor=rows)
@@ -491,6 +500,6 @@ def _compile(learning: Learning, *, is_sparse: bool) -> None:
         for _ in range(2):
             learner.partial_fit(np.array([[0, 1, 2]]))
     index = ExactIndex()
-    index.add([1, 2, 3], rows)
+    index.add(range(rows.shape[0]), rows)
     model = model_of(0, learner, learning.has_tasks)
     index.search(model.transform(rows[:1]), 2)

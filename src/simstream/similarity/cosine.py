@@ -27,8 +27,10 @@ class Cosine:
         L: its rows are orthogonal, the longest first.
     matrix : CSR matrix (d, d), optional
         A symmetric M, where there is no L.
-    centre : array (d,), optional
-        Vectors are measured from here instead of from zero.
+    centre, query_centre : arrays (d,), optional
+        What items and queries are measured from, instead of from zero; `centre` alone is that of both.
+    folded : pair of arrays (d,), optional
+        a and b, where the symmetric matrix is M - (ab' + ba')/2.
 
     Examples
     --------
@@ -38,52 +40,71 @@ class Cosine:
     array([[0.70710678, 0.        ]])
     """
 
-    def __init__(self, components: Any = None, matrix: Any = None, centre: Any = None) -> None:
-        self._components, self._matrix, self.centre = components, matrix, centre
+    def __init__(
+        self,
+        components: Any = None,
+        matrix: Any = None,
+        centre: Any = None,
+        query_centre: Any = None,
+        folded: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        self._components, self._matrix, self._folded = components, matrix, folded
+        self.centre = centre
+        self.query_centre = centre if query_centre is None else query_centre
         if matrix is None:
             longest = components[:1]
             self._largest = float(row_products(longest, longest)[0])
         else:
-            self._largest = max(0.0, float(matrix.diagonal().mean()))
+            folded_diagonal = 0.0 if folded is None else folded[0] @ folded[1] / matrix.shape[0]
+            self._largest = max(0.0, float(matrix.diagonal().mean() - folded_diagonal))
 
-    # -- what depends on the centre: these two ------------------------------------------------------
+    # -- vectors x measured from a centre m: these three ----------------------------------------------
 
-    def embed(self, rows: Any) -> np.ndarray:
+    def embed(self, rows: Any, m: Any) -> np.ndarray:
         """L(x - m) of rows x: here inner products are those by P."""
-        if self.centre is None:
+        if m is None:
             return _dense(rows @ self._components.T)
         if not sp.issparse(rows):
-            return _dense((rows - self.centre) @ self._components.T)
-        return _dense(rows @ self._components.T) - _dense(self._components @ self.centre)
+            return _dense((rows - m) @ self._components.T)
+        return _dense(rows @ self._components.T) - _dense(self._components @ m)
 
-    def _image(self, rows: Any) -> Any:
-        """M(x - m) of rows x."""
-        if self.centre is None:
-            return rows @ self._matrix
-        return _dense(rows @ self._matrix) - _dense(self.centre @ self._matrix)
+    def _image(self, rows: Any, m: Any) -> Any:
+        """M(x - m) of rows x, M with what is folded in."""
+        image = rows @ self._matrix
+        if m is not None:
+            image = _dense(image) - _dense(m @ self._matrix)
+        if self._folded is not None:
+            a, b = self._folded
+            on_a, on_b = (rows @ v - (0.0 if m is None else m @ v) for v in (a, b))
+            image = _dense(image) - (np.outer(on_a, b) + np.outer(on_b, a)) / 2
+        return image
+
+    def _scale(self, mapped: Any, rows: Any, m: Any) -> np.ndarray:
+        """1 / |x| of rows x, which are embedded, or mapped by M."""
+        plain = row_products(rows, rows)
+        if self._matrix is None:
+            squares = row_products(mapped, mapped)
+            if m is not None:
+                plain = plain + m @ m
+            least = self._largest * plain * (10 * np.finfo(squares.dtype).eps) ** 2
+            return _inverse_root(np.where(squares > least, squares, 0.0))
+        squares = row_products(mapped, rows)
+        if m is not None:
+            squares = squares - np.asarray(mapped @ m)
+            plain = plain - 2 * (rows @ m) + m @ m
+        return _inverse_root(np.maximum(squares, _FLOOR * self._largest * plain))
 
     # -- lengths, and what follows from them --------------------------------------------------------
 
     def scale(self, rows: Any) -> np.ndarray:
-        """1 / |x| of each row; 0 for a row whose length is zero, or nothing but rounding."""
+        """1 / |x| of each item; 0 for one whose length is zero, or nothing but rounding."""
         width = (self._components.shape[0] if self._matrix is None else 1) + rows.shape[1]
-        measure = self._embedded_scale if self._matrix is None else self._image_scale
-        space = self.embed if self._matrix is None else self._image
-        parts = [measure(space(rows[s]), rows[s]) for s in chunks(rows.shape[0], 8 * width)]
+        mapped = self.embed if self._matrix is None else self._image
+        parts = [
+            self._scale(mapped(rows[s], self.centre), rows[s], self.centre)
+            for s in chunks(rows.shape[0], 8 * width)
+        ]
         return np.concatenate(parts) if parts else np.empty(0, rows.dtype)
-
-    def _embedded_scale(self, embedded: np.ndarray, rows: Any) -> np.ndarray:
-        squares, plain = row_products(embedded, embedded), row_products(rows, rows)
-        if self.centre is not None:
-            plain = plain + self.centre @ self.centre
-        least = self._largest * plain * (10 * np.finfo(squares.dtype).eps) ** 2
-        return _inverse_root(np.where(squares > least, squares, 0.0))
-
-    def _image_scale(self, image: Any, rows: Any) -> np.ndarray:
-        squares, plain = self._against(image, rows), row_products(rows, rows)
-        if self.centre is not None:
-            plain = plain - 2 * (rows @ self.centre) + self.centre @ self.centre
-        return _inverse_root(np.maximum(squares, _FLOOR * self._largest * plain))
 
     def transform(self, queries: Any) -> Any:
         """P(q - m) / |q| of queries q: times `scale` of an item, inner products are cosines if m is 0.
@@ -91,9 +112,9 @@ class Cosine:
         With a centre the constant `offset` of these vectors is taken off first.
         """
         if self._matrix is None:
-            return self.unit(queries) @ _array(self._components)
-        image = self._image(queries)
-        return _times(image, self._image_scale(image, queries))
+            return self.unit(queries, "queries") @ _array(self._components)
+        image = self._image(queries, self.query_centre)
+        return _times(image, self._scale(image, queries, self.query_centre))
 
     def offset(self, transformed: Any) -> Any:
         """What inner products of transformed queries with items are too large by: t'm."""
@@ -106,8 +127,9 @@ class Cosine:
         centre takes a feature more.
         """
         if self._matrix is None:
-            embedded = self.embed(rows)
-            return _times(embedded, self._embedded_scale(embedded, rows))
+            m = self.query_centre if side == "queries" else self.centre
+            embedded = self.embed(rows, m)
+            return _times(embedded, self._scale(embedded, rows, m))
         if side == "queries":
             rows = self.transform(rows)
             return rows if self.centre is None else np.column_stack([rows, -self.offset(rows)])
