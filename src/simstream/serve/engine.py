@@ -98,7 +98,7 @@ def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
     if has_tasks:
         tasks = learner.freeze()
         return Model(position, Bilinear._of(tasks.common), tasks)
-    similarity = learner.similarity_
+    similarity = getattr(learner, "similarity_", learner)
     if not isinstance(similarity, Bilinear):  # of low rank: its own space would need another index
         similarity = Bilinear._of(learner.get_bilinear_matrix())
         similarity.normalise = learner.normalise
