@@ -147,6 +147,81 @@ BASELINES = [
     _case("euclidean", Euclidean, {}, None, hashes=False, kind=True),
 ]
 
+#: What queries are measured from, the size of their constant feature, and the scale of the first matrix.
+CENTRE, CONSTANT, SCALE = np.linspace(-0.3, 0.4, 16), 0.7, 2.5
+
+_SHIFT = {"centre": CENTRE, "item_term": CONSTANT, "init_scale": SCALE}
+_UNCENTRED = {"item_term": CONSTANT, "init_scale": SCALE}
+
+#: Learners with a geometry of their own. Steps are in proportion to the first matrix, so references get
+#: longer ones; AROMA's and PA-II's are so by themselves.
+SHIFTED = [
+    _case(
+        "oasis-shifted",
+        OASIS,
+        {"C": 0.3, **_SHIFT},
+        lambda M, s: ref.oasis(M, s, 0.3 * SCALE),
+        averages=True,
+        blocks=True,
+        kind=True,
+    ),
+    _case(
+        "oasis-pa2-shifted",
+        OASIS,
+        {"C": 0.5, "variant": "PA-II", **_SHIFT},
+        lambda M, s: ref.oasis(M, s, 0.5, "PA-II"),
+        averages=True,
+        blocks=True,
+    ),
+    _case(
+        "ogd-shifted",
+        OGD,
+        {"eta": 0.7, "schedule": "inv-sqrt", **_SHIFT},
+        lambda M, s: ref.ogd(M, s, 0.7 * SCALE, "inv-sqrt"),
+        averages=True,
+        blocks=True,
+    ),
+    _case(
+        "sors2-shifted",
+        SORS,
+        {"lam": 2e-3, "eta": 0.2, "off_diagonal": True, **_UNCENTRED},
+        lambda M, s: ref.sors(M, s, 2e-3, 0.2 * SCALE, True),
+        needs_diagonal=True,
+        kind=True,
+    ),
+    _case(
+        "adasors2-shifted",
+        AdaSORS,
+        {"lam": 2e-3, "eta": 0.1, "delta": 0.5, "off_diagonal": True, **_UNCENTRED},
+        lambda M, s: ref.adasors(M, s, 2e-3, 0.1 * SCALE, 0.5, True),
+        needs_diagonal=True,
+    ),
+    _case(
+        "aroma-shifted",
+        AROMA,
+        {"r": 2.0, **_UNCENTRED},
+        lambda M, s: ref.aroma_diagonal(M, s, 2.0),
+        averages=True,
+    ),
+    _case(
+        "aroma-factored-shifted",
+        AROMA,
+        {"r": 2.0, "covariance": "factored", **_SHIFT},
+        lambda M, s: ref.aroma_factored(M, s, 2.0),
+        averages=True,
+        blocks=True,
+        hashes=False,
+        kind=True,
+    ),
+]
+
+
+def centre_of(case):
+    """What a case measures queries from."""
+    centre = case.make().centre
+    return np.zeros(16) if centre is None else centre
+
+
 #: How items are given: dense; sparse in one dense block; sparse with most entries in hash tables.
 LAYOUTS = {
     "dense": (np.asarray, {}),

@@ -298,7 +298,7 @@ def test_unit_norm_is_remembered(tmp_path, data, items_file):
     path = tmp_path / "model.safetensors"
     succeed("train", items_file, "-n", 400, "-o", path, "--unit-norm")
     scaled = normalize(items)
-    expected = OASIS(preprocessor=scaled).fit(TripletSampler(labels, 0).draw(400))
+    expected = OASIS(normalise=True, preprocessor=scaled).fit(TripletSampler(labels, 0).draw(400))
     np.testing.assert_array_equal(
         simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
     )
@@ -307,9 +307,9 @@ def test_unit_norm_is_remembered(tmp_path, data, items_file):
     assert printed["results"]["learnt"]["mAP"] == pytest.approx(report["mAP"], abs=1e-12)
     answers = json.loads(succeed("query", path, items_file, "--row", 3, "--json").stdout)
     first = answers[0]["neighbours"][0]
-    assert first["score"] == pytest.approx(
-        scaled[3] @ expected.get_bilinear_matrix() @ scaled[first["row"]]
-    )
+    row = first["row"]
+    by_hand = expected.score_items(scaled[3:4], scaled[row : row + 1])[0, 0]
+    assert first["score"] == pytest.approx(by_hand)
 
 
 def test_two_item_spaces(tmp_path, data):
@@ -1653,3 +1653,31 @@ def test_logging_is_left_alone_elsewhere(items_file, tmp_path):
     assert logging.getLogger().handlers == [] or all(
         "simstream" not in type(handler).__module__ for handler in logging.getLogger().handlers
     )
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_the_geometry_is_a_matter_of_parameters(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((60, 6)) * (rng.random((60, 6)) < 0.7), np.arange(60) % 3
+    X[:, :3] += 0.3 * (y[:, None] == np.arange(3))
+    names = ("items.npz", "whole.safetensors", "model.safetensors")
+    items, whole, model = (tmp_path / name for name in names)
+    write_items(items, X if kind == "dense" else sp.csr_matrix(X), y)
+    geometry = ("-p", "centre=auto", "-p", "item_term=true", "-p", "init_scale=auto")
+    succeed("train", items, "-n", 900, "-o", whole, *geometry)
+    succeed("train", items, "-n", 400, "-o", model, *geometry)
+    succeed("train", items, "-n", 900, "--resume", model)
+    assert same_state(whole, model)
+    learnt = simstream.load(model)
+    np.testing.assert_allclose(learnt.centre_, X.mean(axis=0))
+    assert learnt.init_scale_ not in (1.0, "auto")
+    printed = json.loads(succeed("evaluate", model, items, "--json").stdout)
+    report = ranking_report(learnt, X, y)
+    assert printed["results"]["learnt"]["mAP"] == pytest.approx(report["mAP"], abs=1e-12)
+    written = succeed("convert", model, tmp_path / "matrix.npy")
+    assert "its centre and item term are only in the model" in written.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "matrix.npy"), learnt.get_bilinear_matrix())
+    message = fail(1, "train", items, "-n", 999, "--resume", model, "-p", "init_scale=3")
+    assert "init_scale: cannot change in the middle of a stream" in message
+    message = fail(2, "train", items, "-o", tmp_path / "n", "-p", "centre=mean")
+    assert "centre: expected None, 'auto' or a vector, got 'mean'" in message

@@ -17,10 +17,21 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import simstream
-from cases import BASELINES, CASES, LAYOUTS, LIST_CASES, cells, dense, items, triplets
+from cases import (
+    BASELINES,
+    CASES,
+    LAYOUTS,
+    LIST_CASES,
+    SHIFTED,
+    cells,
+    centre_of,
+    dense,
+    items,
+    triplets,
+)
 from pair_cases import PAIR_CASES
 
-EVERY = [*CASES, *LIST_CASES, *BASELINES, *PAIR_CASES]
+EVERY = [*CASES, *LIST_CASES, *SHIFTED, *BASELINES, *PAIR_CASES]
 KINDS = [case for case in EVERY if case.kind]
 ONLINE = [case for case in KINDS if case not in BASELINES]
 
@@ -314,6 +325,11 @@ def test_methods_agree_with_each_other(case):
     if case in [*CASES, *LIST_CASES] or case.name == "dot":
         np.testing.assert_allclose(model.transform_query(X) @ X.T, scores, atol=1e-9)
         np.testing.assert_allclose(X @ model.get_bilinear_matrix() @ X.T, scores, atol=1e-9)
+    elif case in SHIFTED:  # inner products with plain items differ by a number for each query
+        rows = model.transform_query(X)
+        m = centre_of(case)
+        np.testing.assert_allclose(rows @ (X - m).T, scores, atol=1e-9)
+        np.testing.assert_allclose(rows - rows[:1], (X - X[:1]) @ model.get_bilinear_matrix())
     else:
         M = model.get_mahalanobis_matrix()
         D = X[:, None] - X[None]

@@ -115,6 +115,22 @@ def triplet_vectors(items: Any, triplets: np.ndarray) -> Iterator[tuple[np.ndarr
         yield anchor, positive - negative
 
 
+def shifted(
+    stream: Stream, centre: np.ndarray, constant: float
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The stream with queries [x - m, c]: a method that learns from it learns a centre and an item term."""
+    for x, z in stream:
+        yield np.append(x - centre, constant), z
+
+
+def shifted_scores(
+    M: Matrix, queries: np.ndarray, items: np.ndarray, centre: np.ndarray, constant: float
+) -> np.ndarray:
+    """(q - m)'A(x - m) + w'(x - m) of all queries and items, where A and w / c are the rows of M."""
+    A, w = M[:-1], constant * M[-1]
+    return (queries - centre) @ A @ (items - centre).T + (items - centre) @ w
+
+
 # -- triplets ---------------------------------------------------------------------------------------------
 
 
@@ -150,7 +166,7 @@ def sors(
     schedule: str = "constant",
 ) -> Matrices:
     """Gradient steps with soft thresholding, SORS-I (or -II: of all but the diagonal)."""
-    mask = 1 - np.eye(len(M)) if off_diagonal else np.ones_like(M)
+    mask = 1 - np.eye(*M.shape) if off_diagonal else np.ones_like(M)
     yield M
     for t, (x, z) in enumerate(stream, 1):
         e = eta_at(t, eta, schedule)
@@ -164,7 +180,7 @@ def adasors(
     M: Matrix, stream: Stream, lam: float, eta: float, delta: float, off_diagonal: bool = False
 ) -> Matrices:
     """The same with AdaGrad's step sizes."""
-    mask, H = 1 - np.eye(len(M)) if off_diagonal else np.ones_like(M), np.zeros_like(M)
+    mask, H = 1 - np.eye(*M.shape) if off_diagonal else np.ones_like(M), np.zeros_like(M)
     yield M
     for x, z in stream:
         G = -np.outer(x, z) if 1 - x @ M @ z > 0 else np.zeros_like(M)

@@ -188,6 +188,9 @@ def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
         keys = [check_saved_task(key) for key in value]
         values = [_encode_param(f"{name}.{n}", value[key], arrays) for n, key in enumerate(keys)]
         return {"keys": keys, "values": values}
+    if isinstance(value, tuple) and any(np.ndim(part) for part in value):
+        # Vectors that may differ in length; a tuple stays one.
+        return {"parts": [_encode_param(f"{name}.{n}", v, arrays) for n, v in enumerate(value)]}
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
     if isinstance(value, np.ndarray):
@@ -211,6 +214,8 @@ def _decode_param(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, dict) and "keys" in value:
         values = (_decode_param(v, arrays) for v in value["values"])
         return dict(zip(value["keys"], values, strict=True))
+    if isinstance(value, dict) and "parts" in value:
+        return tuple(_decode_param(part, arrays) for part in value["parts"])
     if isinstance(value, dict):
         return arrays[value["array"]]
     return value

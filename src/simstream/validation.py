@@ -256,6 +256,36 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     return value
 
 
+def check_centre(centre: Any, shape: tuple[int, int], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Check a vector for both sides, or a pair of vectors (queries, items), of finite numbers."""
+    if not isinstance(centre, tuple):
+        if shape[0] != shape[1]:
+            raise ValueError(
+                f"centre: expected a pair of vectors for {shape[0]} features of queries and {shape[1]} of "
+                "items, got one vector"
+            )
+        centre = (centre, centre)
+    if len(centre) != 2:
+        raise ValueError(f"centre: expected a pair (queries, items), got {len(centre)} parts")
+    queries, items = (
+        check_vector("centre", mean, size, dtype) for mean, size in zip(centre, shape, strict=True)
+    )
+    return queries, items
+
+
+def check_vector(name: str, vector: Any, size: int, dtype: Any) -> np.ndarray:
+    """Check a vector of finite numbers of a given size. Returns a copy."""
+    array = np.asarray(vector)
+    if array.dtype.kind not in "biuf" or array.shape != (size,):
+        raise ValueError(
+            f"{name}: expected {size} numbers, got {array.dtype} of shape {array.shape}"
+        )
+    with np.errstate(over="ignore"):
+        array = np.array(array, dtype)
+    check_finite(array[None], name)
+    return array
+
+
 def check_pair_labels(y: Any, n: int) -> np.ndarray:
     """Check labels of n pairs: +1 for similar, -1 for dissimilar. Returns float64."""
     return _check_signs(y, n, "+1 (similar) or -1 (dissimilar)", "label", "pair")

@@ -130,7 +130,7 @@ def test_versions_of_many_tasks_do_not_change_while_others_are_learnt(tmp_path):
             assert {task: version.search(rows[:1], 5, task) for task in found} == found
         for task in ("u0", "u39", "a stranger"):
             expected = learner_of(service).get_bilinear_matrix(task)
-            assert np.allclose(service.version.model.matrix(task), expected, atol=1e-6)
+            assert np.allclose(service.version.model.similarity(task).matrix, expected, atol=1e-6)
 
 
 def test_readers_do_not_wait_while_a_version_is_made(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ numbers. What is learnt lives here; what it is called and how it is checked live
 
 from .base import DivergedError, Engine
 from .entrywise import DenseEngine, FactoredEngine, default_block_size, first_matrix
+from .geometry import FEWEST_ITEMS, Geometry, check_geometry
 from .lists import DenseListsEngine, SparseListsEngine
 from .low_rank import (
     GroupGramEngine,
@@ -21,12 +22,14 @@ from .sparse_tasks import SparseTasksEngine, tasks_engine
 from .tasks import DenseTasksEngine, TasksEngine
 
 __all__ = [
+    "FEWEST_ITEMS",
     "DenseEngine",
     "DenseListsEngine",
     "DenseTasksEngine",
     "DivergedError",
     "Engine",
     "FactoredEngine",
+    "Geometry",
     "GroupGramEngine",
     "GroupRowsEngine",
     "LogDetEngine",
@@ -39,6 +42,7 @@ __all__ = [
     "SparseTasksEngine",
     "SpectralEngine",
     "TasksEngine",
+    "check_geometry",
     "default_block_size",
     "entrywise_engine",
     "first_matrix",

@@ -14,6 +14,7 @@ import numpy as np
 from .._kernels.entrywise import DIVERGED, NEEDS_REBASE, NEEDS_SPACE, Scratch
 from .._kernels.steps import CLOCK_SIZE, ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
+from .geometry import Geometry
 
 #: Work (entries of M visited) between two checks for Ctrl-C: about half a second.
 ENTRIES_PER_CALL = 5e7
@@ -43,6 +44,8 @@ class Engine(ABC):
         #: Precision of the items, and of the matrix that is read.
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.clock = np.zeros(CLOCK_SIZE)
+        #: How the rows of the matrix belong to queries; the learner fixes it in its first call.
+        self.geometry = Geometry()
 
     @property
     def version(self) -> float:

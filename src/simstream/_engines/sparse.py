@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels import head_tail
-from .._kernels.entrywise import SparseRows, learn_one_at_a_time
+from .._kernels.entrywise import FoldedRows, SparseRows, learn_one_at_a_time
 from .._kernels.rules import ADAPTIVE
 from .._kernels.steps import SHIFT
 from ..data.comparisons import Comparisons
@@ -296,6 +296,10 @@ def entrywise_engine(
         return dense_kind(rule, average_from, start)
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
     ranks = frequency_ranks(tuples, start.dtype, head_bytes)
+    n_extra = start.shape[0] - tuples.shape[0]
+    if ranks is not None and n_extra:  # rows of a `Geometry`: last, so that the diagonal stays one
+        rows, columns = ranks
+        ranks = np.append(rows, np.arange(len(rows), len(rows) + n_extra)), columns
     return sparse_kind(rule, average_from, start, head_bytes, ranks)
 
 
@@ -327,11 +331,15 @@ def csr_readers(tuples: Comparisons, ranks: Ranks | None) -> tuple[tuple[Any, An
     row_rank, column_rank = ranks or (None, None)
     rows_left = left.csr_renumbered(row_rank)
     rows_right = rows_left if right is left else right.csr_renumbered(column_rank)
+    first: SparseRows | FoldedRows
     # One integer type for all matrices: kernels are compiled for it once.
     first, second = (
         SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)
         for m in (rows_left, rows_right)
     )
+    if tuples.written is not None:
+        written = tuples.written.csr_renumbered(row_rank)
+        first = FoldedRows(first.indptr, first.indices, first.values, written.data)
     longest = [int(np.diff(m.indptr).max()) for m in (rows_left, rows_right)]
     mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
     return (first, second), longest, max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))

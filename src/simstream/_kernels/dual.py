@@ -73,7 +73,7 @@ def ascend_singly(
         margin, _, slots = store_margin(store, rule, scratch, nx, nz, 0.0)
         if not abs(margin) < HOPELESS:
             return DIVERGED, draw
-        norm = step_norm(scratch, nx, nz)
+        norm = step_norm(left, tuples, draw, scratch, nx, nz)
         delta = _move(alpha[i], margin, norm, scale)
         if delta != 0.0 and norm > 0.0:
             tau = delta * scale

@@ -50,6 +50,15 @@ class SparseRows(NamedTuple):
     values: np.ndarray
 
 
+class FoldedRows(NamedTuple):
+    """Sparse anchors with other numbers in x'Mz than in the step: a mean that is folded in (`Geometry`)."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray  # what x is in x'Mz
+    written: np.ndarray  # what x is in the step along x z'
+
+
 class Triplets(NamedTuple):
     """Row numbers (anchor, positive, negative), and on which side of the threshold x'Mz belongs."""
 
@@ -82,9 +91,7 @@ class Scratch(NamedTuple):
     largest: float  # in that precision: a longer step cannot be taken
 
 
-@inner
-def read_anchor(rows, i, scratch):
-    """Row i of a CSR matrix as x; returns its length."""
+def _read_sparse_anchor(rows, i, scratch):
     indices, values, x_index, x = rows.indices, rows.values, scratch.x_index, scratch.x
     n = 0
     for k in range(rows.indptr[i], rows.indptr[i + 1]):
@@ -93,6 +100,21 @@ def read_anchor(rows, i, scratch):
             x[n] = values[k]
             n += 1
     return n
+
+
+def _read_folded_anchor(rows, i, scratch):
+    # All of them: what is zero to read need not be zero to write.
+    indices, values, x_index, x = rows.indices, rows.values, scratch.x_index, scratch.x
+    begin = rows.indptr[i]
+    n = rows.indptr[i + 1] - begin
+    for k in range(n):
+        x_index[k] = indices[begin + k]
+        x[k] = values[begin + k]
+    return n
+
+
+#: Row i of a CSR matrix as x; returns its length: (rows, i, scratch) -> nx
+read_anchor = by_component({SparseRows: _read_sparse_anchor, FoldedRows: _read_folded_anchor})
 
 
 @inner
@@ -168,10 +190,48 @@ def squared_norm(values, begin, end):
     return total
 
 
-@inner
-def step_norm(scratch, nx, nz):
-    """Squared norm of x z': how much a step of length one changes the tuple's own x'Mz."""
+def _plain_step_norm(left, tuples, t, scratch, nx, nz):
     return squared_norm(scratch.x, 0, nx) * squared_norm(scratch.z, 0, nz)
+
+
+def _folded_step_norm(left, tuples, t, scratch, nx, nz):
+    # ||q - m||^2 as a difference of larger numbers; zero where only their rounding errors are left.
+    values, written = left.values, left.written
+    begin = left.indptr[tuples.items[t, 0]]
+    total = 0.0
+    size = 0.0
+    for k in range(nx):
+        product = float(values[begin + k]) * float(written[begin + k])
+        total += product
+        size += abs(product)
+    if total <= 4.0 * scratch.eps * size:
+        return 0.0
+    return total * squared_norm(scratch.z, 0, nz)
+
+
+#: How much a step of length one changes the tuple's own x'Mz: the squared norm of x z'.
+#: (left, tuples, t, scratch, nx, nz) -> norm
+step_norm = by_component(
+    {DenseRows: _plain_step_norm, SparseRows: _plain_step_norm, FoldedRows: _folded_step_norm}
+)
+
+
+def _write_as_read(left, tuples, t, scratch, nx):
+    return nx
+
+
+def _write_folded(left, tuples, t, scratch, nx):
+    written, x = left.written, scratch.x
+    begin = left.indptr[tuples.items[t, 0]]
+    for k in range(nx):
+        x[k] = written[begin + k]
+    return nx
+
+
+#: Turn x from what x'Mz reads into what a step writes: (left, tuples, t, scratch, nx) -> nx
+turn_to_writing = by_component(
+    {DenseRows: _write_as_read, SparseRows: _write_as_read, FoldedRows: _write_folded}
+)
 
 
 # -- stores -----------------------------------------------------------------------------------------
@@ -193,7 +253,7 @@ def _margin_in_dense(store, rule, scratch, nx, nz, shift):
     for p in range(nx):
         i = x_index[p]
         x_i = float(x[p])
-        d = i if rule.off_diagonal else -1
+        d = i if rule.off_diagonal and i < nz else -1  # the last row may have no diagonal
         margin += x_i * float(row_margin(rule, u, i, aux, i, z, d, shift))
         if rule.kind == CONFIDENT:
             variance += x_i * x_i * row_variance(aux, i, z)
@@ -206,7 +266,7 @@ def _update_in_dense(store, rule, scratch, slots, nx, nz, tau, beta, shift, weig
     x_index, x, z = scratch.x_index, scratch.x, scratch.z[:nz]
     for p in range(nx):
         i = x_index[p]
-        d = i if rule.off_diagonal else -1
+        d = i if rule.off_diagonal and i < nz else -1  # the last row may have no diagonal
         row_update(rule, u, i, aux, i, acc, i, averaging, z, x[p], d, tau, beta, shift, weight)
     return True
 
@@ -238,7 +298,7 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
             return DIVERGED, t
         eta = current_eta(step, clock)
         loss = signed_loss(signs[t], value, clock)
-        norm = step_norm(scratch, nx, nz)
+        norm = step_norm(left, tuples, t, scratch, nx, nz)
         if not norm < LARGEST_NORM:
             return DIVERGED, t
         updated = False
@@ -251,6 +311,7 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
             if updated:
                 tau *= signs[t]
                 weight = average_weight(step, clock)
+                turn_to_writing(left, tuples, t, scratch, nx)
                 if not store_update(store, rule, scratch, slots, nx, nz, tau, beta, shift, weight):
                     return NEEDS_SPACE, t
                 clock[THRESHOLD] -= tau * step.bias

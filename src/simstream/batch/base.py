@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -19,17 +20,28 @@ from .._engines.base import check_array
 from ..data.comparisons import Comparisons
 from ..online.pairs import PairLearner, labelled_pairs
 from ..similarity.learner import Learner, delegated, delegated_property, documented
-from ..similarity.mahalanobis import Mahalanobis, Spectrum, saved_threshold, tuple_size
-from ..validation import check_integer, check_number
+from ..similarity.mahalanobis import (
+    NORMALISE,
+    Mahalanobis,
+    Spectrum,
+    saved_threshold,
+    tuple_size,
+)
+from ..validation import check_choice, check_finite, check_integer, check_number
 
 _CALLBACK = """callback : function of (iteration, objective), optional
         Called after every iteration; an exception it raises ends the fit.
     verbose : bool
         Whether to print every iteration.
+    {normalise}
     preprocessor : array, optional
         Items that row numbers refer to in `pair_distance` and the like; `fit` does not use it."""
 
-_ATTRIBUTES = """components_ : array of shape (q, d)
+_NORMALISED = NORMALISE.replace("{origin}", "the mean of the items")
+
+_ATTRIBUTES = """centre_ : array of shape (d,)
+        Mean of the items learnt from: the origin of the cosine if `normalise` is on.
+    components_ : array of shape (q, d)
         L with M = L'L, longest direction first.
     eigenvalues_, effective_dimension_ : array of shape (d,), int
         Eigenvalues of M, largest first, and the number of them that matter."""
@@ -48,7 +60,9 @@ Report = Callable[[int, float], object]
 def batch_documented(history: str = "") -> Any:
     """Fill in the parameters and attributes that all batch learners share."""
     convergence = _CONVERGENCE.replace("{history}", history)
-    return documented(callback=_CALLBACK, attributes=_ATTRIBUTES, convergence=convergence)
+    return documented(
+        callback=_CALLBACK, normalise=_NORMALISED, attributes=_ATTRIBUTES, convergence=convergence
+    )
 
 
 class Solution(NamedTuple):
@@ -80,6 +94,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     verbose: Any
     _metric: Spectrum | None = None
     _calibrated: float | None = None
+    _mean: np.ndarray | None = None
     _to_be_called = "fit"
 
     def __sklearn_tags__(self) -> Any:
@@ -90,6 +105,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def _check_parameters(self) -> None:
         check_integer("max_iter", self.max_iter)
         check_number("tol", self.tol, exclusive=False)
+        check_choice("normalise", self.normalise, (False, True))
         self._check_init("identity")
 
     # -- learning -----------------------------------------------------------------------------
@@ -113,13 +129,16 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
             solve(X, codes, classes)
+            self._mean = X.mean(axis=0)
         self._warn_unless_converged()
         return self
 
     def _fit_pairs(self, pairs: Any, y: Any, solve: Callable[[Comparisons], None]) -> Any:
         """`fit_pairs` of the learners that have one."""
         self._check_parameters()
-        solve(labelled_pairs(self._read_tuples(pairs, tuple_size(pairs), np.float64), y))
+        read = labelled_pairs(self._read_tuples(pairs, tuple_size(pairs), np.float64), y)
+        solve(read)
+        self._mean = _mean_item(read)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # they belong to the items of an earlier fit
         self._warn_unless_converged()
@@ -190,7 +209,14 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         spectrum = self._fitted()
         threshold = self._own_threshold() if self._calibrated is None else self._calibrated
         metric = Mahalanobis._of(spectrum, threshold)
+        metric.normalise, metric.centre = self.normalise, self._mean
         return metric._with_items(self.preprocessor, self._item_cache())
+
+    @property
+    def centre_(self) -> np.ndarray:
+        """Mean of the items learnt from: the origin of the cosine if `normalise` is on."""
+        mean = np.zeros(self._fitted().shape[0]) if self._mean is None else self._mean
+        return mean.copy()
 
     def _own_threshold(self) -> float | None:
         """The threshold that belongs to the method, if it has one."""
@@ -200,6 +226,9 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     predict_pairs = delegated(Mahalanobis.predict_pairs)
     pair_distance = delegated(Mahalanobis.pair_distance)
     get_metric = delegated(Mahalanobis.get_metric)
+    transform_query = available_if(lambda self: self.normalise)(
+        delegated(Mahalanobis.transform_query)
+    )
     get_mahalanobis_matrix = delegated(Mahalanobis.get_mahalanobis_matrix)
     truncated = delegated(Mahalanobis.truncated)
     threshold_ = delegated_property(Mahalanobis, "threshold_")
@@ -229,6 +258,8 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         header = {"calibrated": self._calibrated}
         header |= {name: getattr(self, name) for name in self._saved_numbers}
         arrays = {name: getattr(self, name) for name in self._saved_arrays}
+        if self._mean is not None:
+            arrays["mean"] = self._mean
         return header, {**arrays, "values": metric.values, "vectors": metric.vectors}
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -239,12 +270,25 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             raise ValueError("values, vectors: expected finite numbers")
         self._keep(Spectrum(values, vectors, np.float64))
         self._calibrated = saved_threshold(header)
+        self._mean = arrays.get("mean")  # files of earlier versions have none
+        if self._mean is not None:
+            check_array("mean", self._mean, np.float64, (vectors.shape[1],))
+            check_finite(self._mean, "mean")
         for name in self._saved_numbers:
             if not isinstance(header[name], (bool, int, float)):
                 raise ValueError(f"{name}: expected a number, got {header[name]!r}")
             setattr(self, name, header[name])
         for name in self._saved_arrays:
             setattr(self, name, arrays[name])
+
+
+def _mean_item(pairs: Comparisons) -> np.ndarray:
+    """Mean of the items of pairs, each counted once."""
+    sides = zip((pairs.left, pairs.right), pairs.index.T, strict=True)
+    if pairs.left is pairs.right:
+        sides = zip([pairs.left], [pairs.index], strict=True)
+    rows = [items.dense_rows(np.unique(index)) for items, index in sides]
+    return np.concatenate(rows).mean(axis=0)
 
 
 def check_some_class_has_two(codes: np.ndarray, purpose: str) -> None:

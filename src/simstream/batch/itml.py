@@ -124,6 +124,7 @@ class ITML(BatchMetric):
         block_size: int | None = None,
         callback: Any = None,
         verbose: bool = False,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.gamma = gamma
@@ -139,6 +140,7 @@ class ITML(BatchMetric):
         self.block_size = block_size
         self.callback = callback
         self.verbose = verbose
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:

@@ -102,6 +102,7 @@ class LMNN(BatchMetric):
         patience: int = 50,
         callback: Any = None,
         verbose: bool = False,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.k = k
@@ -112,6 +113,7 @@ class LMNN(BatchMetric):
         self.patience = patience
         self.callback = callback
         self.verbose = verbose
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:

@@ -86,6 +86,7 @@ class MCML(BatchMetric):
         tol: float = 1e-4,
         callback: Any = None,
         verbose: bool = False,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.init = init
@@ -93,6 +94,7 @@ class MCML(BatchMetric):
         self.tol = tol
         self.callback = callback
         self.verbose = verbose
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:

@@ -112,6 +112,7 @@ class MultiTaskLMNN(BatchMetric):
         tol: float = 1e-5,
         callback: Any = None,
         verbose: bool = False,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.gamma0 = gamma0
@@ -122,6 +123,7 @@ class MultiTaskLMNN(BatchMetric):
         self.tol = tol
         self.callback = callback
         self.verbose = verbose
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -217,6 +219,7 @@ class MultiTaskLMNN(BatchMetric):
         model._spectrum()  # kept for the next call
         one = Mahalanobis(model.matrix)._with_items(self.preprocessor, self._item_cache())
         one._kept = model._kept
+        one.normalise, one.centre = self.normalise, self._mean
         return one
 
     def get_mahalanobis_matrix(self, task: Hashable = None) -> np.ndarray:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from ..data.comparisons import Comparisons
 from ..similarity.mahalanobis import Spectrum
-from ..validation import check_number
+from ..validation import check_choice, check_number
 from .base import BatchMetric, batch_documented, check_some_class_has_two
 
 
@@ -28,6 +28,7 @@ class RCA(BatchMetric):
     regularization : float
         eps as a share of the mean of C's diagonal. A feature that is constant inside all chunklets gets a
         weight of 1/eps: leave such features out, or use a larger share.
+    {normalise}
     preprocessor : array, optional
         Items that row numbers refer to in `fit_pairs`, `pair_distance` and the like; `fit` does not use it.
 
@@ -62,15 +63,18 @@ class RCA(BatchMetric):
         n_components: int | None = None,
         *,
         regularization: float = 1e-9,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.n_components = n_components
         self.regularization = regularization
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
         self._check_integers_or_none("n_components")
         check_number("regularization", self.regularization, exclusive=False)
+        check_choice("normalise", self.normalise, (False, True))
 
     def fit_chunklets(self, X: Any, chunklets: Any) -> RCA:
         """Learn the distance from items, some of which are known to belong together.
@@ -95,6 +99,7 @@ class RCA(BatchMetric):
             codes = np.unique(chunklets[inside], return_inverse=True)[1]
             check_some_class_has_two(codes, "form a chunklet")
             self._whiten(_inner_covariance(X[inside], codes), X)
+            self._mean = X.mean(axis=0)
         return self
 
     def fit_pairs(self, pairs: Any, y: Any = None) -> Any:

@@ -19,14 +19,21 @@ from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
 from ..persistence import csr_arrays, csr_from_arrays
 from ..similarity.base import Similarity, chunks, row_products
-from ..similarity.bilinear import Bilinear
-from ..similarity.learner import Learner, delegated, delegated_property, new_generator
+from ..similarity.bilinear import NORMALISE, Bilinear
+from ..similarity.learner import (
+    Learner,
+    delegated,
+    delegated_property,
+    documented,
+    new_generator,
+)
 from ..validation import check_choice, check_integer, check_number
 
 #: Triplets that the certificate evaluates together: enough for a fast product, few enough for the caches.
 _PART = 1024
 
 
+@documented(normalise=NORMALISE)
 class SDCA(Learner):
     """Relative similarity by stochastic dual coordinate ascent, with a duality gap.
 
@@ -60,6 +67,7 @@ class SDCA(Learner):
         Whether to print every epoch.
     dtype : "float32" or "float64", optional
         Precision of M; None means that of the items.
+    {normalise}
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items that row numbers refer to.
 
@@ -104,6 +112,7 @@ class SDCA(Learner):
     natural_tuples = "triplets"
     _to_be_called = "fit"
     _kept: Any = None
+    _reader: Bilinear | None = None
     _saved_numbers = ("primal_", "dual_", "n_iter_", "converged_")
 
     def __init__(
@@ -119,6 +128,7 @@ class SDCA(Learner):
         callback: Any = None,
         verbose: bool = False,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.lam = lam
@@ -131,6 +141,7 @@ class SDCA(Learner):
         self.callback = callback
         self.verbose = verbose
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -195,11 +206,20 @@ class SDCA(Learner):
         """Duality gap of the M that is kept."""
         return float(self.primal_ - self.dual_)
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_reader", None)
+        return state
+
     def _learnt(self) -> Any:
         return self._kept
 
     def _similarity(self) -> Bilinear:
-        return Bilinear._of(self._fitted())._with_items(self.preprocessor, self._item_cache())
+        matrix = self._fitted()
+        if self._reader is None or self._reader.matrix is not matrix:
+            self._reader = Bilinear._of(matrix)  # kept with its cosine
+        self._reader.normalise = self.normalise
+        return self._reader._with_items(self.preprocessor, self._item_cache())
 
     get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
     transform_query = delegated(Bilinear.transform_query)

@@ -198,6 +198,8 @@ def _convert_model(source: Path, target: Path, task: str | None) -> dict[str, An
     if task is None and task_names(whole):
         logger.info("writing the matrix that all tasks share; --task NAME writes that of a task")
     is_metric = is_distance(learner)
+    if getattr(learner, "centre", None) is not None or getattr(learner, "item_term", None):
+        logger.warning("writing the matrix alone: its centre and item term are only in the model")
     matrix = learner.get_mahalanobis_matrix() if is_metric else learner.get_bilinear_matrix()
     dense = _holds_zeros(target)
     if dense and sp.issparse(matrix):

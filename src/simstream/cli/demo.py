@@ -1,8 +1,8 @@
 """``simstream demo``: learn a similarity of bundled handwritten digits, compare it, look at it.
 
-All learners run with their default parameters, except that SORS and AdaSORS regularise strongly enough
-for zeros to show. The learner called best, and saved, is the one with the highest mAP on the held-out half:
-read the differences between learners accordingly.
+All learners run with their default parameters, read as cosines in the learnt space, except that SORS and
+AdaSORS regularise strongly enough for zeros to show. The learner called best, and saved, is the one with the
+highest mAP on the held-out half: read the differences between learners accordingly.
 """
 
 from __future__ import annotations
@@ -152,11 +152,11 @@ def methods() -> dict[str, Any]:
     return {
         "Euclidean": Euclidean(),
         "cosine": Dot(),  # the inner product of rows of length one
-        "OASIS": OASIS(),
-        "OGD": OGD(),
-        "SORS-I": SORS(lam=1e-4),
-        "AdaSORS-I": AdaSORS(lam=1e-4),
-        "AROMA": AROMA(),
+        "OASIS": OASIS(normalise=True),
+        "OGD": OGD(normalise=True),
+        "SORS-I": SORS(lam=1e-4, normalise=True),
+        "AdaSORS-I": AdaSORS(lam=1e-4, normalise=True),
+        "AROMA": AROMA(normalise=True),
     }
 
 

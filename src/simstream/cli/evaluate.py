@@ -90,6 +90,11 @@ _MOST_TASKS = 8
     show_default=True,
     help="Untrained similarities to compare with, or none.",
 )
+@click.option(
+    "--normalise/--no-normalise",
+    default=None,
+    help="Score by the cosine in the learnt space, or not (default: as the model says).",
+)
 @on_error_option
 @json_option
 @click.option("--plot", type=FILE, help="Draw the table as bars into this file (.png, .svg, .pdf).")
@@ -106,6 +111,7 @@ def evaluate(
     pairs: Path | None,
     k: tuple[int, ...],
     baseline: tuple[str, ...],
+    normalise: bool | None,
     on_error: str,
     as_json: bool,
     plot: Path | None,
@@ -136,6 +142,8 @@ def evaluate(
     if query_tasks is not None and queries is None:
         raise click.UsageError("--query-tasks requires --queries")
     opened = open_model(model)
+    if normalise is not None:
+        _set_normalise(opened.learner, normalise)
     data = read_collection(
         items,
         queries,
@@ -183,6 +191,16 @@ def evaluate(
         of_tasks = [_drawn(measures) for measures in by_task.values()]
         save_figure(measures_figure(_drawn(results), title=_title(facts), parts=of_tasks), plot)
         logger.info("picture written to %s", plot)
+
+
+def _set_normalise(learner: Any, normalise: bool) -> None:
+    if "normalise" not in learner.get_params(deep=False):
+        raise click.UsageError(f"--normalise: not for a model of {type(learner).__name__}")
+    if normalise and learner.shape_[0] != learner.shape_[1]:
+        raise click.UsageError(
+            "--normalise: queries and items of the model have different features"
+        )
+    learner.set_params(normalise=normalise)
 
 
 # -- what is measured ---------------------------------------------------------------------------

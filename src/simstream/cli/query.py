@@ -133,7 +133,7 @@ def recall(
 
     Prints recall@k (the share of the k best items by exact search that the index finds too) and the times to
     build the index and to answer one query, relative to exact search. The index holds the items unchanged;
-    only queries are transformed (for a distance, items are mapped too).
+    only queries are transformed (for a distance, and with normalise, items are mapped too).
 
     \b
     simstream recall model.safetensors items.npy -k 10

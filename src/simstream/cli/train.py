@@ -108,6 +108,12 @@ from .output import configure_logging
     default=None,
     help="Scale rows to length one; evaluate and query will do the same.",
 )
+@click.option(
+    "--normalise/--no-normalise",
+    default=None,
+    help="Score by the cosine in the learnt space (default: where a bilinear similarity is learnt from "
+    "labels, or as in --resume).",
+)
 @json_option
 @quiet_option
 def train(**given: Any) -> None:
@@ -128,6 +134,10 @@ def train(**given: Any) -> None:
     Several tasks (omtrsl, ostrsl, ogrsl, multitasklmnn): give triplets with a column task, or labels and
     --tasks; triplets are then drawn within tasks. A column y says whether the first candidate is nearer (+1)
     or the second (-1). With -p query=active the learner uses only the answers it asks for.
+
+    A bilinear similarity favours long vectors. Where it is learnt from labels, it is therefore read as the
+    cosine in the learnt space, which finds better neighbours; --no-normalise leaves it as it was learnt.
+    evaluate compares the two.
 
     Ctrl-C saves a checkpoint. The same command with --resume continues from there: labels with the same
     stream of tuples, the same file at the next record, another file from its beginning, standard input with

@@ -67,6 +67,10 @@ class TrainOptions(SimpleNamespace):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.params = dict(given["params"])
+        if given["normalise"] is not None:
+            if "normalise" in self.params:
+                raise click.UsageError("expected --normalise or --param normalise, got both")
+            self.params["normalise"] = given["normalise"]
         self.output = given["output"] or given["resume"]
         #: The file of triplets or pairs, None if tuples are drawn from labels.
         self.records = given["triplets"] or given["pairs"]
@@ -212,6 +216,12 @@ def _new_learner(options: TrainOptions, algorithm: Algorithm, data: Collection) 
     if differ and algorithm.learns == BILINEAR and "init" not in params:
         params["init"] = "zeros"  # there is no identity between two spaces
         logger.info("queries and items differ in dimension: starting from init=zeros")
+    if (
+        options.records is None
+        and algorithm.learns == BILINEAR
+        and not knows_tasks(algorithm.cls())
+    ):
+        params.setdefault("normalise", True)
     return new_learner(
         algorithm.name.lower(),
         params,

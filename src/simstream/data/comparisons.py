@@ -37,6 +37,8 @@ class Comparisons:
     tasks: np.ndarray | None = None
     #: A uniform random number for each tuple, for learners that ask for only some of the answers.
     coins: np.ndarray | None = None
+    #: What a step adds for a sparse anchor, where that is not the anchor itself: see `_engines.geometry`.
+    written: Items | None = None
 
     def __len__(self) -> int:
         return len(self.index)

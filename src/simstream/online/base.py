@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._engines import Engine
+from .._engines import Engine, Geometry, check_geometry
 from .._kernels import steps
 from ..data.comparisons import Comparisons
 from ..similarity.base import Similarity, check_features, one_row
@@ -27,6 +27,10 @@ class OnlineLearner(Learner):
     #: Engines that its files may hold.
     _engine_types: tuple[type[Engine], ...] = ()
     _engine: Any = None
+    #: Parameters of the geometry (`_engines.geometry`); learners without them keep these.
+    init_scale: Any = 1.0
+    centre: Any = None
+    item_term: Any = False
     #: The similarity as it was last read, and the parameters that it was read with.
     _read_cache: tuple[tuple[Any, ...], Similarity] | None = None
 
@@ -59,7 +63,37 @@ class OnlineLearner(Learner):
 
     def _reading(self) -> tuple[Any, ...]:
         """Parameters that change what is read without changing what is learnt."""
-        return ()
+        return (self.normalise,)
+
+    # -- the geometry -------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if "init_scale" in vars(self):
+            check_geometry(self.init, self.init_scale, self.centre, self.item_term)
+
+    def _geometry(self, tuples: Comparisons, *, folded: bool) -> Geometry:
+        """The geometry of a first call. The engine that is made for it must be given it.
+
+        With `folded`, sparse queries stay sparse where they are centred: only plain steps allow it.
+        """
+        return Geometry.of(tuples, self.init_scale, self.centre, self.item_term, folded=folded)
+
+    @property
+    def looks_at_items(self) -> bool:
+        """Whether a scale, a mean or a length is worked out from the items of the first call."""
+        is_auto = (isinstance(v, str) and v == "auto" for v in (self.init_scale, self.centre))
+        return any(is_auto) or self.item_term is True
+
+    def _scaled(self, step: float) -> float:
+        """A step in proportion to the first matrix."""
+        return float(step) * (1.0 if self._engine is None else self._engine.geometry.scale)
+
+    @property
+    def shape_(self) -> tuple[int, int]:
+        """Features of queries and of items."""
+        rows, columns = self._fitted().shape
+        return int(rows) - self._engine.geometry.n_extra, int(columns)
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -136,9 +170,12 @@ class OnlineLearner(Learner):
 
     def _begin(self, tuples: Comparisons) -> None:
         """Make an engine for these items if there is none, else check that it can go on with them."""
+        if self.normalise:
+            tuples.check_one_space("normalise=True")
         if self._engine is None:
             self._forget(self._new_engine(tuples))
-        check_features(self._engine.shape, tuples.left, tuples.right)
+        check_features(self.shape_, tuples.left, tuples.right)
+        self._engine.geometry.check_unchanged(self.init_scale, self.centre, self.item_term)
         for name, (kept, given) in self._unchangeable(self._engine).items():
             if kept != given:
                 raise ValueError(
@@ -147,12 +184,13 @@ class OnlineLearner(Learner):
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
+        tuples = engine.geometry.comparisons(tuples)
         engine.learn(self._step(), tuples, self._block_size(engine))
 
     def _forget(self, engine: Engine) -> None:
         self._engine = engine
         self._read_cache = None
-        self.n_features_in_ = engine.shape[0]  # type: ignore[attr-defined]
+        self.n_features_in_ = self.shape_[0]  # type: ignore[attr-defined]
 
     # -- using what was learnt ----------------------------------------------------------------
 
@@ -167,7 +205,9 @@ class OnlineLearner(Learner):
         engine, kept = self._fitted(), self._read_cache
         key = engine.version, *self._reading()
         if kept is None or kept[0] != key:
-            kept = self._read_cache = (key, self._similarity_of(engine))
+            similarity = self._similarity_of(engine)
+            similarity.normalise = self.normalise
+            kept = self._read_cache = (key, similarity)
         return kept[1]._with_items(self.preprocessor, self._item_cache())
 
     decision_function = delegated(Similarity.decision_function)
@@ -214,7 +254,8 @@ class OnlineLearner(Learner):
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         engine = self._fitted()
         scalars, arrays = engine.state()
-        return {"engine": engine.kind, "scalars": scalars}, arrays
+        geometry, means = engine.geometry.state()
+        return {"engine": engine.kind, "scalars": scalars, **geometry}, {**arrays, **means}
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self._check_parameters()
@@ -223,4 +264,6 @@ class OnlineLearner(Learner):
             raise ValueError(
                 f"engine: expected one of {', '.join(engines)}, got {header['engine']!r}"
             )
-        self._forget(engines[header["engine"]].from_state(header["scalars"], arrays))
+        engine = engines[header["engine"]].from_state(header["scalars"], arrays)
+        engine.geometry = Geometry.from_state(header, arrays, engine)
+        self._forget(engine)

@@ -12,6 +12,7 @@ from .._kernels.steps import LOSS, MISTAKES, ROUNDS, VIOLATIONS
 from ..data.comparisons import Comparisons
 from ..similarity.base import Similarity
 from ..similarity.bilinear import Bilinear
+from ..similarity.cosine import Cosine
 from ..similarity.learner import delegated, delegated_property
 from ..similarity.mahalanobis import Mahalanobis, Spectrum
 from .base import OnlineLearner
@@ -80,6 +81,9 @@ class _InnerProduct(Bilinear):
     def _transform(self, rows: Any) -> Any:
         return rows
 
+    def _new_cosine(self, matrix: Any, shift: Any) -> Cosine:
+        return Cosine(matrix.tocsr())  # the identity is its own root
+
     def get_bilinear_matrix(self) -> Any:
         return self.matrix.copy() if self._is_sparse else self.matrix.toarray()
 
@@ -90,6 +94,8 @@ class Dot(OnlineLearner):
     Parameters
     ----------
     dtype : "float32" or "float64", optional
+    normalise : bool
+        The cosine q'x / sqrt(q'q x'x), whatever the lengths of the rows.
     preprocessor : array, CSR matrix or pair of them, optional
         Items that row numbers refer to.
 
@@ -102,8 +108,11 @@ class Dot(OnlineLearner):
 
     _engine_types = (_IdentityEngine,)
 
-    def __init__(self, *, dtype: Any = None, preprocessor: Any = None) -> None:
+    def __init__(
+        self, *, dtype: Any = None, normalise: bool = False, preprocessor: Any = None
+    ) -> None:
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _new_engine(self, tuples: Comparisons) -> Engine:

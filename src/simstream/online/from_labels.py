@@ -58,6 +58,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
     negatives, positives, share
         Which triplets are drawn, as in `TripletSampler`: "near" ones are chosen by the learner as it is
         after every 1,000 triplets, or by inner products if it learns from a whole set at once.
+    normalise : "auto" or bool
+        Whether `predict`, `score` and `search` use the cosine in the learnt space: the parameter of that name
+        of the learner, set in `fit`. "auto" is True for learners of a bilinear similarity, whose inner
+        products favour long vectors (on labels, the nearest neighbours are better with it), and leaves other
+        learners as they are.
 
     Attributes
     ----------
@@ -97,6 +102,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         negatives: Any = "random",
         positives: Any = "random",
         share: float = 0.5,
+        normalise: Any = "auto",
     ) -> None:
         self.learner = learner
         self.n_tuples = n_tuples
@@ -109,6 +115,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self.negatives = negatives
         self.positives = positives
         self.share = share
+        self.normalise = normalise
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -146,6 +153,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         check_integer("n_neighbors", self.n_neighbors)
         check_integer("n_negatives", self.n_negatives)
         check_choice("tuples", self.tuples, ("auto", "triplets", "pairs"))
+        check_choice("normalise", self.normalise, ("auto", False, True))
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
         )
@@ -166,7 +174,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
             )
-        learner = clone(self.learner) if first else self.learner_
+        learner = self._new_learner() if first else self.learner_
         sampler = self._sampler(learner, X, y, rng)
         own_items = learner.preprocessor
         try:
@@ -182,6 +190,23 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         items = check_items(X, "X", dtype=learner.dtype_).values
         self._references = items if first else _stack(self._references, items)
         return self
+
+    def _new_learner(self) -> Any:
+        """A clone of the learner, normalised as the parameter says."""
+        learner = clone(self.learner)
+        normalise = self.normalise
+        if normalise == "auto":
+            normalise = hasattr(learner, "get_bilinear_matrix") or None
+        has_choice = "normalise" in learner.get_params(deep=False)
+        if self.normalise is True and not has_choice:
+            raise ValueError(
+                f"normalise: expected 'auto' or False for {type(learner).__name__}, got True"
+            )
+        return (
+            learner.set_params(normalise=normalise)
+            if has_choice and normalise is not None
+            else learner
+        )
 
     def _sampler(
         self, learner: Any, X: Any, y: np.ndarray, rng: np.random.Generator

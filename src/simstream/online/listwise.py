@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._engines import DenseListsEngine, Engine, SparseListsEngine, entrywise_engine
+from .._engines import DenseListsEngine, Engine, SparseListsEngine
 from .._kernels.listwise import ListStep
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
@@ -95,7 +95,9 @@ class ListwiseSoftmax(TripletLearner):
     True
     """
 
-    _engine_types: tuple[type[Engine], ...] = (DenseListsEngine, SparseListsEngine)
+    _entrywise_engines = (DenseListsEngine, SparseListsEngine)
+    _engine_types: tuple[type[Engine], ...] = _entrywise_engines
+    _folds_means = False
 
     def __init__(
         self,
@@ -106,6 +108,10 @@ class ListwiseSoftmax(TripletLearner):
         n_relevant: int = 1,
         average_from: int | None = None,
         init: Any = "identity",
+        init_scale: Any = 1.0,
+        centre: Any = None,
+        item_term: Any = False,
+        normalise: bool = False,
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
@@ -117,6 +123,10 @@ class ListwiseSoftmax(TripletLearner):
         self.n_relevant = n_relevant
         self.average_from = average_from
         self.init = init
+        self.init_scale = init_scale
+        self.centre = centre
+        self.item_term = item_term
+        self.normalise = normalise
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
@@ -139,13 +149,6 @@ class ListwiseSoftmax(TripletLearner):
             n_steps=int(self.n_steps),
             n_relevant=int(self.n_relevant),
             average_from=self.average_from or 0,
-        )
-
-    def _new_engine(self, tuples: Comparisons) -> Engine:
-        kinds = (DenseListsEngine, SparseListsEngine)
-        start = self._start(tuples)
-        return entrywise_engine(
-            self._rule(), self.average_from, start, tuples, self.head_bytes, kinds
         )
 
     def _block_size(self, engine: Any) -> int:
@@ -205,7 +208,7 @@ class ListwiseSoftmax(TripletLearner):
         self._begin(tuples)
         step = self._step()._replace(eta=float(self.eta) * weight, n_relevant=len(relevant))
         self._read_cache = None
-        self._engine.learn(step, tuples, 1)
+        self._engine.learn(step, self._engine.geometry.comparisons(tuples), 1)
         return self
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:

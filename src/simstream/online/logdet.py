@@ -12,7 +12,7 @@ from ..data.comparisons import Comparisons
 from ..similarity.learner import documented
 from ..similarity.mahalanobis import first_metric
 from ..validation import check_number
-from .pairs import ATTRIBUTES, COMMON, PairLearner
+from .pairs import ATTRIBUTES, COMMON, NORMALISED, PairLearner
 
 #: Random pairs of items whose distances give the targets.
 _N_TARGET_PAIRS = 10_000
@@ -28,7 +28,9 @@ _TARGETS = """lower, upper : float, optional
         Also update pairs whose distance already meets its target."""
 
 
-_with_targets = documented(common=COMMON, attributes=ATTRIBUTES, targets=_TARGETS)
+_with_targets = documented(
+    common=COMMON, normalise=NORMALISED, attributes=ATTRIBUTES, targets=_TARGETS
+)
 
 
 @_with_targets
@@ -80,6 +82,7 @@ class LEGO(PairLearner):
         init: Any = "identity",
         block_size: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.eta = eta
@@ -89,6 +92,7 @@ class LEGO(PairLearner):
         self.init = init
         self.block_size = block_size
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -172,6 +176,7 @@ class OnlineITML(PairLearner):
         always: bool = False,
         scale: float | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.eta = eta
@@ -180,6 +185,7 @@ class OnlineITML(PairLearner):
         self.always = always
         self.scale = scale
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:

@@ -25,6 +25,7 @@ from .._engines import (
 from .._kernels.omllr import NuclearStep
 from .._kernels.osllrgs import GroupStep
 from ..data.comparisons import Comparisons
+from ..similarity.bilinear import NORMALISE
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.low_rank import LowRank
 from ..similarity.mahalanobis import check_positive
@@ -34,6 +35,7 @@ from .base import OnlineLearner
 _COMMON = """dtype : "float32" or "float64", optional
         Precision of the items as they are used, and of the matrix that is read; learning is in float64. None
         takes that of the first items: float32 stays, all else is float64.
+    {normalise}
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second."""
 
@@ -46,7 +48,7 @@ _ATTRIBUTES = """singular_values_ : array
     average_loss_, mistake_rate_ : float
         Mean hinge loss, and share of margins <= 0, each before its own update."""
 
-_documented = documented(common=_COMMON, attributes=_ATTRIBUTES)
+_documented = documented(common=_COMMON, normalise=NORMALISE, attributes=_ATTRIBUTES)
 
 
 class _EngineFactors(LowRank):
@@ -172,6 +174,7 @@ class OSLLRGS(LowRankLearner):
         init: Any = "auto",
         random_state: Any = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.beta = beta
@@ -182,6 +185,7 @@ class OSLLRGS(LowRankLearner):
         self.init = init
         self.random_state = random_state
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -310,6 +314,7 @@ class OMLLR(LowRankLearner):
         init: Any = "identity",
         output: str = "average",
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.lam = lam
@@ -318,6 +323,7 @@ class OMLLR(LowRankLearner):
         self.init = init
         self.output = output
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -428,6 +434,7 @@ class Loreta(LowRankLearner):
         init: Any = "truncated-identity",
         random_state: Any = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -435,6 +442,7 @@ class Loreta(LowRankLearner):
         self.init = init
         self.random_state = random_state
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:

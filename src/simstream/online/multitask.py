@@ -20,7 +20,7 @@ from .._kernels import steps
 from ..data.comparisons import Comparisons
 from ..metrics import sparsity
 from ..persistence import check_saved_task
-from ..similarity.bilinear import Bilinear
+from ..similarity.bilinear import NORMALISE, Bilinear
 from ..similarity.learner import delegated, delegated_property, documented, new_generator
 from ..similarity.tasks import OwnParts, Tasks
 from ..validation import check_answers, check_choice, check_number, check_tasks
@@ -44,6 +44,7 @@ _COMMON = """query : "all", "active" or "random"
     head_bytes : int, optional
         Sparse items only: memory of the dense block of the most frequent features.
     dtype : "float32" or "float64", optional
+    {normalise}
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items that row numbers refer to."""
 
@@ -59,7 +60,7 @@ _ATTRIBUTES = """tasks_ : list
 
 _PAPER = "Hao, Zhao, Liu, Hoi, Miao. Online multitask relative similarity learning. IJCAI 2017."
 
-_documented = documented(common=_COMMON, attributes=_ATTRIBUTES, paper=_PAPER)
+_documented = documented(common=_COMMON, normalise=NORMALISE, attributes=_ATTRIBUTES, paper=_PAPER)
 
 
 class _EngineTasks(Tasks):
@@ -99,6 +100,8 @@ class _EngineTasks(Tasks):
         return self.for_task(task).transform_query(queries)
 
     def _task_margins(self, triplets: Comparisons, tasks: Any) -> np.ndarray:
+        if self.normalise:
+            return super()._task_margins(triplets, tasks)
         names = check_tasks(tasks, len(triplets), "triplet")
         unseen = self._engine.n_seen
         numbers = [unseen if (n := self._number(name)) is None else n for name in names]
@@ -192,6 +195,7 @@ class OMTRSL(OnlineLearner):
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.C = C
@@ -205,6 +209,7 @@ class OMTRSL(OnlineLearner):
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -386,7 +391,7 @@ class OMTRSL(OnlineLearner):
 
         A task never seen has what all have in common; None is the task of triplets given without one.
         """
-        return self._similarity().for_task(task)._frozen()
+        return self._similarity().for_task(task)._freeze()
 
     def freeze(self) -> Tasks:
         """The similarities of all tasks as they are now, whatever is learnt later: `similarity_`.
@@ -405,9 +410,10 @@ class OMTRSL(OnlineLearner):
         array([[1.5, 0. ],
                [0. , 1. ]])
         """
-        return self._similarity()._frozen()
+        return self._similarity()._freeze()
 
     # Any: type checkers would take the signatures of the base class, which have no task.
+    item_scale: Any = delegated(Tasks.item_scale)
     pair_score: Any = delegated(Tasks.pair_score)
     score_items: Any = delegated(Tasks.score_items)
     search: Any = delegated(Tasks.search)
@@ -483,6 +489,7 @@ class OSTRSL(OMTRSL):
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.C = C
@@ -494,6 +501,7 @@ class OSTRSL(OMTRSL):
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
 

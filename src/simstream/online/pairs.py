@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 
 from .._engines import (
     DenseEngine,
@@ -25,6 +26,7 @@ from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import (
+    NORMALISE,
     Mahalanobis,
     Spectrum,
     check_positive,
@@ -34,8 +36,11 @@ from ..similarity.mahalanobis import (
 from ..validation import check_choice, check_number, check_pair_labels
 from .base import OnlineLearner
 
+NORMALISED = NORMALISE.replace("{origin}", "zero")
+
 COMMON = """dtype : "float32" or "float64", optional
         Precision of the items and of what is read. None takes that of the first items.
+    {normalise}
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items that row numbers refer to."""
 
@@ -51,7 +56,7 @@ ATTRIBUTES = """threshold_ : float
         Mean loss, share of pairs on the wrong side, share with a loss, each before its own update."""
 
 
-_documented = documented(common=COMMON, attributes=ATTRIBUTES)
+_documented = documented(common=COMMON, normalise=NORMALISED, attributes=ATTRIBUTES)
 
 
 class PairLearner(OnlineLearner):
@@ -124,6 +129,9 @@ class PairLearner(OnlineLearner):
     predict_pairs = delegated(Mahalanobis.predict_pairs)
     pair_distance = delegated(Mahalanobis.pair_distance)
     get_metric = delegated(Mahalanobis.get_metric)
+    transform_query = available_if(lambda self: self.normalise)(
+        delegated(Mahalanobis.transform_query)
+    )
     get_mahalanobis_matrix = delegated(Mahalanobis.get_mahalanobis_matrix)
     transform = delegated(Mahalanobis.transform)
     truncated = delegated(Mahalanobis.truncated)
@@ -233,6 +241,7 @@ class PAMetric(PairLearner):
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.C = C
@@ -243,6 +252,7 @@ class PAMetric(PairLearner):
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -332,11 +342,13 @@ class POLA(PairLearner):
         tolerance: float = 0.0,
         init: Any = "zeros",
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.tolerance = tolerance
         self.init = init
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -397,12 +409,14 @@ class RDML(PairLearner):
         exact: bool = False,
         margin: float = 0.0,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.lam = lam
         self.exact = exact
         self.margin = margin
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:

@@ -23,14 +23,31 @@ from .._engines import (
 from .._kernels import steps
 from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, THRESHOLDED, Rule
 from ..data.comparisons import Comparisons
-from ..similarity.bilinear import Bilinear
+from ..similarity.bilinear import NORMALISE, Bilinear
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
+from ..similarity.shift import Shift
 from ..validation import check_choice, check_number
 from .base import OnlineLearner
 
 _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         The first M. Two item spaces of different dimension need "zeros" or a matrix.
+    init_scale : float or "auto"
+        Scale c of the first M = c I, for ``init="identity"``. Steps are in proportion to it: learning from
+        c I is learning from I with the same steps and a margin of 1/c instead of 1. It should be about the
+        difference of q'x between a relevant and a near irrelevant item: with a much larger margin every
+        triplet counts as violated, and M is carried away from the identity. "auto" is one over the standard
+        deviation of q'x over the items x, typical for the queries q.
+    centre : None, "auto", vector of d numbers, or pair of vectors
+        What queries and items are measured from: s(q, x) = (q - m)'M(x - m). "auto" is the mean of the items;
+        of a pair (queries, items), each side has its own. `transform_query` takes care of it: the items of
+        an index stay as they are. Sparse items stay sparse, in OASIS, OGD and SORS without a threshold, whose
+        steps are plain rank-one matrices. AROMA with a factored covariance, which is dense anyway, centres
+        them too; learners with a rule for every single entry refuse to.
+    item_term : bool or float
+        Learn a term w'(x - m) of the items alone: that some items are nearer to every query. A number is the
+        size of a constant feature of queries that w belongs to: the larger, the faster w is learnt. True is
+        0.3 times the typical length of the (centred) queries.
     block_size : int, optional
         Triplets learnt together on dense items: the same steps as one at a time, to rounding, several
         times faster where d is large. None chooses by dimension; 1 is one at a time. Sparse items are
@@ -41,6 +58,7 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         number an entry carries (default 2 GiB). Other entries take memory only when touched.
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
+    {normalise}
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second."""
 
@@ -49,13 +67,31 @@ _ATTRIBUTES = """n_rounds_, n_updates_, n_skipped_ : int
     average_loss_, mistake_rate_ : float
         Mean hinge loss, and share of margins <= 0, each before its own update.
     sparsity_ : float
-        Share of zero entries of M."""
+        Share of zero entries of M.
+    init_scale_ : float
+        Scale of the first M. What is "auto" is worked out in the first call (`fit`, or the first
+        `partial_fit` or `prepare`) from the items of `preprocessor`, or else from the vectors of the call,
+        and stays as it is.
+    centre_ : vector, pair of vectors (queries, items) or None
+        What queries and items are measured from."""
 
 _AVERAGE = """average_from : int, optional
         Read the average of all matrices from this round (counted from 1) on, instead of the last one."""
 
 
-_documented = documented(common=_COMMON, attributes=_ATTRIBUTES, average=_AVERAGE)
+def _times(matrix: Any, scale: float) -> Any:
+    """A matrix times a scale, in its own precision; the same matrix for 1."""
+    return matrix if scale == 1.0 else matrix * matrix.dtype.type(scale)
+
+
+def _given(centre: Any) -> str:
+    """What errors call a centre."""
+    return repr(centre) if isinstance(centre, str) else "a vector"
+
+
+_documented = documented(
+    common=_COMMON, normalise=NORMALISE, attributes=_ATTRIBUTES, average=_AVERAGE
+)
 
 
 class TripletLearner(OnlineLearner):
@@ -67,7 +103,11 @@ class TripletLearner(OnlineLearner):
     block_size: Any
     head_bytes: Any
     average_from: Any = None
-    _engine_types: tuple[type[Engine], ...] = (DenseEngine, SparseEngine)
+    #: Engines for dense and for sparse items, and all that its files may hold.
+    _entrywise_engines: tuple[type[DenseEngine], type[SparseEngine]] = (DenseEngine, SparseEngine)
+    _engine_types: tuple[type[Engine], ...] = _entrywise_engines
+    #: Whether the mean of sparse queries can be folded into what is learnt.
+    _folds_means = True
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -99,8 +139,20 @@ class TripletLearner(OnlineLearner):
         return first_matrix(self.init, tuples.shape, tuples.left.dtype, tuples.is_sparse)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
-        start = self._start(tuples)
-        return entrywise_engine(self._rule(), self.average_from, start, tuples, self.head_bytes)
+        rule, start = self._rule(), self._start(tuples)
+        folds = self._folds_means and rule.kind == PLAIN
+        if tuples.is_sparse and self.centre is not None and not folds:
+            raise ValueError(
+                f"centre: expected None for sparse items, got {_given(self.centre)}; a mean would fill the "
+                f"matrix of {type(self).__name__}"
+            )
+        geometry = self._geometry(tuples, folded=tuples.is_sparse)
+        start = geometry.extended(_times(start, geometry.scale))
+        engine = entrywise_engine(
+            rule, self.average_from, start, tuples, self.head_bytes, self._entrywise_engines
+        )
+        engine.geometry = geometry
+        return engine
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         return {
@@ -114,7 +166,25 @@ class TripletLearner(OnlineLearner):
         return self.block_size or default_block_size(max(engine.shape))
 
     def _similarity_of(self, engine: Any) -> Bilinear:
-        return Bilinear._of(engine.matrix())
+        matrix, *added = engine.geometry.parts(engine.matrix())
+        return Bilinear._of(self._as_read(matrix), None if added[0] is None else Shift(*added))
+
+    def _as_read(self, matrix: Any) -> Any:
+        """The learnt M as it is read."""
+        return matrix
+
+    @property
+    def init_scale_(self) -> float:
+        """Scale of the first matrix, as it was given or worked out in the first call."""
+        return self._fitted().geometry.scale
+
+    @property
+    def centre_(self) -> Any:
+        """Mean that was given or worked out in the first call.
+
+        A vector, or a pair of vectors if queries and items have different means; None without `centre`.
+        """
+        return self._fitted().geometry.centre()
 
     get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
     transform_query = delegated(Bilinear.transform_query)
@@ -175,9 +245,13 @@ class OASIS(TripletLearner):
         projection: str | None = None,
         average_from: int | None = None,
         init: Any = "identity",
+        init_scale: Any = 1.0,
+        centre: Any = None,
+        item_term: Any = False,
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.C = C
@@ -186,9 +260,13 @@ class OASIS(TripletLearner):
         self.projection = projection
         self.average_from = average_from
         self.init = init
+        self.init_scale = init_scale
+        self.centre = centre
+        self.item_term = item_term
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -202,7 +280,9 @@ class OASIS(TripletLearner):
 
     def _step(self) -> Any:
         rule = {"PA-I": steps.PA_I, "PA": steps.PA, "PA-II": steps.PA_II}[self.variant]
-        return steps.Step(rule=rule, C=float(self.C), average_from=self.average_from or 0)
+        # PA-II's C is the price of a squared loss, which is in proportion by itself.
+        C = self._scaled(self.C) if self.variant == "PA-I" else float(self.C)
+        return steps.Step(rule=rule, C=C, average_from=self.average_from or 0)
 
     def _needs_diagonal(self) -> str | None:
         if self.symmetric:
@@ -210,16 +290,33 @@ class OASIS(TripletLearner):
         return f"projection={self.projection!r}" if self.projection else super()._needs_diagonal()
 
     def _reading(self) -> tuple[Any, ...]:
-        return self.symmetric, self.projection
+        return *super()._reading(), self.symmetric, self.projection
+
+    def _new_engine(self, tuples: Comparisons) -> Engine:
+        if tuples.is_sparse and self.centre is not None:
+            self._check_unread()
+        return super()._new_engine(tuples)
 
     def _similarity_of(self, engine: Any) -> Bilinear:
-        matrix = engine.matrix()
+        if engine.geometry.folded:
+            self._check_unread()
+        return super()._similarity_of(engine)
+
+    def _check_unread(self) -> None:
+        """M of centred sparse items is only known as S - m u', whose symmetric part is something else."""
+        if self.symmetric or self.projection:
+            raise ValueError(
+                "symmetric, projection: expected False and None where sparse items are centred, got "
+                f"{self.symmetric!r} and {self.projection!r}"
+            )
+
+    def _as_read(self, matrix: Any) -> Any:
         if self.symmetric or self.projection:
             matrix = (matrix + matrix.T) / 2
         if self.projection:
             positive = Spectrum.of_matrix(matrix).matrix()
             matrix = sp.csr_matrix(positive) if sp.issparse(matrix) else positive
-        return Bilinear._of(matrix)
+        return matrix
 
 
 @_documented
@@ -262,18 +359,26 @@ class OGD(TripletLearner):
         schedule: str = "constant",
         average_from: int | None = None,
         init: Any = "identity",
+        init_scale: Any = 1.0,
+        centre: Any = None,
+        item_term: Any = False,
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.eta = eta
         self.schedule = schedule
         self.average_from = average_from
         self.init = init
+        self.init_scale = init_scale
+        self.centre = centre
+        self.item_term = item_term
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -287,7 +392,7 @@ class OGD(TripletLearner):
     def _step(self) -> Any:
         decay = self.schedule == "inv-sqrt"
         return steps.Step(
-            steps.CONSTANT, float(self.eta), decay, average_from=self.average_from or 0
+            steps.CONSTANT, self._scaled(self.eta), decay, average_from=self.average_from or 0
         )
 
 
@@ -344,9 +449,13 @@ class SORS(TripletLearner):
         off_diagonal: bool = False,
         schedule: str = "constant",
         init: Any = "identity",
+        init_scale: Any = 1.0,
+        centre: Any = None,
+        item_term: Any = False,
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.lam = lam
@@ -354,9 +463,13 @@ class SORS(TripletLearner):
         self.off_diagonal = off_diagonal
         self.schedule = schedule
         self.init = init
+        self.init_scale = init_scale
+        self.centre = centre
+        self.item_term = item_term
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -373,7 +486,7 @@ class SORS(TripletLearner):
 
     def _step(self) -> Any:
         return steps.Step(
-            steps.CONSTANT, float(self.eta), self.schedule == "inv-sqrt", lam=float(self.lam)
+            steps.CONSTANT, self._scaled(self.eta), self.schedule == "inv-sqrt", lam=float(self.lam)
         )
 
     def _needs_diagonal(self) -> str | None:
@@ -430,9 +543,13 @@ class AdaSORS(TripletLearner):
         *,
         off_diagonal: bool = False,
         init: Any = "identity",
+        init_scale: Any = 1.0,
+        centre: Any = None,
+        item_term: Any = False,
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.lam = lam
@@ -440,9 +557,13 @@ class AdaSORS(TripletLearner):
         self.delta = delta
         self.off_diagonal = off_diagonal
         self.init = init
+        self.init_scale = init_scale
+        self.centre = centre
+        self.item_term = item_term
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -456,7 +577,7 @@ class AdaSORS(TripletLearner):
         return Rule(ADAPTIVE, bool(self.off_diagonal), delta=float(self.delta))
 
     def _step(self) -> Any:
-        return steps.Step(steps.CONSTANT, float(self.eta), lam=float(self.lam))
+        return steps.Step(steps.CONSTANT, self._scaled(self.eta), lam=float(self.lam))
 
     def _needs_diagonal(self) -> str | None:
         return "off_diagonal=True" if self.off_diagonal else super()._needs_diagonal()
@@ -513,18 +634,26 @@ class AROMA(TripletLearner):
         covariance: str = "diagonal",
         average_from: int | None = None,
         init: Any = "identity",
+        init_scale: Any = 1.0,
+        centre: Any = None,
+        item_term: Any = False,
         block_size: int | None = None,
         head_bytes: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.r = r
         self.covariance = covariance
         self.average_from = average_from
         self.init = init
+        self.init_scale = init_scale
+        self.centre = centre
+        self.item_term = item_term
         self.block_size = block_size
         self.head_bytes = head_bytes
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     def _check_parameters(self) -> None:
@@ -548,9 +677,12 @@ class AROMA(TripletLearner):
     def _new_engine(self, tuples: Comparisons) -> Engine:
         if self.covariance != "factored":
             return super()._new_engine(tuples)
-        start = self._start(tuples)
+        start, geometry = self._start(tuples), self._geometry(tuples, folded=False)
         dense = start.toarray() if sp.issparse(start) else start
-        return FactoredEngine(self._rule(), self.average_from, dense)
+        start = geometry.extended(_times(dense, geometry.scale))
+        engine = FactoredEngine(self._rule(), self.average_from, start)
+        engine.geometry = geometry
+        return engine
 
     def _block_size(self, engine: Any) -> int:
         if not isinstance(engine, FactoredEngine):

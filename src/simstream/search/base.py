@@ -70,7 +70,9 @@ def item_vectors(model: Any, items: Any) -> Any:
 
     For a bilinear similarity they are the items themselves, whatever is learnt later. For one of low rank
     they are ``model.transform_items(items)``, for a distance d(q, x) = |Lq - Lx|^2 they are
-    (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model.
+    (Lx, -|Lx|^2 / 2): an index of these is valid for one state of the model. So is one of a model with
+    ``normalise=True``, where they are ``model.unit_vectors(items)``; `ExactView.scaled` keeps one number
+    beside each of the unchanged items instead.
 
     Parameters
     ----------
@@ -87,6 +89,8 @@ def item_vectors(model: Any, items: Any) -> Any:
     (array([[ 2. ,  1. , -2.5]]), array([[0., 1., 1.]]))
     """
     learner = _learner(model)
+    if getattr(learner, "normalise", False):
+        return learner.unit_vectors(items)
     if hasattr(learner, "transform_items"):
         return learner.transform_items(items)
     if not hasattr(learner, "pair_distance"):
@@ -99,12 +103,16 @@ def item_vectors(model: Any, items: Any) -> Any:
 def query_vectors(model: Any, queries: Any) -> Any:
     """Vectors of queries whose inner products with `item_vectors` rank items as the model does.
 
-    For a bilinear similarity: ``model.transform_query(queries)``; inner products are the similarity.
+    For a bilinear similarity: ``model.transform_query(queries)``; inner products are the similarity, up to a
+    number that is the same for all items of a query where the model has a centre.
     For a distance: (Lq, 1); inner products are (|Lq|^2 - d(q, x)) / 2, largest for the nearest item. If items
     are far from zero compared with their distances, subtract their mean from items and queries first: this
-    changes no distance and loses fewer digits in float32.
+    changes no distance and loses fewer digits in float32. With ``normalise=True``: vectors whose inner
+    products with `item_vectors` are the cosines.
     """
     learner = _learner(model)
+    if getattr(learner, "normalise", False):
+        return learner.unit_vectors(queries, side="queries")
     if not hasattr(learner, "pair_distance"):
         return learner.transform_query(queries)
     mapped = as_dense(learner.transform(queries))

@@ -99,6 +99,11 @@ class ExactView:
     (2, 1, 'a')
     """
 
+    #: Of a scaled view: the numbers of all rows, what they are from, and what is taken off products before.
+    _scale: np.ndarray | None = None
+    _scaled_by: Any = None
+    _centre: np.ndarray | None = None
+
     def __init__(self, buffers: _Buffers | None, n: int, n_removed: int) -> None:
         self._buffers, self._n, self._n_removed = buffers, n, n_removed
 
@@ -127,8 +132,66 @@ class ExactView:
         rows = np.array([self._row_of(name) for name in names], dtype=np.int64)
         return self._buffers.rows.take(rows)
 
+    def scaled(self, model: Any, before: ExactView | None = None) -> ExactView:
+        """The same items, whose inner products are multiplied by ``model.item_scale`` when they are searched.
+
+        With ``model.transform_query(queries)`` it ranks as a model with ``normalise=True`` does. The items
+        stay as they are: each has one number more, which belongs to one state of the model.
+
+        Parameters
+        ----------
+        model : a similarity, or a fitted learner, not of low rank
+            What it has learnt by now; numbers do not change when it learns more.
+        before : ExactView, optional
+            What an earlier call with the same similarity (not a learner) returned: its numbers are used
+            again, so that only those of items added since are computed.
+
+        Returns
+        -------
+        ExactView
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream import Bilinear
+        >>> from simstream.search import ExactIndex
+        >>> index = ExactIndex()
+        >>> index.add(["long", "near"], np.array([[5.0, 5.0], [1.0, 0.0]]))
+        >>> model = Bilinear(np.eye(2), normalise=True)
+        >>> asked = model.transform_query([[2.0, 0.0]])
+        >>> index.search(asked, k=1).ids[0, 0], index.view().scaled(model).search(asked, k=1).ids[0, 0]
+        ('long', 'near')
+        """
+        learner = getattr(model, "learner_", model)
+        similarity = getattr(learner, "similarity_", learner)  # as it is now
+        if hasattr(similarity, "transform_items"):
+            raise TypeError(
+                f"model: expected one that leaves items as they are, got {type(learner).__name__}; index "
+                "its item_vectors instead"
+            )
+        if before is not None and before._scaled_by is not similarity:
+            before = None
+        view = ExactView(self._buffers, self._n, self._n_removed)
+        view._scaled_by, view._scale = similarity, np.ones(_aligned(self._n), np.float32)
+        if self._buffers is None:
+            return view
+        first = 0
+        if before is not None and before._buffers is self._buffers and before._scale is not None:
+            first = min(before._n, self._n)
+            view._scale[:first] = before._scale[:first]
+        d = self._buffers.rows.n_features
+        for part in chunks(self._n - first, 4 * d):
+            rows = np.arange(first + part.start, first + part.stop)
+            view._scale[rows] = similarity.item_scale(self._buffers.rows.take(rows))
+        centre = getattr(similarity, "centre", None)
+        if centre is not None:  # of a pair (queries, items) the second
+            view._centre = np.asarray(centre[1] if np.ndim(centre) == 2 else centre, np.float32)
+        return view
+
     def search(self, queries: Any, k: int = 10) -> Found:
         """Find the k items with the largest inner product with each query; ties by order of adding.
+
+        In a `scaled` view products are multiplied by the numbers of the items.
 
         Parameters
         ----------
@@ -159,8 +222,7 @@ class ExactView:
     ) -> tuple[np.ndarray, np.ndarray]:
         best = np.full((queries.shape[0], k), -np.inf, np.float32)
         rows = np.full((queries.shape[0], k), -1, np.int64)
-        for first, scores in items.scores(queries, self._n):
-            self._leave_out_removed(first, scores)
+        for first, scores in self._scores(items, queries):
             offer(scores, first, best, rows)
         _check_scores(best)
         return best, rows
@@ -169,12 +231,25 @@ class ExactView:
         self, items: _DenseRows | _CsrRows, queries: Any, k: int
     ) -> tuple[np.ndarray, np.ndarray]:
         scores = np.empty((queries.shape[0], self._n), np.float32)
-        for first, part in items.scores(queries, self._n):
-            self._leave_out_removed(first, part)
+        for first, part in self._scores(items, queries):
             scores[:, first : first + part.shape[1]] = part[:, : self._n - first]
         rows, best = top_k(scores, k)
         _check_scores(best)
         return best, rows
+
+    def _scores(
+        self, items: _DenseRows | _CsrRows, queries: Any
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Scores of all rows in pieces ``(first row, scores)``: -inf for rows that hold no item."""
+        offset = None if self._centre is None else as_dense(queries @ self._centre)[:, None]
+        for first, scores in items.scores(queries, self._n):
+            if self._scale is not None:
+                n_rows = min(scores.shape[1], self._n - first)  # the rest is -inf
+                if offset is not None:
+                    scores[:, :n_rows] -= offset
+                scores[:, :n_rows] *= self._scale[first : first + n_rows]
+            self._leave_out_removed(first, scores)
+            yield first, scores
 
     def _leave_out_removed(self, first: int, scores: np.ndarray) -> None:
         if self._n_removed:

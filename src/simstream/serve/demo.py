@@ -142,7 +142,7 @@ class Measure:
     >>> told["learnt"] == told["baseline"]
     True
     >>> only_shape = np.diag([1.0] * 64 + [0.0] * 8)
-    >>> measure(Model(1, only_shape))["learnt"] > told["baseline"] + 0.3
+    >>> measure(Model(1, Bilinear(only_shape)))["learnt"] > told["baseline"] + 0.3
     True
     """
 
@@ -167,11 +167,11 @@ class Measure:
             "baseline": self._baseline,
         }
 
-    def _precision(self, matrix: Any) -> float:
+    def _precision(self, similarity: Bilinear | None) -> float:
         rows, numbers = self._data
-        if matrix is None:
-            matrix = np.eye(rows.shape[1], dtype=np.float32)
-        return float(precision_at_k(Bilinear(matrix), rows, numbers, k=NEIGHBOURS))
+        if similarity is None:
+            similarity = Bilinear(np.eye(rows.shape[1], dtype=np.float32))
+        return float(precision_at_k(similarity, rows, numbers, k=NEIGHBOURS))
 
 
 class Annotator:

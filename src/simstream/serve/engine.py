@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from .. import DivergedError, ModelFileError
 from ..search import ExactIndex, ExactView
 from ..similarity.base import row_products
+from ..similarity.bilinear import Bilinear
 from ..similarity.tasks import Tasks
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
 from .log import Log, LogError
@@ -41,14 +42,14 @@ _LONGEST_REPLAY = 1.0
 
 
 class Model(NamedTuple):
-    """Similarities s(q, x) = q'Mx after a position of the log: one for all, or one for each task.
+    """Bilinear similarities after a position of the log: one for all, or one for each task.
 
-    `common` is the M of queries without a task. It is None, for the inner product, until something was
+    `common` is that of queries without a task. It is None, for the inner product, until something was
     learnt. `tasks` is what `freeze` of a multi-task learner returned.
     """
 
     position: int
-    common: Any = None
+    common: Bilinear | None = None
     tasks: Tasks | None = None
 
     @property
@@ -56,34 +57,52 @@ class Model(NamedTuple):
         """Tasks with a similarity of their own."""
         return [] if self.tasks is None else self.tasks.tasks_
 
-    def matrix(self, task: Hashable = None) -> Any:
-        """M of a task; the common M for an unknown task."""
-        return self.common if self.tasks is None else self.tasks.matrix(task)
+    def similarity(self, task: Hashable = None) -> Bilinear | None:
+        """The similarity of a task; the common one for an unknown task."""
+        return self.common if self.tasks is None else self.tasks.for_task(task)
 
     def is_finite(self) -> bool:
         """Whether the common M is finite, and with it those of all tasks, which are part of it."""
-        matrix = self.common
-        if matrix is None:
+        if self.common is None:
             return True
-        return bool(np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all())
+        matrix = self.common.matrix
+        parts = (
+            matrix.data if sp.issparse(matrix) else matrix,
+            self.common.item_term,
+            self.common.folded,
+        )
+        return all(part is None or np.isfinite(part).all() for part in parts)
 
     def transform(self, rows: Any, task: Hashable = None) -> Any:
-        """Queries q as M'q."""
+        """Queries as vectors whose inner products with items rank as the similarity does."""
         if self.common is None:
             return rows
         tasks = self.tasks
-        queries = rows @ self.common if tasks is None else tasks.transform_query(rows, task)
+        if self.is_normalised:
+            return self.common.transform_query(rows)
+        queries = (
+            self.common._transform(rows) if tasks is None else tasks.transform_query(rows, task)
+        )
         return sp.csr_matrix(queries) if sp.issparse(queries) else queries
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether the similarity is a cosine, and ranks only with a number for every item."""
+        return self.common is not None and bool(self.common.normalise)
 
 
 def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
     """The current similarities of a learner; the inner product if there is no learner yet."""
     if learner is None:
         return Model(position)
-    if not has_tasks:
-        return Model(position, learner.get_bilinear_matrix())
-    tasks = learner.freeze()
-    return Model(position, tasks.common, tasks)
+    if has_tasks:
+        tasks = learner.freeze()
+        return Model(position, Bilinear._of(tasks.common), tasks)
+    similarity = getattr(learner, "similarity_", learner)
+    if not isinstance(similarity, Bilinear):  # of low rank: its own space would need another index
+        similarity = Bilinear._of(learner.get_bilinear_matrix())
+        similarity.normalise = learner.normalise
+    return Model(position, similarity)
 
 
 class Version(NamedTuple):
@@ -96,7 +115,9 @@ class Version(NamedTuple):
     is_pinned: bool
     #: Whether the newest model overflowed, so that an older one is served.
     has_diverged: bool
+    #: The items, and the same with the numbers that normalise the model, if it is normalised.
     view: ExactView
+    scaled: ExactView | None
     tally: Tally
     #: The learner's own statistics.
     statistics: dict[str, Any]
@@ -112,7 +133,8 @@ class Version(NamedTuple):
         if not len(self.view):
             return []
         query = self.model.transform(rows, task) if learnt else rows
-        found = self.view.search(query, k + (leave_out > 0))
+        view = self.scaled if learnt and self.scaled is not None else self.view
+        found = view.search(query, k + (leave_out > 0))
         pairs = zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
         return [pair for pair in pairs if pair[0] != leave_out][:k]
 
@@ -126,13 +148,19 @@ def similarities(model: Model, anchors: Any, others: Any, task: Hashable = None)
     array([[2., 3.]])
     """
     each = others.shape[0] // anchors.shape[0]
-    queries = model.transform(anchors, task)[np.arange(anchors.shape[0]).repeat(each)]
-    return row_products(queries, others).reshape(-1, each)
+    rows = np.arange(anchors.shape[0]).repeat(each)
+    if model.common is not None and model.is_normalised:
+        return model.common._rows_scored(anchors[rows], others).reshape(-1, each)
+    return row_products(model.transform(anchors, task)[rows], others).reshape(-1, each)
 
 
 def margins(model: Model, rows: Any, task: Hashable = None) -> np.ndarray:
     """How much more similar each anchor is to its first candidate; rows hold all three in turn."""
-    return row_products(model.transform(rows[0::3], task), rows[1::3] - rows[2::3])
+    anchors, first, second = rows[0::3], rows[1::3], rows[2::3]
+    if model.common is not None and model.is_normalised:
+        score = model.common._rows_scored
+        return score(anchors, first) - score(anchors, second)
+    return row_products(model.transform(anchors, task), first - second)
 
 
 # -- learning and publishing ------------------------------------------------------------------
@@ -224,6 +252,8 @@ class LearningEngine:
         #: The newest model (None if it overflowed), and the learner and round it was read from.
         self._newest: Model | None = self._served
         self._newest_of: tuple[Any, int] = (None, 0)
+        #: The items with the numbers of the model that was served last.
+        self._scaled: ExactView | None = None
         self.restart_seconds = self._start()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -377,16 +407,19 @@ class LearningEngine:
         return self._publishing_pace.rest(_REST_WHILE_AWAITED if is_awaited else _REST)
 
     def _publish(self) -> None:
-        state = self._state
+        state, view = self._state, self.items.view
         newest = self._read_model()
         if newest is not None:
             self._served = newest._replace(position=state.position)
+        model = self._pinned or self._served
+        self._scaled = view.scaled(model.common, self._scaled) if model.is_normalised else None
         self.version = Version(
             state.position,
-            self._pinned or self._served,
+            model,
             self._pinned is not None,
             newest is None,
-            self.items.view,
+            view,
+            self._scaled,
             state.tally.copy(),
             _statistics_of(state.learner),
         )
@@ -400,6 +433,8 @@ class LearningEngine:
             with self._publishing_pace.measured():
                 model = model_of(self._state.position, learner, self._learning.has_tasks)
                 self._newest = model if model.is_finite() else None
+                if self._newest is not None and model.is_normalised and self._pinned is None:
+                    self._scaled = self.items.view.scaled(model.common)  # the costly part
             self._newest_of = (learner, rounds)
         return self._newest
 
@@ -457,7 +492,7 @@ def _statistics_of(learner: Any) -> dict[str, Any]:
 
 def _compile(learning: Learning, *, is_sparse: bool) -> None:
     """Learn and search once with tiny data, so that the first request does not wait for compilation."""
-    rows: Any = np.eye(3, 4, dtype=np.float32)
+    rows: Any = np.eye(12, 4, dtype=np.float32)
     if is_sparse:
         rows = sp.csr_matrix(rows)
     learner = learning.new_learner().set_params(preprocessor=rows)
@@ -465,6 +500,6 @@ def _compile(learning: Learning, *, is_sparse: bool) -> None:
         for _ in range(2):
             learner.partial_fit(np.array([[0, 1, 2]]))
     index = ExactIndex()
-    index.add([1, 2, 3], rows)
+    index.add(range(rows.shape[0]), rows)
     model = model_of(0, learner, learning.has_tasks)
     index.search(model.transform(rows[:1]), 2)

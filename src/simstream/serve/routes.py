@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.concurrency import run_in_threadpool
 
-from .. import Bilinear, __version__
+from .. import __version__
 from . import import_export, schemas
 from .access import BadRequestError, NotFoundError
 from .events import SparseVector
@@ -309,12 +309,12 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     def get_model(task: Annotated[schemas.Name | None, Query()] = None) -> Response:
         """The similarity that searches use, as a file for ``simstream.load``."""
         model = service.version.model
-        matrix = model.matrix(task)
-        if matrix is None:
+        similarity = model.similarity(task)
+        if similarity is None:
             raise NotFoundError("model: nothing has been learnt yet")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
-            Bilinear(matrix).save(path, extra={"position": model.position})
+            similarity.save(path, extra={"position": model.position})
             content = path.read_bytes()
         name = f'attachment; filename="model-{model.position}.safetensors"'
         return Response(

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from ..asking import Asking, bring_near, choose_triplet, draw_triplets
-from ..metrics import sparsity
 from .access import BusyError, NotFoundError, StorageError
 from .engine import LearningEngine, Version, margins, similarities
 from .events import Vector, decode_vector
@@ -247,7 +246,7 @@ class Service:
     def status(self) -> dict[str, Any]:
         """Items, events, losses and accuracy as JSON values."""
         version = self.version
-        tally, matrix, measure = version.tally, version.model.common, self.settings.measure
+        tally, learnt, measure = version.tally, version.model.common, self.settings.measure
         return {
             "algorithm": self.settings.learning.as_json(),
             "items": len(self.engine.items),
@@ -271,7 +270,7 @@ class Service:
                 for place, loss in enumerate(tally.losses)
             ],
             "learner": version.statistics,
-            "sparsity": None if matrix is None else sparsity(matrix),
+            "sparsity": None if learnt is None else learnt.sparsity_,
             "throughput": self._events_per_second(),
             "demo": None if measure is None else measure(version.model),
         }

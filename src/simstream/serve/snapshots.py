@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from .. import ModelFileError, load, read_header
 from ..persistence import read_file
@@ -184,10 +183,10 @@ def _name(learning: Learning, role: str) -> str:
 
 def _described(state: State) -> dict[str, float | None]:
     learner, accuracy = state.learner, state.tally.accuracy()
-    matrix = None if learner is None else learner.get_bilinear_matrix()
     entries = None
-    if matrix is not None:
-        entries = float(matrix.nnz if sp.issparse(matrix) else np.count_nonzero(matrix))
+    if learner is not None:
+        rows, columns = learner.shape_
+        entries = float(round((1.0 - learner.sparsity_) * rows * columns))
     return {
         "triplets": float(state.tally.triplets),
         "average loss": None if learner is None else learner.average_loss_,

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from scipy.stats import binomtest
 
 from .. import DivergedError, catalogue
+from .._engines import FEWEST_ITEMS
 from ..persistence import upgraded_params
 from ..search import ExactIndex, ExactView
 from .events import (
@@ -296,6 +297,11 @@ class Learning:
         given, is_exact = upgraded_params(known.name, given)
         learner = known.cls()(**given)
         learner.check_parameters()
+        if learner.normalise and self.has_tasks:
+            raise ValueError(
+                f"normalise: expected False for {known.name}, got True: in a service it would take numbers "
+                "for every item and task"
+            )
         if not is_exact:
             learner._exact_gradient = False
         return learner
@@ -464,16 +470,17 @@ class State:
         learner.preprocessor = None
 
     def _new_learner(self, first: _Triplet) -> Any:
-        """A learner whose storage is laid out by the items added before the first triplet.
+        """A learner whose storage and geometry are laid out by the items added before the first triplet.
 
         Never by all items read so far: their number depends on when the log was read.
         """
         learner = self._learning.new_learner()
         rows = self._rows([first])
-        if sp.issparse(rows):
+        if sp.issparse(rows) or learner.looks_at_items:
             events = self._log.read(0, first.said_at, kinds=("item",), limit=_SAMPLE)
             vectors = [decode_vector(event.vector) for event in events if event.vector]
-            rows = self._items.rows_of(vectors)
+            # However few there are: the judgement is in the log already, and must be learnt from.
+            rows = self._items.rows_of(vectors * -(-FEWEST_ITEMS // len(vectors)))
         learner.preprocessor = rows
         learner.prepare()
         return learner

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from operator import is_
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +17,9 @@ from .._kernels.ranking import nearest
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
 from ..validation import check_choice, check_integer, check_items
+
+if TYPE_CHECKING:
+    from .cosine import Cosine
 
 ScoreFunction = Callable[[Any, Any], float]
 
@@ -70,8 +73,11 @@ class Similarity(BaseEstimator, ABC):
     """Base of all similarities: what they need to know is how to score rows of items."""
 
     dtype: Any = None
+    normalise: Any = False
     preprocessor: Any = None
     _items: ItemCache | None = None
+    #: What the cosine was made of when it was last used, and the cosine.
+    _cosine_kept: tuple[Any, ...] | None = None
     #: The parameters that were used last, and what was made of them.
     _kept: tuple[Any, ...] | None = None
 
@@ -80,6 +86,7 @@ class Similarity(BaseEstimator, ABC):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_kept", None)
+        state.pop("_cosine_kept", None)
         return state
 
     def _made(self, make: Callable[[], Any], *parameters: Any) -> Any:
@@ -105,11 +112,32 @@ class Similarity(BaseEstimator, ABC):
 
     @abstractmethod
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
-        """Similarity of corresponding rows."""
+        """Similarity of corresponding rows, not normalised."""
 
     @abstractmethod
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        """Similarity of every query with every item."""
+        """Similarity of every query with every item, not normalised."""
+
+    @abstractmethod
+    def _cosine_parts(self) -> tuple[Any, ...]:
+        """What `_new_cosine` makes the cosine of: the same objects as long as it stays the same."""
+
+    @abstractmethod
+    def _new_cosine(self, *parts: Any) -> Cosine:
+        """The cosine that is the similarity if it is normalised; raises where there is none."""
+
+    def _cosine(self) -> Cosine:
+        """The cosine, made when it is first used."""
+        check_choice("normalise", self.normalise, (False, True))
+        if self.shape_[0] != self.shape_[1]:
+            raise ValueError(
+                "normalise: expected queries and items with the same features, got "
+                f"{self.shape_[0]} and {self.shape_[1]}"
+            )
+        parts, kept = self._cosine_parts(), self._cosine_kept
+        if kept is None or not all(map(is_, parts, kept[0])):
+            kept = self._cosine_kept = (parts, self._new_cosine(*parts))
+        return kept[1]
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -118,6 +146,7 @@ class Similarity(BaseEstimator, ABC):
         """Raise if a parameter of the constructor is not legal."""
         if self.dtype is not None:
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
+        check_choice("normalise", self.normalise, (False, True))
 
     def _with_items(self, preprocessor: Any, items: ItemCache) -> Self:
         """Look up row numbers in these items, which somebody else may have checked already."""
@@ -127,6 +156,12 @@ class Similarity(BaseEstimator, ABC):
     def _frozen(self) -> Similarity:
         """A similarity of a public class that shares nothing with a learner but its items."""
         return self
+
+    def _freeze(self) -> Similarity:
+        """The similarity as it is read now: it stays as it is when a learner goes on learning."""
+        frozen = self._frozen()
+        frozen.normalise = self.normalise
+        return frozen
 
     # -- reading input ------------------------------------------------------------------------
 
@@ -157,6 +192,77 @@ class Similarity(BaseEstimator, ABC):
 
     # -- scoring ------------------------------------------------------------------------------
 
+    def _rows_scored(self, queries: Any, items: Any) -> np.ndarray:
+        """Similarity of corresponding rows."""
+        if self.normalise:
+            return self._cosine().score_rows(queries, items)
+        return self._score_rows(queries, items)
+
+    def _scorer_of(self, items: Any) -> Callable[[Any], np.ndarray]:
+        """A function of queries: their similarities with all these items."""
+        if not self.normalise:
+            return lambda queries: self._score_all(queries, items)
+        cosine = self._cosine()
+        scale = cosine.scale(items)
+        return lambda queries: cosine.score_all(queries, items, scale)
+
+    def item_scale(self, items: Any) -> np.ndarray:
+        """The number of each item that its inner products are multiplied by with `normalise`.
+
+        It is 1 / sqrt(x'Px), and 0 for an item whose length is zero; all are 1 if `normalise` is off. Store
+        these numbers beside an index of the unchanged items: ``transform_query(q) @ x * item_scale(x)``
+        ranks, and an index is never rebuilt.
+
+        Parameters
+        ----------
+        items : array or CSR matrix of shape (n_items, d)
+
+        Returns
+        -------
+        array of shape (n_items,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream import Bilinear
+        >>> model = Bilinear(np.diag([4.0, 1.0]), normalise=True)
+        >>> items = np.array([[1.0, 0.0], [3.0, 8.0]])
+        >>> model.item_scale(items)
+        array([0.5, 0.1])
+        >>> products = model.transform_query([[0.0, 2.0]]) @ items.T
+        >>> bool(np.allclose(products * model.item_scale(items), model.score_items([[0.0, 2.0]], items)))
+        True
+        """
+        rows = self._read_rows(items, "items", 1)
+        return self._cosine().scale(rows) if self.normalise else np.ones(rows.shape[0], rows.dtype)
+
+    def unit_vectors(self, rows: Any, side: str = "items") -> Any:
+        """Vectors of items or queries whose plain inner products are the cosines; only with `normalise`.
+
+        They have length one and live in the learnt space: any index finds neighbours among them, but it is
+        valid for one state of the model only. See `item_scale` for one that keeps its items. For a sparse
+        matrix of more than 2,000 features they are items multiplied by their numbers and transformed queries.
+
+        Parameters
+        ----------
+        rows : array or CSR matrix of shape (n, d)
+        side : "items" or "queries"
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream import Bilinear
+        >>> model = Bilinear(np.diag([4.0, 1.0]), normalise=True)
+        >>> unit = model.unit_vectors([[1.0, 0.0], [3.0, 8.0]])
+        >>> np.round(unit @ unit.T, 12)
+        array([[1. , 0.6],
+               [0.6, 1. ]])
+        """
+        check_choice("side", side, ("items", "queries"))
+        if not self.normalise:
+            raise ValueError("unit_vectors: expected a similarity with normalise=True, got False")
+        return self._cosine().unit(self._read_rows(rows, side, int(side == "items")), side)
+
     def pair_score(self, pairs: Any) -> np.ndarray:
         """Similarity of each pair; higher is more similar.
 
@@ -172,7 +278,7 @@ class Similarity(BaseEstimator, ABC):
         left, right, index = read.left, read.right, read.index
         return np.concatenate(
             [
-                self._score_rows(left.rows(index[s, 0]), right.rows(index[s, 1]))
+                self._rows_scored(left.rows(index[s, 0]), right.rows(index[s, 1]))
                 for s in self._row_chunks(read)
             ]
         )
@@ -195,8 +301,8 @@ class Similarity(BaseEstimator, ABC):
         parts = []
         for s in self._row_chunks(triplets):
             anchors = left.rows(index[s, 0])
-            positive = self._score_rows(anchors, right.rows(index[s, 1]))
-            parts.append(positive - self._score_rows(anchors, right.rows(index[s, 2])))
+            positive = self._rows_scored(anchors, right.rows(index[s, 1]))
+            parts.append(positive - self._rows_scored(anchors, right.rows(index[s, 2])))
         return np.concatenate(parts)
 
     def _row_chunks(self, tuples: Comparisons) -> list[slice]:
@@ -207,7 +313,8 @@ class Similarity(BaseEstimator, ABC):
 
         `search` and `simstream.metrics` work in chunks and never build the whole array.
         """
-        return self._score_all(*self._read_sides(queries, items))
+        left, right = self._read_sides(queries, items)
+        return self._scorer_of(right)(left)
 
     def search(self, queries: Any, items: Any, k: int = 10) -> SearchResult:
         """Most similar items of each query, best first; ties go to the lower row number.
@@ -225,9 +332,9 @@ class Similarity(BaseEstimator, ABC):
         """
         k = check_integer("k", k)
         left, right = self._read_sides(queries, items)
-        n_items = right.shape[0]
+        n_items, score = right.shape[0], self._scorer_of(right)
         parts = [
-            top_k(self._score_all(left[s], right), min(k, n_items))
+            top_k(score(left[s]), min(k, n_items))
             for s in chunks(left.shape[0], 4 * n_items * self.dtype_.itemsize)
         ]
         return SearchResult(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
@@ -237,13 +344,13 @@ class Similarity(BaseEstimator, ABC):
 
         Higher is more similar, as in `pair_score`; where scikit-learn wants a distance, negate it.
         """
-        frozen = self._frozen()
+        frozen = self._freeze()
         shape = frozen.shape_
 
         def metric(u: Any, v: Any) -> float:
             a, b = check_items(one_row(u), "u").values, check_items(one_row(v), "v").values
             check_features(shape, a, b)
-            return float(frozen._score_rows(a, b)[0])
+            return float(frozen._rows_scored(a, b)[0])
 
         return metric
 

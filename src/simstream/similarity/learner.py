@@ -80,6 +80,8 @@ class Learner(BaseEstimator, ABC):
     preprocessor: Any
     dtype: Any
     init: Any
+    #: Whether the similarity is read as a cosine: it changes what is read, not what is learnt.
+    normalise: Any = False
     #: Kind of tuples that the learner is made for: "triplets", "pairs" or "labels".
     natural_tuples: str
     _items: ItemCache | None = None
@@ -126,6 +128,8 @@ class Learner(BaseEstimator, ABC):
     def _check_parameters(self) -> None:
         if self.dtype is not None:
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
+        if self.normalise is not False:
+            check_choice("normalise", self.normalise, (False, True))
 
     def _check_init(self, *names: str) -> None:
         if isinstance(self.init, str):
@@ -152,8 +156,10 @@ class Learner(BaseEstimator, ABC):
     @property
     def similarity_(self) -> Similarity:
         """What was learnt, as a similarity of its own: it stays as it is when learning goes on."""
-        return self._similarity()._frozen()
+        return self._similarity()._freeze()
 
+    item_scale = delegated(Similarity.item_scale)
+    unit_vectors = delegated(Similarity.unit_vectors)
     pair_score = delegated(Similarity.pair_score)
     triplet_margin = delegated(Similarity.triplet_margin)
     score_items = delegated(Similarity.score_items)

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from ..metrics import sparsity
 from ..validation import check_items
 from .base import Similarity, all_products, row_products
+from .cosine import Cosine
+from .mahalanobis import Spectrum
 
 #: Singular values below this share of the largest one do not count in `rank_`.
 _NO_RANK = 1e-6
@@ -28,6 +30,9 @@ class LowRank(Similarity):
         The two factors; do not change them in place.
     dtype : "float32" or "float64", optional
         Precision of the items when they are scored, and of the matrix that is read.
+    normalise : bool
+        Score by the cosine q'Px / sqrt(q'Pq x'Px) instead, P the positive part of (LR' + RL')/2. Vectors
+        whose length is zero have the score 0.
     preprocessor : array, CSR matrix or pair of them, optional
         Items that row numbers refer to.
 
@@ -41,11 +46,18 @@ class LowRank(Similarity):
     """
 
     def __init__(
-        self, left: Any, right: Any, *, dtype: Any = None, preprocessor: Any = None
+        self,
+        left: Any,
+        right: Any,
+        *,
+        dtype: Any = None,
+        normalise: bool = False,
+        preprocessor: Any = None,
     ) -> None:
         self.left = left
         self.right = right
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     @property
@@ -95,6 +107,20 @@ class LowRank(Similarity):
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
         return all_products(*self._sides(queries, items))
 
+    def _cosine_parts(self) -> tuple[Any, ...]:
+        return self._factors
+
+    def _new_cosine(self, left: np.ndarray, right: np.ndarray) -> Cosine:
+        full = self._full
+        if full is None and 2 * left.shape[1] >= len(left):
+            full = left @ right.T
+        if full is not None:
+            return Cosine(Spectrum.of_matrix(full).components)
+        # Both factors lie in a space of twice their columns: only there is anything to decompose.
+        basis, small = np.linalg.qr(np.hstack([left, right]))
+        inner = small[:, : left.shape[1]] @ small[:, left.shape[1] :].T
+        return Cosine(Spectrum.of_matrix(inner).components @ basis.T)
+
     def _frozen(self) -> LowRank:
         left, right = self._factors
         return LowRank(left.copy(), right.copy(), dtype=str(self.dtype_))._with_items(
@@ -112,11 +138,14 @@ class LowRank(Similarity):
     def transform_query(self, queries: Any) -> np.ndarray:
         """Map queries into the low-dimensional space: inner products with `transform_items` are similarities.
 
+        With `normalise` both are mapped to vectors of length one (zero if they have no length).
+
         Returns
         -------
         array (n_queries, n_dimensions)
         """
-        return np.asarray(self._read_rows(queries, "queries", 0) @ self._factors[0])
+        rows = self._read_rows(queries, "queries", 0)
+        return self._cosine().unit(rows) if self.normalise else np.asarray(rows @ self._factors[0])
 
     def transform_items(self, items: Any) -> np.ndarray:
         """Map items into the low-dimensional space, where `transform_query` maps queries.
@@ -127,7 +156,8 @@ class LowRank(Similarity):
         -------
         array (n_items, n_dimensions)
         """
-        return np.asarray(self._read_rows(items, "items", 1) @ self._factors[1])
+        rows = self._read_rows(items, "items", 1)
+        return self._cosine().unit(rows) if self.normalise else np.asarray(rows @ self._factors[1])
 
     @property
     def singular_values_(self) -> np.ndarray:

@@ -9,13 +9,20 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.metaestimators import available_if
 
 from ..metrics import sparsity
 from ..validation import check_choice, check_integer, check_items, check_pair_labels
 from .base import Similarity, all_products, check_features, one_row, row_products
+from .cosine import Cosine
 
 #: Eigenvalues below this share of the largest one do not count as dimensions.
 _NO_DIMENSION = 1e-10
+
+#: The parameter `normalise` in the docstring of a learner.
+NORMALISE = """normalise : bool
+        Score and search by the cosine by M instead of by the distance, around {origin}; see `Mahalanobis`. It
+        changes what is read, not what is learnt: set it at any time."""
 
 
 class Spectrum:
@@ -110,6 +117,12 @@ class Mahalanobis(Similarity):
     n_components : int, optional
         Use only this many of its largest directions.
     dtype : "float32" or "float64", optional
+    normalise : bool
+        Score and search by the cosine of q - centre and x - centre by M, (q - c)'M(x - c) divided by both
+        lengths, instead of by minus the distance. Vectors whose length is zero have the score 0. Distances,
+        thresholds, `transform` and `get_metric` stay those of the metric.
+    centre : array of shape (d,), optional
+        Origin of the cosine; zero by default. Distances do not depend on it.
     preprocessor : array, CSR matrix or pair of them, optional
         Items that row numbers refer to.
 
@@ -134,11 +147,15 @@ class Mahalanobis(Similarity):
         *,
         n_components: int | None = None,
         dtype: Any = None,
+        normalise: bool = False,
+        centre: Any = None,
         preprocessor: Any = None,
     ) -> None:
         self.matrix = matrix
         self.n_components = n_components
         self.dtype = dtype
+        self.normalise = normalise
+        self.centre = centre
         self.preprocessor = preprocessor
 
     @classmethod
@@ -167,6 +184,7 @@ class Mahalanobis(Similarity):
 
     def _frozen(self) -> Mahalanobis:
         frozen = Mahalanobis._of(self._spectrum(), self._threshold)
+        frozen.centre = self.centre
         return frozen._with_items(self.preprocessor, self._item_cache())
 
     def _spectrum(self) -> Spectrum:
@@ -213,6 +231,31 @@ class Mahalanobis(Similarity):
         queries, items = self._embed(queries), self._embed(items)
         q, x = row_products(queries, queries), row_products(items, items)
         return np.minimum(0.0, 2 * all_products(queries, items) - q[:, None] - x)
+
+    # -- the cosine -----------------------------------------------------------------------------
+
+    def _cosine_parts(self) -> tuple[Any, ...]:
+        return self._spectrum(), self.centre
+
+    def _new_cosine(self, spectrum: Spectrum, centre: Any) -> Cosine:
+        d = spectrum.shape[0]
+        if centre is not None:
+            centre = check_items(one_row(centre), "centre", dtype=np.float64).values[0]
+            if len(centre) != d:
+                raise ValueError(f"centre: expected {d} features, got {len(centre)}")
+        return Cosine(spectrum.components, centre=centre)
+
+    @available_if(lambda self: self.normalise)
+    def transform_query(self, queries: Any) -> Any:
+        """Map queries q to t = M(q - centre) / |q|; only with `normalise`.
+
+        The cosine with an item x, which stays as it is, is t'(x - centre) times its `item_scale`.
+
+        Returns
+        -------
+        array (n_queries, d)
+        """
+        return self._cosine().transform(self._read_rows(queries, "queries", 0))
 
     # -- the metric ---------------------------------------------------------------------------
 
@@ -273,12 +316,20 @@ class Mahalanobis(Similarity):
             self._spectrum().truncated(q).matrix(),
             n_components=q,
             dtype=self.dtype,
+            normalise=self.normalise,
+            centre=self.centre,
             preprocessor=self.preprocessor,
         )
 
     def pair_distance(self, pairs: Any) -> np.ndarray:
         """Squared distance of each pair; lower is more similar. Same input as `pair_score`."""
-        return -self.pair_score(pairs)
+        read = self._read_tuples(pairs, 2)
+        left, right, index = read.left, read.right, read.index
+        rows = [
+            self._score_rows(left.rows(index[s, 0]), right.rows(index[s, 1]))
+            for s in self._row_chunks(read)
+        ]
+        return -np.concatenate(rows)
 
     def get_metric(self, squared: bool = False) -> Callable[[Any, Any], float]:
         """A function (u, v) of two vectors that returns their distance, frozen as it is now.

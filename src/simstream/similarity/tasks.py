@@ -14,6 +14,7 @@ from ..metrics import sparsity
 from ..validation import check_answers, check_items, check_tasks
 from .base import ScoreFunction, SearchResult, Similarity
 from .bilinear import Bilinear
+from .cosine import Cosine
 
 
 class Tasks(Similarity):
@@ -28,6 +29,8 @@ class Tasks(Similarity):
         Do not change them in place. If only some of all matrices are sparse, all are used as arrays.
     dtype : "float32" or "float64", optional
         By default float64, or float32 if all matrices are.
+    normalise : bool
+        Score by the cosine in the space of each task; see `Bilinear`.
     preprocessor : array, CSR matrix or pair of them, optional
         Items that row numbers refer to.
 
@@ -43,7 +46,7 @@ class Tasks(Similarity):
     array([2.])
     """
 
-    #: The parts and the task that were used last, and the matrix of the two.
+    #: The parts and the task that were used last, and the similarity of the two.
     _built: tuple[Any, ...] | None = None
 
     def __init__(
@@ -52,11 +55,13 @@ class Tasks(Similarity):
         own: Mapping[Hashable, Any],
         *,
         dtype: Any = None,
+        normalise: bool = False,
         preprocessor: Any = None,
     ) -> None:
         self.common = common
         self.own = own
         self.dtype = dtype
+        self.normalise = normalise
         self.preprocessor = preprocessor
 
     @classmethod
@@ -128,23 +133,33 @@ class Tasks(Similarity):
 
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own; the common part for an unknown task."""
+        used = self._of_task(task)
+        one = Bilinear._of(used.matrix)._with_items(self.preprocessor, self._item_cache())
+        one.normalise, one._cosine_kept = used.normalise, used._cosine_kept
+        return one
+
+    def _of_task(self, task: Hashable = None) -> Bilinear:
+        """The similarity of a task for use in here: kept for the next call, with its cosine."""
         parts, key, built = self._parts(), self._key(task), self._built
         if built is None or built[0] is not parts or built[1] != key:
             built = self._built = None  # one matrix at a time
-            built = self._built = (parts, key, self.matrix(task))
-        return Bilinear._of(built[2])._with_items(self.preprocessor, self._item_cache())
+            built = self._built = (parts, key, Bilinear._of(self.matrix(task)))
+        built[2].normalise = self.normalise
+        return built[2]._with_items(self.preprocessor, self._item_cache())
 
     # -- the similarity of one task --------------------------------------------------------------
 
     def get_bilinear_matrix(self, task: Hashable = None) -> Any:
         """Copy of a task's M in s(q, x) = q' M x."""
-        return self.for_task(task).get_bilinear_matrix()
+        return self._of_task(task).get_bilinear_matrix()
 
     def transform_query(self, queries: Any, task: Hashable = None) -> Any:
         """Map queries q to M'q of a task, so that inner products with items are its similarity.
 
-        It takes two products: M itself is not built.
+        It takes two products: M itself is not built. With `normalise`, see `Bilinear.transform_query`.
         """
+        if self.normalise:
+            return self._of_task(task).transform_query(queries)
         rows = self._read_rows(queries, "queries", 0)
         common, own = self._parts()
         asked = rows @ common
@@ -154,27 +169,37 @@ class Tasks(Similarity):
             return asked + own.transform(rows, task)
         return asked + rows @ own[task]
 
+    def item_scale(self, items: Any, task: Hashable = None) -> np.ndarray:
+        """The number of each item that its inner products are multiplied by; see `Bilinear.item_scale`."""
+        return self._of_task(task).item_scale(items)
+
     def pair_score(self, pairs: Any, task: Hashable = None) -> np.ndarray:
         """Similarity of each pair by a task; higher is more similar."""
-        return self.for_task(task).pair_score(pairs)
+        return self._of_task(task).pair_score(pairs)
 
     def score_items(self, queries: Any, items: Any, task: Hashable = None) -> np.ndarray:
         """Similarity of every query with every item by a task."""
-        return self.for_task(task).score_items(queries, items)
+        return self._of_task(task).score_items(queries, items)
 
     def search(self, queries: Any, items: Any, k: int = 10, task: Hashable = None) -> SearchResult:
         """Most similar items of each query by a task, best first."""
-        return self.for_task(task).search(queries, items, k)
+        return self._of_task(task).search(queries, items, k)
 
     def get_metric(self, task: Hashable = None) -> ScoreFunction:
         """A function (u, v) of two vectors that returns their similarity by a task, frozen as it is now."""
-        return self.for_task(task).get_metric()
+        return self._of_task(task).get_metric()
 
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
-        return self.for_task()._score_rows(queries, items)
+        return self._of_task()._score_rows(queries, items)
 
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        return self.for_task()._score_all(queries, items)
+        return self._of_task()._score_all(queries, items)
+
+    def _cosine_parts(self) -> tuple[Any, ...]:
+        return (self._parts(),)
+
+    def _new_cosine(self, *parts: Any) -> Cosine:
+        return self._of_task()._cosine()
 
     @property
     def sparsity_(self) -> float:
@@ -202,7 +227,7 @@ class Tasks(Similarity):
             rows.setdefault(self._key(name), []).append(row)
         for where in rows.values():
             part = replace(triplets, index=triplets.index[where])
-            margins[where] = self.for_task(names[where[0]])._margins(part)
+            margins[where] = self._of_task(names[where[0]])._margins(part)
         return margins
 
     def decision_function(self, triplets: Any, tasks: Any = None) -> np.ndarray:
