@@ -47,10 +47,9 @@ class ITML(BatchMetric):
         by the accuracy of k-NN in two-fold cross-validation (`fit` only).
     n_constraints : int, optional
         Number of distinct random pairs drawn from the labels; None means 40 c (c - 1) for c classes.
-        Fewer are drawn where there are not so many with this `similar_share`.
     similar_share : float between 0 and 1, optional
-        Share of similar pairs among them. None draws uniformly from all pairs, as in the paper: with many
-        classes hardly any are similar.
+        Share of similar pairs among them; where there are fewer, all are used. None draws uniformly from all
+        pairs, as in the paper: with many classes hardly any of them are similar.
     lower, upper : float, optional
         Largest squared distance wanted for similar pairs, and smallest one wanted for dissimilar pairs. None
         means the 5th and the 95th percentile of the squared Euclidean distances of random pairs.

@@ -17,7 +17,7 @@ from ..validation import check_integer, check_items, check_number
 
 #: Anchors scored at a time against the candidates of all of them: products of matrices are that much faster
 #: than products of rows that scores nobody asked for cost little.
-_ANCHORS = 64
+_ANCHORS = 32
 
 #: Scores held at a time where all items are scored: 32 MB.
 _SCORES = 2**22
@@ -190,26 +190,30 @@ class NearSampler(ABC):
         lists = self._draw_random(n, k)
         coin = self._rng.random(n)
         n_near = (self.share * k + coin).astype(np.int64)  # on average, exactly the share
+        rows = np.flatnonzero(n_near)
+        anchors, near = lists[rows, 0], n_near[rows]
+        # What is to be replaced is a candidate itself, with its share of others.
+        positives, negatives = lists[rows, 1:2], lists[rows, 2 : 2 + near.max(initial=0)]
         if self._wanted_positive is not None:
-            rows = np.flatnonzero(coin >= 1 - self.share)
-            anchors = lists[rows, 0]
-            u = self._rng.random((len(rows), self.candidates))
-            found = self._draw_positives(anchors[:, None], u)
-            scores = self._scores(anchors, found)
-            wanted = _checked(self._wanted_positive(scores), scores)
-            best = np.argmax(wanted, axis=1)
-            usable = wanted[np.arange(len(rows)), best] > -np.inf
-            lists[rows[usable], 1] = found[usable, best[usable]]
+            u = self._rng.random((len(rows), self.candidates - 1))
+            more = self._draw_positives(anchors[:, None], u)
+            positives = np.concatenate([positives, more], axis=1)
         if self._wanted is not None:
-            rows = np.flatnonzero(n_near)
-            anchors = lists[rows, 0]
-            u = self._rng.random((len(rows), self.candidates))
+            u = self._rng.random((len(rows), (self.candidates - 1) * negatives.shape[1]))
             places = scaled(u, self._n_negatives(anchors)[:, None])
-            found = self._negatives_at(anchors[:, None], places)
-            scores = self._scores(anchors, np.column_stack([lists[rows, 1], found]))
-            wanted = self._wanted(scores[:, 1:], scores[:, 0])
-            wanted = _checked(wanted, scores[:, 1:])
-            lists[rows, 2:] = _replaced(lists[rows, 2:], found, wanted, n_near[rows])
+            more = self._negatives_at(anchors[:, None], places)
+            negatives = np.concatenate([negatives, more], axis=1)
+        scores = self._scores(anchors, np.concatenate([positives, negatives], axis=1))
+        of_positives, of_negatives = np.split(scores, [positives.shape[1]], axis=1)
+        if self._wanted_positive is not None:
+            wanted = _checked(self._wanted_positive(of_positives), positives.shape)
+            is_near = (coin[rows] >= 1 - self.share).astype(np.int64)
+            lists[rows, 1:2] = _replaced(lists[rows, 1:2], positives, wanted, is_near)
+        if self._wanted is not None:
+            place = np.argmax(positives == lists[rows, 1:2], axis=1)[:, None]
+            of_chosen = np.take_along_axis(of_positives, place, axis=1)[:, 0]
+            wanted = _checked(self._wanted(of_negatives, of_chosen), negatives.shape)
+            lists[rows, 2:] = _replaced(lists[rows, 2:], negatives, wanted, near)
         return lists
 
     def _scores(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
@@ -278,20 +282,25 @@ def _replaced(
 ) -> np.ndarray:
     """The negatives (n, k) with the first n_near of each row replaced by the candidates wanted most.
 
-    A candidate that is in the row already does not come again, and where no candidate is left that may be
-    used, the negative drawn at random stays.
+    The first columns of the candidates are the negatives to be replaced, which stay where no others are
+    wanted. No item comes twice in a row.
     """
-    negatives = negatives.copy()
-    for j in range(n_near.max(initial=0)):
-        left = wanted.copy()
-        for other in range(negatives.shape[1]):
-            if other != j:
-                left[found == negatives[:, other, None]] = -np.inf
-        best = np.argmax(left, axis=1)[:, None]
-        usable = (np.take_along_axis(left, best, axis=1)[:, 0] > -np.inf) & (n_near > j)
-        chosen = np.take_along_axis(found, best, axis=1)[:, 0]
-        negatives[usable, j] = chosen[usable]
-    return negatives
+    most = n_near.max(initial=0)
+    wanted[:, :most] = np.maximum(wanted[:, :most], -np.finfo(np.float64).max)
+    order = np.argsort(found, axis=1, kind="stable")
+    ordered = np.take_along_axis(found, order, axis=1)
+    repeated = np.zeros(found.shape, bool)
+    np.put_along_axis(repeated, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+    for place in range(n_near.min(initial=most), negatives.shape[1]):  # those that stay
+        stays = (n_near <= place)[:, None]
+        repeated |= (found == negatives[:, place, None]) & stays
+    wanted[repeated] = -np.inf
+    best = np.argsort(-wanted, axis=1, kind="stable")[:, :most]
+    chosen = np.take_along_axis(found, best, axis=1)
+    replaced = negatives.copy()
+    is_near = np.arange(most) < n_near[:, None]
+    replaced[:, :most] = np.where(is_near, chosen, negatives[:, :most])
+    return replaced
 
 
 def _named(name: str, given: Any, known: dict[str, Any]) -> Any:
@@ -303,13 +312,13 @@ def _named(name: str, given: Any, known: dict[str, Any]) -> Any:
     return known[given]
 
 
-def _checked(wanted: Any, scores: np.ndarray) -> np.ndarray:
-    """What a function made of scores, which is a number for each of them."""
-    wanted = np.asarray(wanted, np.float64)
-    if wanted.shape != scores.shape:
+def _checked(wanted: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A copy of what a function made of scores, which is a number for each of them."""
+    wanted = np.array(wanted, np.float64)
+    if wanted.shape != shape:
         raise ValueError(
             "negatives or positives: expected a function that returns a number for each candidate, shape "
-            f"{scores.shape}, got shape {wanted.shape}"
+            f"{shape}, got shape {wanted.shape}"
         )
     if np.isnan(wanted).any():
         raise ValueError("negatives or positives: expected numbers or -inf, got NaN")

@@ -289,11 +289,8 @@ class PairSampler(_LabelSampler):
     >>> pairs, y = sampler.draw(1000)
     >>> pairs.shape, abs(float(y.mean())) < 0.1
     ((1000, 2), True)
-    >>> len(sampler.draw_distinct(1000)[0])  # two pairs are similar, and as many are not
-    4
-    >>> uniform = PairSampler(["cat", "dog", "cat", "dog", "bird"], similar_share=None)
-    >>> len(uniform.draw_distinct(1000)[0])  # there are ten pairs of five items
-    10
+    >>> sorted(sampler.draw_distinct(6)[1].tolist())  # two pairs are similar: there is no third one
+    [-1, -1, -1, 1, 1]
     """
 
     def __init__(
@@ -347,10 +344,10 @@ class PairSampler(_LabelSampler):
         return self._labelled(first, second)
 
     def draw_distinct(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return n different unordered pairs with the share of similar ones, in random order.
+        """Return n different unordered pairs, the given share of them similar, in random order.
 
-        If there are not so many, all pairs are returned where the share is None; otherwise as many as there
-        are with this share.
+        Where there are fewer similar or dissimilar pairs than wanted, all of them are returned, and no
+        others in their place.
         """
         n = check_integer("n", n, minimum=0)
         n_items = len(self._codes)
@@ -358,19 +355,18 @@ class PairSampler(_LabelSampler):
         if self.similar_share is None:
             number = self._rng.choice(total, min(n, total), replace=False)
             return self._labelled(*_in_triangle(number))
-        per_class = self._size * (self._size - 1) // 2
-        n_similar, n_dissimilar = _divided(
-            n, self.similar_share, int(per_class.sum()), total - int(per_class.sum())
-        )
+        n_similar = round(n * self.similar_share)
         # Similar pairs are numbered class by class.
+        per_class = self._size * (self._size - 1) // 2
         ends = np.cumsum(per_class)
-        number = self._rng.choice(int(ends[-1]), n_similar, replace=False)
+        number = self._rng.choice(int(ends[-1]), min(n_similar, int(ends[-1])), replace=False)
         code = np.searchsorted(ends, number, side="right")
         similar = _in_triangle(number - (ends - per_class)[code]) + self._first[code]
         # Sorted by class, an item has a dissimilar pair with each item of the classes before its own.
         earlier = np.repeat(self._first, self._size)
         ends = np.cumsum(earlier)
-        number = self._rng.choice(int(ends[-1]), n_dissimilar, replace=False)
+        wanted = min(n - n_similar, int(ends[-1]))
+        number = self._rng.choice(int(ends[-1]), wanted, replace=False)
         later = np.searchsorted(ends, number, side="right")
         dissimilar = np.stack([number - (ends - earlier)[later], later])
         pairs = self._by_class[np.concatenate([similar, dissimilar], axis=1)]
@@ -388,16 +384,6 @@ def _in_triangle(number: np.ndarray) -> np.ndarray:
     second -= second * (second - 1) // 2 > number
     second += second * (second + 1) // 2 <= number
     return np.stack([number - second * (second - 1) // 2, second])
-
-
-def _divided(n: int, share: float, n_similar: int, n_dissimilar: int) -> tuple[int, int]:
-    """How many similar and dissimilar pairs make n with this share, or fewer where there are not so many."""
-    if share > 0:
-        n = min(n, int(n_similar / share))
-    if share < 1:
-        n = min(n, int(n_dissimilar / (1 - share)))
-    similar = min(round(n * share), n_similar)
-    return similar, min(n - similar, n_dissimilar)
 
 
 def _numbered(tasks: list[Hashable]) -> tuple[np.ndarray, np.ndarray]:
