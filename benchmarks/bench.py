@@ -7,7 +7,7 @@ Every case runs in a process of its own, so that peak memory is its own. Ratios 
 machine minutes apart; published seconds come from other hardware and are shown as information. With
 SIMSTREAM_DATA pointing to a folder with bbc.svm.gz, sector.svm.gz, letter.csv.gz and isolet.csv.gz the real
 data are used, otherwise synthetic data of the same shape. The cases of `bench_certificates.py`,
-`bench_tasks_low_rank.py` and `bench_sampling.py` are run too.
+`bench_tasks_low_rank.py`, `bench_listwise.py` and `bench_sampling.py` are run too.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import bench_certificates
+import bench_listwise
 import bench_sampling
 import bench_tasks_low_rank
 from bench_common import ROOT, in_place_oasis, machine, rows_of, table
@@ -306,7 +307,7 @@ CASES = {
 }
 CASES |= {
     name: lambda function=function: {"lines": rows_of(function)}
-    for module in (bench_certificates, bench_tasks_low_rank, bench_sampling)
+    for module in (bench_certificates, bench_tasks_low_rank, bench_listwise, bench_sampling)
     for name, function in module.CASES.items()
 }
 
@@ -400,17 +401,18 @@ def main():
         results[name] = json.loads(done.stdout.splitlines()[-1])
         print(f"  {results[name]}", file=sys.stderr, flush=True)
     speed = table(rows(results))
-    certificates, tasks, sampling = (
+    certificates, tasks, lists, sampling = (
         table(line for name in module.CASES if name in results for line in results[name]["lines"])
-        for module in (bench_certificates, bench_tasks_low_rank, bench_sampling)
+        for module in (bench_certificates, bench_tasks_low_rank, bench_listwise, bench_sampling)
     )
-    print(speed, certificates, tasks, sampling, sep="\n\n")
+    print(speed, certificates, tasks, lists, sampling, sep="\n\n")
     if options.write:
         (ROOT / "docs" / "benchmarks.md").write_text(
             PAGE.format(
                 speed=speed,
                 certificates=certificates,
                 tasks=tasks,
+                lists=lists,
                 sampling=sampling,
                 machine=machine(),
                 raw=json.dumps(results, indent=1, default=lambda v: round(float(v), 4)),
@@ -448,6 +450,13 @@ the textbook version, as everywhere on this page; in-place NumPy stands beside i
 
 {tasks}
 
+## Lists
+
+One BLAS thread, CPU seconds, the best of a few turns, random items. Flops are those of M'q, of the change of M and
+of the passes over the items of the list, two for each step.
+
+{lists}
+
 ## Drawing triplets
 
 One BLAS thread, CPU seconds, the best of three turns, float64. Half of the draws are near: the nearest of 8 random
@@ -460,6 +469,8 @@ candidates by the learner, unless said otherwise.
 * **Dense, blocked.** A triplet costs 4 d^2 flops in matrix products (margin and update), plus the Gram
   matrices of its block. The share of the machine's own single-precision matrix product rate is in the
   table; what is missing is mostly the Gram matrices (B/(2d) of the work) and gathering rows.
+* **Lists.** Every step passes twice over the items of its list, which lie in the second-level cache: with many
+  negatives its bandwidth is the limit, with few the matrix products of M'q and of the change of M are.
 * **Sparse.** A triplet visits nnz(x) nnz(z) entries of M, and nearly every visit misses the caches: the
   cost is memory latency, a few nanoseconds per entry at the parallelism one core can keep in flight. The
   numbers of an entry lie side by side, and rare features keep their entries together, so that one miss

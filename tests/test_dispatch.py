@@ -52,12 +52,13 @@ def test_plain_python_refuses_functions_inside_loops_that_return_an_array(monkey
 #: Run with an empty cache: signatures of functions inside a driver are known only where it was compiled.
 RETURNED = """
 import numpy as np, scipy.sparse as sp
-from simstream import SORS
-from simstream._kernels import blocked, entrywise, head_tail, rules, steps
+from simstream import SORS, ListwiseSoftmax
+from simstream._kernels import blocked, entrywise, head_tail, listwise, rules, steps
 X = np.random.default_rng(0).normal(size=(30, 6))
 for items in (X, sp.csr_matrix(X)):
     SORS(preprocessor=items).fit(np.arange(30).reshape(10, 3))
-for module in (blocked, entrywise, head_tail, rules, steps):
+    ListwiseSoftmax(preprocessor=items).fit(np.arange(30).reshape(6, 5))
+for module in (blocked, entrywise, head_tail, listwise, rules, steps):
     for name, function in vars(module).items():
         if getattr(function, "targetoptions", {}).get("forceinline"):
             for signature in function.nopython_signatures:

@@ -11,13 +11,16 @@ from .._engines import DenseListsEngine, Engine, SparseListsEngine
 from .._kernels.listwise import ListStep
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
+from ..similarity.bilinear import NORMALISE
+from ..similarity.learner import documented
 from ..validation import Items, check_integer, check_items, check_number
-from .triplets import TripletLearner
+from .triplets import GEOMETRY, TripletLearner
 
 #: Lists learnt together where nothing is said.
 _BLOCK_SIZE = 64
 
 
+@documented(geometry=GEOMETRY, normalise=NORMALISE)
 class ListwiseSoftmax(TripletLearner):
     """Online learning from lists: relevant items against many negatives, by the softmax loss.
 
@@ -42,11 +45,14 @@ class ListwiseSoftmax(TripletLearner):
         Gradient steps on each list. 1 is online gradient descent; several come near the implicit step, which
         goes as far as the list still asks for it.
     n_relevant : int
-        Relevant items of a list: that many columns follow the query, the rest are negatives.
+        Relevant items of a list: that many columns follow the query, the rest are negatives. From class
+        labels, ten teach several times as fast as one.
     average_from : int, optional
         Read the average of all matrices from this round (counted from 1) on, instead of the last one.
     init : "identity", "zeros" or matrix of shape (d, d')
         The first M. Two item spaces of different dimension need "zeros" or a matrix.
+    {geometry}
+    {normalise}
     block_size : int, optional
         Lists learnt together on dense items: the same steps as one at a time, to rounding, several times
         faster. None is 64; 1 is one at a time. Sparse items are always learnt one list at a time.
@@ -90,8 +96,8 @@ class ListwiseSoftmax(TripletLearner):
     >>> lists = TripletSampler(y, random_state=0).draw_lists(2000, 20)
     >>> lists.shape  # query, relevant item, 20 negatives
     (2000, 22)
-    >>> model = ListwiseSoftmax(eta=1.0, temperature=0.1, preprocessor=X).fit(lists)
-    >>> model.score(TripletSampler(y, random_state=1).draw(1000)) > 0.95
+    >>> model = ListwiseSoftmax(eta=1.0, temperature=0.1, average_from=500, preprocessor=X).fit(lists)
+    >>> model.score(TripletSampler(y, random_state=1).draw(1000)) > 0.9
     True
     """
 

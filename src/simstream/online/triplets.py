@@ -30,9 +30,7 @@ from ..similarity.shift import Shift
 from ..validation import check_choice, check_number
 from .base import OnlineLearner
 
-_COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
-        The first M. Two item spaces of different dimension need "zeros" or a matrix.
-    init_scale : float or "auto"
+GEOMETRY = """init_scale : float or "auto"
         Scale c of the first M = c I, for ``init="identity"``. Steps are in proportion to it: learning from
         c I is learning from I with the same steps and a margin of 1/c instead of 1. It should be about the
         difference of q'x between a relevant and a near irrelevant item: with a much larger margin every
@@ -47,7 +45,11 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
     item_term : bool or float
         Learn a term w'(x - m) of the items alone: that some items are nearer to every query. A number is the
         size of a constant feature of queries that w belongs to: the larger, the faster w is learnt. True is
-        0.3 times the typical length of the (centred) queries.
+        0.3 times the typical length of the (centred) queries."""
+
+_COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
+        The first M. Two item spaces of different dimension need "zeros" or a matrix.
+    {geometry}
     block_size : int, optional
         Triplets learnt together on dense items: the same steps as one at a time, to rounding, several
         times faster where d is large. None chooses by dimension; 1 is one at a time. Sparse items are
@@ -90,7 +92,7 @@ def _given(centre: Any) -> str:
 
 
 _documented = documented(
-    common=_COMMON, normalise=NORMALISE, attributes=_ATTRIBUTES, average=_AVERAGE
+    common=_COMMON, geometry=GEOMETRY, normalise=NORMALISE, attributes=_ATTRIBUTES, average=_AVERAGE
 )
 
 
