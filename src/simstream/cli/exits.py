@@ -39,8 +39,8 @@ _MEANING = {
     ExitCode.MODEL: "not a model file, a damaged one, or one of a newer version",
     ExitCode.DIVERGED: "learning diverged: use a smaller step or scale the items",
     ExitCode.BUG: "a bug in simstream",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C (train saves a checkpoint of an online learner)",
-    ExitCode.TERMINATED: "stopped by SIGTERM (train saves a checkpoint of an online learner)",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C (train and adapt save what was learnt online)",
+    ExitCode.TERMINATED: "stopped by SIGTERM (train and adapt save what was learnt online)",
 }
 
 
@@ -100,7 +100,7 @@ class ReportingGroup(click.Group):
             if ctx.meta.get(DEBUG):
                 click.echo(traceback.format_exc(), err=True)
             lost = ""
-            if ctx.invoked_subcommand == "train":
+            if ctx.invoked_subcommand in ("train", "adapt"):
                 lost = " before learning began; nothing was written"
                 if ctx.meta.get(LEARNING):
                     lost = "; progress since the last checkpoint is lost"
