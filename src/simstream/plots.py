@@ -373,7 +373,7 @@ def adaptation_figure(report: Any, *, title: str | None = None) -> Any:
     _draw_stream(left, report)
     _draw_gains(right, report)
     text = f"{report.verdict[0].upper()}{report.verdict[1:]}" if title is None else title
-    figure.suptitle(fill(text, 110), x=0.01, ha="left", fontsize=11)
+    figure.suptitle(fill(text, 140), x=0.01, ha="left", fontsize=11)
     return figure
 
 
@@ -397,11 +397,11 @@ def _draw_stream(axes: Any, report: Any) -> None:
         color=colour_of("adapted"),
         label="adapted, 95 % interval of the gain",
     )
-    axes.set_xlim(0, max(ends, default=1))
+    axes.set_xlim(0, max(ends, default=1) + 0.5)
     axes.margins(y=0.12)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("queries, in order of arrival")
-    axes.set_ylabel(f"{report.measure}, before learning from the query")
+    axes.set_ylabel(f"{report.measure}, mean over a part of the stream")
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
     tidy(axes, grid="y")
 
@@ -423,8 +423,8 @@ def _draw_gains(axes: Any, report: Any) -> None:
         )
     n_same = len(gains) - report.n_won - report.n_lost
     axes.axhline(0, color="black", lw=0.8, label=f"the same: {n_same:,}")
-    reach = max(float(np.abs(gains).max(initial=0.0)), 0.05) * 1.08
-    axes.set_ylim(-reach, reach)
+    # Zero is always inside, even if all queries stay the same.
+    axes.set_ylim(1.08 * gains.min(initial=-0.05), 1.08 * gains.max(initial=0.05))
     axes.set_xlim(0.5, max(len(gains), 1) + 0.5)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("queries, sorted by their gain")
