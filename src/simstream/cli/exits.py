@@ -44,6 +44,13 @@ _MEANING = {
 }
 
 
+#: What the second Ctrl-C costs, while a command learns.
+_LOST = {
+    "train": "; progress since the last checkpoint is lost",
+    "adapt": "; what was learnt is lost, and nothing was written",
+}
+
+
 def exit_code_help() -> str:
     """The table of exit codes, for ``--help``."""
     return "\b\nExit codes:\n" + "\n".join(
@@ -99,11 +106,9 @@ class ReportingGroup(click.Group):
             code = exit_code_of(error)
             if ctx.meta.get(DEBUG):
                 click.echo(traceback.format_exc(), err=True)
-            lost = ""
-            if ctx.invoked_subcommand in ("train", "adapt"):
+            lost = _LOST.get(ctx.invoked_subcommand or "", "")
+            if lost and not ctx.meta.get(LEARNING):
                 lost = " before learning began; nothing was written"
-                if ctx.meta.get(LEARNING):
-                    lost = "; progress since the last checkpoint is lost"
             click.echo(f"simstream: {_one_line(error, code, lost)}", err=True)
             ctx.exit(code)
 
