@@ -1,19 +1,23 @@
 """``simstream adapt``: what it learns is the library's, what it publishes not worse than the baseline."""
 
+import gzip
+import importlib
 import json
+import shlex
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from safetensors.numpy import load_file
 
+import readme_tour
 import simstream
 from commands import fail, run, succeed
 from simstream import Adapter, plots
 from simstream.adaptation.report import MEASURES
-from simstream.cli import adapt as command
 from simstream.cli import training
 from simstream.data import write_items
 
@@ -138,7 +142,10 @@ def test_options_reach_the_adapter(rotated):
     adapter = simstream.load(rotated.model)
     assert (adapter.measure, adapter.caution, adapter.half_life) == ("P@1", 0.5, None)
     assert adapter.random_state == 3
-    assert command.MEASURES == MEASURES
+    offered = importlib.import_module(
+        "simstream.cli.adapt"
+    ).MEASURES  # simstream.cli.adapt is the command
+    assert offered == MEASURES
 
 
 def test_rows_of_length_one_are_remembered(rotated, tmp_path):
@@ -188,8 +195,6 @@ def test_sparse_items(rotated, tmp_path):
     ["named.csv", "trec.txt", "spaces.txt", "objects.jsonl.gz", "lists.jsonl", "a.npy", "a.npz"],
 )
 def test_formats_of_judgements(rotated, tmp_path, name):
-    import gzip
-
     path = tmp_path / name
     rows = rotated.judgements
     match name:
@@ -605,3 +610,16 @@ def test_a_million_judgements_of_one_item_are_read_in_seconds(rotated, tmp_path)
     assert facts["n_learnt"] == 1
     assert not facts["is_adapted"]
     assert time.perf_counter() - started < 60
+
+
+def test_the_page_of_the_documentation_runs(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    page = Path(__file__).resolve().parent.parent / "docs" / "adapt.md"
+    monkeypatch.chdir(tmp_path)
+    readme_tour.run_python(page)
+    lines = readme_tour.commands(page)
+    assert len(lines) >= 4
+    for line in lines:
+        succeed(*shlex.split(line, comments=True)[1:])
+    for name in ("model", "clicked"):
+        assert simstream.load(f"{name}.safetensors").chosen_ is not None, name

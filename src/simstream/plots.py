@@ -381,8 +381,8 @@ def _draw_stream(axes: Any, report: Any) -> None:
     """Both means in each part of the stream; the bars are the intervals of their differences."""
     ends = [end for end, _ in report.curve]
     middles = [(begin + 1 + end) / 2 for begin, end in zip([0, *ends], ends, strict=False)]
-    baseline = [part.baseline for _, part in report.curve]
-    adapted = [part.adapted for _, part in report.curve]
+    baseline = np.array([part.baseline for _, part in report.curve])
+    adapted = np.array([part.adapted for _, part in report.curve])
     # An interval of a gain, seen from the baseline, says where the adapted mean may be.
     reach = np.array([part.high - part.gain for _, part in report.curve])
     axes.plot(middles, baseline, "s--", ms=5, lw=1.6, color=colour_of("baseline"), label="baseline")

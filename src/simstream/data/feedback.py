@@ -330,14 +330,17 @@ def _of_objects(path: Path) -> Iterator[_Written]:
             if isinstance(record, dict):
                 keys = list(record)
                 places = _columns_of(keys)
-                values = [None if place is None else record[keys[place]] for place in places]
+                values: list[Any] = [
+                    None if place is None else record[keys[place]] for place in places
+                ]
             else:
                 is_short = isinstance(record, list) and len(record) in (2, 3)
                 values = [*record, None][:3] if is_short else [None] * 3
-            if values[0] is None or values[1] is None:
+            if None in values[:2]:
                 expected = "an object with query, item and maybe grade"
                 raise format_error(path, "not a judgement", expected, excerpt(record), line)
-            yield (*values, line, row)
+            query, item, grade = values
+            yield query, item, grade, line, row
 
 
 def _of_array(path: Path, key: str) -> Iterator[_Written]:
