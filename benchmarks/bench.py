@@ -6,8 +6,8 @@
 Every case runs in a process of its own, so that peak memory is its own. Ratios compare runs on this
 machine minutes apart; published seconds come from other hardware and are shown as information. With
 SIMSTREAM_DATA pointing to a folder with bbc.svm.gz, sector.svm.gz, letter.csv.gz and isolet.csv.gz the real
-data are used, otherwise synthetic data of the same shape. The cases of `bench_certificates.py` and
-`bench_tasks_low_rank.py` are run too.
+data are used, otherwise synthetic data of the same shape. The cases of `bench_certificates.py`,
+`bench_tasks_low_rank.py` and `bench_sampling.py` are run too.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import bench_certificates
+import bench_sampling
 import bench_tasks_low_rank
 from bench_common import ROOT, in_place_oasis, machine, rows_of, table
 from simstream_repro import reference
@@ -305,7 +306,7 @@ CASES = {
 }
 CASES |= {
     name: lambda function=function: {"lines": rows_of(function)}
-    for module in (bench_certificates, bench_tasks_low_rank)
+    for module in (bench_certificates, bench_tasks_low_rank, bench_sampling)
     for name, function in module.CASES.items()
 }
 
@@ -399,17 +400,18 @@ def main():
         results[name] = json.loads(done.stdout.splitlines()[-1])
         print(f"  {results[name]}", file=sys.stderr, flush=True)
     speed = table(rows(results))
-    certificates, tasks = (
+    certificates, tasks, sampling = (
         table(line for name in module.CASES if name in results for line in results[name]["lines"])
-        for module in (bench_certificates, bench_tasks_low_rank)
+        for module in (bench_certificates, bench_tasks_low_rank, bench_sampling)
     )
-    print(speed, certificates, tasks, sep="\n\n")
+    print(speed, certificates, tasks, sampling, sep="\n\n")
     if options.write:
         (ROOT / "docs" / "benchmarks.md").write_text(
             PAGE.format(
                 speed=speed,
                 certificates=certificates,
                 tasks=tasks,
+                sampling=sampling,
                 machine=machine(),
                 raw=json.dumps(results, indent=1, default=lambda v: round(float(v), 4)),
             )
@@ -445,6 +447,13 @@ the share of steps that changed the model: eager references cost more there. Wha
 the textbook version, as everywhere on this page; in-place NumPy stands beside it.
 
 {tasks}
+
+## Drawing triplets
+
+One BLAS thread, CPU seconds, the best of three turns, float64. Half of the draws are near: the nearest of 8 random
+candidates by the learner, unless said otherwise.
+
+{sampling}
 
 ## How far from the limit
 

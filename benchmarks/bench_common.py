@@ -18,7 +18,12 @@ from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parent.parent
 
-SHAPES = {"letter": (20_000, 16, 26), "isolet": (7_797, 617, 26)}  # items, features, classes
+#: Items, features, classes.
+SHAPES = {
+    "letter": (20_000, 16, 26),
+    "isolet": (7_797, 617, 26),
+    "mnist-t10k": (10_000, 784, 10),
+}
 
 
 @cache

@@ -123,7 +123,7 @@ class Stream:
 
         n, c = len(items), len(np.unique(y))
         self.r = 40 * c * (c - 1)
-        pairs, labels = PairSampler(y, 0).draw_distinct(self.r)
+        pairs, labels = PairSampler(y, 0, similar_share=None).draw_distinct(self.r)
         order = rng.permutation(self.r)
         self.steps = max(2 * self.r, min(n * (n - 2) // 40, 50 * self.r))
         cycle = order[np.arange(self.steps) % self.r]
@@ -168,7 +168,7 @@ def case_itml(quick):
 
     X, y = digits()
     sweeps, repeats, gamma = (3, 1, 1.0) if quick else (100, 3, 1.0)
-    pairs, labels = PairSampler(y, 0).draw_distinct(3600)
+    pairs, labels = PairSampler(y, 0, similar_share=None).draw_distinct(3600)
     order = np.argsort(-labels, kind="stable")
     pairs, labels = pairs[order], labels[order]
     V = X[pairs[:, 0]] - X[pairs[:, 1]]

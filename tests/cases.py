@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numba import config
 
 import simstream_repro.reference as ref
-from simstream import AROMA, OASIS, OGD, SORS, AdaSORS, Dot, Euclidean
+from simstream import AROMA, OASIS, OGD, SORS, AdaSORS, Dot, Euclidean, ListwiseSoftmax
 
 
 class Case(NamedTuple):
@@ -129,6 +129,19 @@ CASES = [
     ),
 ]
 
+#: Learners from lists; triplets are lists with one negative. Their losses are tested in test_listwise.py.
+LIST_CASES = [
+    _case(
+        "listwise",
+        ListwiseSoftmax,
+        {"eta": 0.05, "temperature": 0.7, "n_steps": 3},
+        lambda M, s: ref.listwise(M, _as_lists(s), 0.05, 0.7, 3),
+        averages=True,
+        blocks=True,
+        kind=True,
+    ),
+]
+
 BASELINES = [
     _case("dot", Dot, {}, None, hashes=False, kind=True),
     _case("euclidean", Euclidean, {}, None, hashes=False, kind=True),
@@ -198,6 +211,11 @@ def stream(X, T, right=None):
     X = np.asarray(X, np.float64)
     Y = X if right is None else np.asarray(right, np.float64)
     return [(X[a], Y[p] - Y[n]) for a, p, n in T]
+
+
+def _as_lists(triplet_stream):
+    """Softmax only sees differences of items: the negative may be moved to the origin."""
+    return [(x, z[None], np.zeros((1, len(z)))) for x, z in triplet_stream]
 
 
 def dense(matrix):

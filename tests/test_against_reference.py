@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import simstream_repro.reference as ref
-from cases import CASES, LAYOUTS, cells, dense, items, stream, triplets
+from cases import CASES, LAYOUTS, LIST_CASES, cells, dense, items, stream, triplets
 from simstream import OASIS, OGD, SORS, AdaSORS
 
 TOLERANCE = {np.float64: 1e-12, np.float32: 2e-5}
@@ -42,7 +42,7 @@ def test_equals_eager_over_several_calls_of_the_kernel(layout):
     np.testing.assert_allclose(dense(model.get_bilinear_matrix()), expected, rtol=0, atol=1e-11)
 
 
-@cells(CASES)
+@cells([*CASES, *LIST_CASES])
 def test_equals_eager_on_zeros_and_matrix_start(case, layout):
     convert, extra = LAYOUTS[layout]
     X, T = items(), triplets(n=100)
@@ -57,7 +57,7 @@ def test_equals_eager_on_zeros_and_matrix_start(case, layout):
         np.testing.assert_allclose(dense(model.get_bilinear_matrix()), expected, rtol=0, atol=1e-11)
 
 
-@cells([case for case in CASES if not case.needs_diagonal])
+@cells([case for case in [*CASES, *LIST_CASES] if not case.needs_diagonal])
 def test_two_item_spaces(case, layout):
     convert, extra = LAYOUTS[layout]
     Q, X = items(1, n=20, d=11), items(2, n=30, d=17)
@@ -72,7 +72,7 @@ def test_two_item_spaces(case, layout):
     )
 
 
-@cells([case for case in CASES if case.averages])
+@cells([case for case in [*CASES, *LIST_CASES] if case.averages])
 def test_average(case, layout):
     convert, extra = LAYOUTS[layout]
     X, T = items(), triplets()
@@ -90,7 +90,9 @@ def test_average_not_begun_is_the_last_iterate():
 
 
 @pytest.mark.parametrize("average_from", [None, 20])
-@pytest.mark.parametrize("case", [c for c in CASES if c.blocks], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "case", [c for c in [*CASES, *LIST_CASES] if c.blocks], ids=lambda c: c.name
+)
 def test_blocked_equals_sequential(case, average_from):
     X, T = items(d=30, density=1.0), triplets()
     options = {"preprocessor": X, "average_from": average_from}

@@ -246,6 +246,20 @@ def test_itml_tunes_gamma(wine):
         ITML("auto", preprocessor=X).fit_pairs([[0, 1]], [1])
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_itml_draws_balanced_pairs_unless_told_otherwise():
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 50
+    X = rng.normal(size=(50, 3))[y] + 0.1 * rng.normal(size=(200, 3))
+    options = {"n_constraints": 400, "random_state": 0, "max_iter": 1}
+    assert np.sum(ITML(**options).fit(X, y).labels_ > 0) == 200
+    assert np.sum(ITML(similar_share=0.25, **options).fit(X, y).labels_ > 0) == 100
+    uniform = ITML(similar_share=None, **options).fit(X, y)
+    assert np.sum(uniform.labels_ > 0) < 20  # three pairs in 199 are similar
+    with pytest.raises(ValueError, match="similar_share: expected at most 1"):
+        ITML(similar_share=2.0, **options).fit(X, y)
+
+
 def test_itml_from_triplets_is_itml_from_their_pairs(wine):
     X, _ = wine
     T = [[0, 1, 100], [50, 51, 150]]

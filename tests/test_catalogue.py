@@ -57,6 +57,7 @@ def test_it_takes_the_tuples_that_are_listed(algorithm):
     drawn = {
         "labels": (items, labels),
         "triplets": (simstream.TripletSampler(labels, 0).draw(50),),
+        "lists": (simstream.TripletSampler(labels, 0).draw_lists(50, 4),),
         "pairs": simstream.PairSampler(labels, 0).draw(50),
     }
     for kind in algorithm.takes:

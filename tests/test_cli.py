@@ -569,6 +569,76 @@ def test_tuples_says_what_is_drawn(tmp_path, data, items_file):
     assert "a new input" in result.stderr
 
 
+@pytest.mark.parametrize("algorithm", ["oasis", "adasors", "osllrgs"])
+def test_near_triplets_do_not_depend_on_pieces_and_interruptions(
+    algorithm, tmp_path, data, items_file
+):
+    """Whatever the pieces, the learner has learnt all triplets before the sampler looks at it again."""
+    items, labels = data
+    path, cut, total = tmp_path / "whole", tmp_path / "cut", 2700
+    near = ["--negatives", "near", "--positives", "near", "--near-share", 0.8]
+    arguments = ["train", items_file, "-a", algorithm, "-q"]
+    succeed(*arguments, *near, "-n", total, "--seed", 3, "-o", path)
+    learner = catalogue.find(algorithm).cls()(preprocessor=items)
+    block = learner.prepare()
+    refresh = block * -(-1000 // block)
+    options = {"negatives": "near", "positives": "near", "share": 0.8, "refresh": refresh}
+    sampler = TripletSampler(labels, 3, items=items, model=learner, **options)
+    for begin in range(0, total, refresh):
+        learner.partial_fit(sampler.draw(min(refresh, total - begin)))
+    learner.save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+
+    # The same in small pieces, in three runs.
+    for n in (block * (320 // block + 1), block * (1700 // block), total):
+        resume = ["--resume", cut] if cut.exists() else [*near, "--seed", 3, "-o", cut]
+        succeed(*arguments, *resume, "-n", n, "--checkpoint-every", 100)
+    assert same_state(path, cut)
+
+
+def test_options_of_sampling_are_kept_and_refused(tmp_path, items_file, triplets_file):
+    path = tmp_path / "model.safetensors"
+    train = ["train", items_file, "-q"]
+    succeed(*train, "--negatives", "semi-hard", "-n", 300, "-o", path)
+    assert position_of(path)["sampling"] == {
+        "negatives": "semi-hard",
+        "positives": "random",
+        "near-share": 0.5,
+    }
+    succeed(*train, "--resume", path, "--negatives", "semi-hard", "-n", 400)  # as before
+    message = fail(2, *train, "--resume", path, "--negatives", "near", "-n", 500)
+    assert "continues with its own --negatives, expected semi-hard, got near" in message
+    message = fail(2, *train, "--similar-share", 0.3, "-o", tmp_path / "new")
+    assert "--similar-share does not apply to triplets" in message
+    message = fail(2, *train, "-a", "lego", "--negatives", "near", "-o", tmp_path / "new")
+    assert "--negatives does not apply to pairs" in message
+    message = fail(2, *train, "--triplets", triplets_file, "--positives", "near", "-o", path)
+    assert "--positives applies to tuples drawn from labels" in message
+    for algorithm in ("sdca", "itml"):
+        message = fail(2, *train, "-a", algorithm, "--near-share", 0.2, "-o", tmp_path / "new")
+        assert "--near-share is for online learners" in message
+    assert "0<=x<=1" in fail(2, *train, "--near-share", 1.5, "-o", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("share", "given"), [(0.5, []), (0.2, [0.2]), (None, ["uniform"])])
+def test_the_share_of_similar_pairs(share, given, tmp_path, data, items_file):
+    items, labels = data
+    path = tmp_path / "model.safetensors"
+    options = [word for value in given for word in ("--similar-share", value)]
+    arguments = ["train", items_file, "-a", "pametric", "-q"]
+    succeed(*arguments, *options, "-n", 300, "-o", path)
+    succeed(*arguments, "--resume", path, "-n", 500)
+    expected = PAMetric(preprocessor=items)
+    expected.prepare()
+    expected.partial_fit(*PairSampler(labels, 0, similar_share=share).draw(500))
+    expected.save(tmp_path / "expected")
+    assert same_state(path, tmp_path / "expected")
+    other = 0.4 if share != 0.4 else 0.6
+    message = fail(2, *arguments, "--resume", path, "--similar-share", other, "-n", 600)
+    assert "continues with its own --similar-share" in message
+
+
 def test_a_file_is_not_gone_on_with_as_another_kind_of_tuples(tmp_path, items_file):
     source, path = tmp_path / "records.csv", tmp_path / "model.safetensors"
     source.write_text("0,3,1\n2,5,1\n")  # both triplets and pairs
@@ -955,7 +1025,8 @@ def test_checkpoints_of_the_first_release_are_resumed(name, tmp_path):
         case "pairs":
             expected = PAMetric(preprocessor=normalize(items))
             expected.prepare()
-            expected.partial_fit(*PairSampler(labels, 4).draw(500))
+            uniform = PairSampler(labels, 4, similar_share=None)  # as that version drew them
+            expected.partial_fit(*uniform.draw(500))
             succeed(*resume, "-n", 500)
         case "tasks":
             users = (TODAY / "users.txt").read_text().split()

@@ -17,10 +17,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import simstream
-from cases import BASELINES, CASES, LAYOUTS, cells, dense, items, triplets
+from cases import BASELINES, CASES, LAYOUTS, LIST_CASES, cells, dense, items, triplets
 from pair_cases import PAIR_CASES
 
-EVERY = [*CASES, *BASELINES, *PAIR_CASES]
+EVERY = [*CASES, *LIST_CASES, *BASELINES, *PAIR_CASES]
 KINDS = [case for case in EVERY if case.kind]
 ONLINE = [case for case in KINDS if case not in BASELINES]
 
@@ -180,7 +180,9 @@ def test_fit_forgets_the_precision_of_the_last_fit():
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
-@learners([case for case in KINDS if case in CASES])  # pairs of equal rows: tests/test_pairs.py
+@learners(
+    [case for case in KINDS if case in [*CASES, *LIST_CASES]]
+)  # pairs of equal rows: tests/test_pairs.py
 def test_equal_rows_are_skipped_and_counted(case, layout):
     X = items()
     X[7] = X[3]
@@ -194,11 +196,11 @@ def test_equal_rows_are_skipped_and_counted(case, layout):
     assert model.n_rounds_ == 23
 
 
-@pytest.mark.parametrize("name", ["oasis-pa1", "aroma-factored", "sors2"])
+@pytest.mark.parametrize("name", ["oasis-pa1", "aroma-factored", "sors2", "listwise"])
 @pytest.mark.parametrize("layout", ["dense", "hashed"])
 def test_an_interrupted_fit_is_a_shorter_fit(name, layout):
     """Ctrl-C at any moment: what was learnt is exactly the first n_rounds_ triplets."""
-    case = next(c for c in CASES if c.name == name)
+    case = next(c for c in EVERY if c.name == name)
     T = np.tile(triplets(), (400, 1))
     options = {"average_from": 3} if case.averages else {}
     if layout == "dense" and case.blocks:
@@ -309,7 +311,7 @@ def test_methods_agree_with_each_other(case):
     np.testing.assert_allclose(
         np.take_along_axis(scores, found.indices, 1), found.scores, atol=1e-9
     )
-    if case in CASES or case.name == "dot":
+    if case in [*CASES, *LIST_CASES] or case.name == "dot":
         np.testing.assert_allclose(model.transform_query(X) @ X.T, scores, atol=1e-9)
         np.testing.assert_allclose(X @ model.get_bilinear_matrix() @ X.T, scores, atol=1e-9)
     else:

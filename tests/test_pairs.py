@@ -785,7 +785,7 @@ def test_calibration_tells_neighbouring_numbers_apart():
 
 def test_pair_sampler_is_uniform_and_distinct():
     labels = np.array([0, 0, 0, 1, 1, 2])
-    sampler = PairSampler(labels, 0)
+    sampler = PairSampler(labels, 0, similar_share=None)
     P, y = sampler.draw(60_000)
     assert (P[:, 0] != P[:, 1]).all()
     np.testing.assert_array_equal(y, np.where(labels[P[:, 0]] == labels[P[:, 1]], 1, -1))
@@ -795,7 +795,7 @@ def test_pair_sampler_is_uniform_and_distinct():
     P, y = sampler.draw_distinct(100)
     assert len({frozenset(map(int, p)) for p in P}) == len(P) == 15
     assert np.sum(y > 0) == 4
-    big, _ = PairSampler(np.arange(3000) % 7, 1).draw_distinct(50_000)
+    big, _ = PairSampler(np.arange(3000) % 7, 1, similar_share=None).draw_distinct(50_000)
     assert len(np.unique(big, axis=0)) == 50_000
     assert (big[:, 0] < big[:, 1]).all()
     assert big.max() == 2999

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from sklearn.datasets import load_digits
 
-from simstream import OMTRSL, TaskTripletSampler, TripletSampler
+from simstream import OMTRSL, PairSampler, TaskTripletSampler, TripletSampler
 from simstream.data.samplers import nearer_first
 
 
@@ -173,3 +173,57 @@ def test_nan_is_no_task_and_tasks_are_hashable():
             TaskTripletSampler(labels, tasks)
     with pytest.raises(TypeError, match="hashable"):
         TaskTripletSampler(labels, [["a"], ["a"], ["b"], ["b"]])
+
+
+# -- pairs -----------------------------------------------------------------------------------------
+
+
+def test_pairs_are_balanced_unless_told_otherwise():
+    labels = np.arange(800) % 100
+    P, y = PairSampler(labels, 0).draw(5000)
+    assert abs(np.mean(y > 0) - 0.5) < 0.03  # 4 standard deviations
+    np.testing.assert_array_equal(y, np.where(labels[P[:, 0]] == labels[P[:, 1]], 1, -1))
+    _, y = PairSampler(labels, 0, similar_share=None).draw(5000)
+    assert np.mean(y > 0) < 0.02
+    for share, n_similar in ((0.5, 1000), (0.25, 500), (0.0, 0), (1.0, 2000)):
+        P, y = PairSampler(labels, 0, similar_share=share).draw_distinct(2000)
+        assert np.sum(y > 0) == n_similar
+        assert len(np.unique(P, axis=0)) == 2000
+        assert (P[:, 0] < P[:, 1]).all()
+        np.testing.assert_array_equal(y, np.where(labels[P[:, 0]] == labels[P[:, 1]], 1, -1))
+
+
+def test_distinct_balanced_pairs_are_uniform_within_each_kind_and_in_random_order():
+    labels = np.array([2, 0, 1, 0, 2, 0, 1, 3])
+    sampler = PairSampler(labels, 0)
+    drawn = [sampler.draw_distinct(4) for _ in range(5000)]
+    P, y = np.concatenate([P for P, _ in drawn]), np.concatenate([y for _, y in drawn])
+    assert np.sum(y > 0) == 10_000
+    for sign, n_pairs in ((1, 5), (-1, 23)):
+        number = P[y == sign] @ [8, 1]
+        counts = np.unique(number, return_counts=True)[1]
+        assert len(counts) == n_pairs
+        assert np.ptp(counts) < 6 * np.sqrt(counts.mean())
+    first = np.array([y[0] for _, y in drawn])
+    assert abs(np.mean(first > 0) - 0.5) < 0.03
+
+
+def test_all_distinct_pairs_of_a_kind_where_there_are_not_enough():
+    labels = np.array([0, 0, 0, 1, 2])
+    P, y = PairSampler(labels, 0).draw_distinct(12)
+    assert (np.sum(y > 0), np.sum(y < 0)) == (3, 6)
+    assert len({tuple(p) for p in P.tolist()}) == 9
+    P, y = PairSampler(labels, 0).draw_distinct(100)
+    assert len({tuple(p) for p in P.tolist()}) == 10
+    assert len(PairSampler(labels, 0).draw_distinct(0)[1]) == 0
+    _, y = PairSampler(np.zeros(4), 0, similar_share=1).draw_distinct(100)
+    assert y.tolist() == [1] * 6
+
+
+def test_labels_without_one_kind_of_pairs():
+    with pytest.raises(ValueError, match=r"at least two classes .*None or 1.*got 1 class"):
+        PairSampler([1, 1, 1])
+    with pytest.raises(ValueError, match=r"a class with at least two items .*None or 0.*3 classes"):
+        PairSampler([1, 2, 3])
+    assert PairSampler([1, 1, 1], 0, similar_share=None).draw(5)[1].tolist() == [1] * 5
+    assert PairSampler([1, 2, 3], 0, similar_share=0).draw(5)[1].tolist() == [-1] * 5

@@ -204,3 +204,16 @@ def test_the_printed_gradient_is_not_lost_without_a_word(tmp_path):
     model.save(tmp_path / "again")
     assert not simstream.load(tmp_path / "again").learner_._exact_gradient
     assert model.fit(*LABELLED).learner_._exact_gradient
+
+
+def test_files_that_do_not_say_how_pairs_are_drawn_go_on_drawing_from_all(tmp_path):
+    for name in ("fromlabels-pametric", "itml"):
+        model = load(name)
+        assert model.similar_share is None
+        model.save(tmp_path / name)
+        assert simstream.load(tmp_path / name).similar_share is None
+    X, y = DATA["X"], np.arange(len(DATA["X"])) % 2
+    for share in (0.5, 0.3):
+        model = simstream.ITML(similar_share=share, random_state=0, tol=10).fit(X, y)
+        model.save(tmp_path / "itml")
+        assert simstream.load(tmp_path / "itml").similar_share == share

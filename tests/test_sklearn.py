@@ -162,6 +162,49 @@ def test_classes_named_in_the_first_call_are_kept(wine):
     np.testing.assert_array_equal(model.partial_fit(X, y).classes_, [0, 1, 2, 9])
 
 
+def test_pairs_are_balanced_or_uniform(wine):
+    X, y = wine
+    for share in (0.5, None):
+        model = FromLabels(PAMetric(0.01), n_tuples=200, random_state=7, similar_share=share)
+        drawn = PairSampler(y, generator(7), similar_share=share).draw(200)
+        expected = PAMetric(0.01, preprocessor=X).fit(*drawn)
+        np.testing.assert_array_equal(
+            model.fit(X, y).learner_.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix()
+        )
+
+
+@pytest.mark.parametrize("n_tuples", [700, 2300])
+def test_near_triplets_are_chosen_by_the_learner_as_it_learns(wine, n_tuples):
+    X, y = wine
+    options = {"negatives": "near", "positives": "near", "share": 0.8}
+    model = FromLabels(OASIS(0.01), n_tuples=n_tuples, random_state=7, **options).fit(X, y)
+    expected = OASIS(0.01, preprocessor=X)
+    sampler = TripletSampler(y, generator(7), items=X, model=expected, **options)
+    for begin in range(0, n_tuples, 1000):
+        expected.partial_fit(sampler.draw(min(1000, n_tuples - begin)))
+    np.testing.assert_array_equal(
+        model.learner_.get_bilinear_matrix(), expected.get_bilinear_matrix()
+    )
+    assert model.learner_.n_rounds_ == n_tuples
+
+
+def test_near_triplets_of_a_distance_and_of_a_set(wine):
+    X, y = wine
+    model = FromLabels(
+        PAMetric(0.01), n_tuples=1500, tuples="triplets", negatives="near", random_state=0
+    )
+    assert model.fit(X, y).partial_fit(X, y).learner_.n_rounds_ == 2 * 2 * 1500
+    model = FromLabels(
+        simstream.SDCA(n_epochs=1, random_state=0), n_tuples=1500, negatives="near", random_state=0
+    )
+    sampler = TripletSampler(
+        y, generator(0), items=X, negatives="near"
+    )  # it sees all triplets at once: they are near by inner products
+    expected = simstream.SDCA(n_epochs=1, random_state=0, preprocessor=X).fit(sampler.draw(1500))
+    found = model.fit(X, y).learner_
+    np.testing.assert_allclose(found.get_bilinear_matrix(), expected.get_bilinear_matrix())
+
+
 def test_what_is_drawn_depends_on_the_learner_and_can_be_chosen(wine):
     X, y = wine
     drawn = {

@@ -4,7 +4,8 @@ Each is written from its published update, independently of the library. The tes
 with them; timing studies and benchmarks measure what an algorithm costs when it is written as in its paper.
 
 A stream of triplets has vectors (x, z) with z = positive - negative; a stream of pairs has (v, y) with v the
-difference of two items and y = +1 (similar) or -1. A method gives the list of all iterates, the start first;
+difference of two items and y = +1 (similar) or -1; a stream of lists has (q, relevant, negatives), a query
+and two arrays of rows. A method gives the list of all iterates, the start first;
 ``method.steps(...)`` gives them lazily, and ``method.last(...)`` only the last, for large matrices.
 """
 
@@ -24,6 +25,7 @@ Matrix = np.ndarray
 Matrices = Iterator[np.ndarray]
 Stream = Iterable[tuple[np.ndarray, np.ndarray]]
 PairStream = Iterable[tuple[np.ndarray, float]]
+ListStream = Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 class Method(Generic[P, Iterate]):
@@ -233,6 +235,38 @@ def sdca(
         delta = max((1 - x @ M @ z - alpha[i] / 2) / (0.5 + K / (lam * n)), -alpha[i])
         alpha[i] += delta
         M = M + delta / (lam * n) * np.outer(x, z)
+        yield M
+
+
+# -- lists ------------------------------------------------------------------------------------------------
+
+
+def softmax_loss(
+    M: Matrix, q: np.ndarray, relevant: Matrix, negatives: Matrix, temperature: float
+) -> float:
+    """Mean cross-entropy of the relevant items, each against all negatives."""
+    losses = []
+    for x in relevant:
+        scores = np.vstack([x[None], negatives]) @ (M.T @ q) / temperature
+        losses.append(np.logaddexp.reduce(scores) - scores[0])
+    return float(np.mean(losses))
+
+
+@Method
+def listwise(
+    M: Matrix, stream: ListStream, eta: float, temperature: float, n_steps: int = 1
+) -> Matrices:
+    """Gradient steps of eta temperature^2 on the softmax loss, n_steps of them on every list."""
+    yield M
+    for q, relevant, negatives in stream:
+        for _ in range(n_steps):
+            z = np.zeros(M.shape[1])
+            for x in relevant:
+                X = np.vstack([x[None], negatives])
+                scores = X @ (M.T @ q) / temperature
+                p = np.exp(scores - np.logaddexp.reduce(scores))
+                z += (x - p @ X) / len(relevant)
+            M = M + eta * temperature * np.outer(q, z)
         yield M
 
 

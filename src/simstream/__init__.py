@@ -21,9 +21,12 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time names come from 
     from .adaptation.trust import *
     from .batch import *
     from .batch.sdca import *
+    from .data.clicks import *
+    from .data.relevance import *
     from .data.samplers import *
     from .online.baselines import *
     from .online.from_labels import *
+    from .online.listwise import *
     from .online.logdet import *
     from .online.low_rank import *
     from .online.multitask import *
@@ -49,6 +52,7 @@ _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "Mahalanobis": "similarity.mahalanobis",
     "ModelFileError": "persistence",
     "PairSampler": "data.samplers",
+    "RelevanceSampler": "data.relevance",
     "SearchResult": "similarity.base",
     "TaskTripletSampler": "data.samplers",
     "Tasks": "similarity.tasks",
@@ -63,6 +67,7 @@ _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "mrmr": "selection",
     "read_header": "persistence",
     "smooth_labels": "sequences",
+    "triplets_from_clicks": "data.clicks",
 }
 
 __all__ = sorted(_HOME)

@@ -37,7 +37,7 @@ class Algorithm(NamedTuple):
     #: Public class of `simstream`, and the module that defines it.
     name: str
     home: str
-    #: What it learns from, the natural kind first: "triplets", "pairs", "labels".
+    #: What it learns from, the natural kind first: "triplets", "lists", "pairs", "labels".
     takes: tuple[str, ...]
     #: What is learnt.
     learns: str
@@ -127,6 +127,14 @@ ALGORITHMS = (
         ("triplets",),
         BILINEAR,
         "argmin KL(N(M,S) || N(M_t,S_t)) + ([1 - x'Mz]+)^2 / (2r) + phi'S phi / (2r),  phi = vec(x z')",
+    ),
+    Algorithm(
+        "ListwiseSoftmax",
+        "online.listwise",
+        ("triplets", "lists"),
+        BILINEAR,
+        "M += q (u - t)' / ||q||^2,  t = M'q,  u = t after n_steps of t += eta T ||q||^2 (x+ - sum p_j x_j), "
+        "p_j ~ exp(t'x_j / T) over x+ and the negatives",
     ),
     Algorithm(
         "PAMetric",

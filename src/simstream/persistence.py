@@ -25,6 +25,12 @@ _HEADER_KEY = "simstream"
 _CHECKSUM_KEY = "simstream_crc32"
 _CSR_PARTS = ("data", "indices", "indptr")
 
+#: What a parameter is in files that do not name it, where that is not its default: they go on as they began.
+_UNNAMED_PARAMS: dict[str, dict[str, Any]] = {
+    "FromLabels": {"similar_share": None},
+    "ITML": {"similar_share": None},
+}
+
 
 class ModelFileError(ValueError):
     """The file is not a simstream model, is damaged, or is from a newer version."""
@@ -234,7 +240,7 @@ def check_saved_task(task: Any) -> Any:
 def from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     """The estimator that `to_state` was given; raises if the parts do not fit together."""
     params = {name: _decode_param(value, arrays) for name, value in body["params"].items()}
-    estimator = _class_named(body["class"])(**params)
+    estimator = _class_named(body["class"])(**(_UNNAMED_PARAMS.get(body["class"], {}) | params))
     estimator._set_state(body["state"], with_prefix("state.", arrays))
     return estimator
 

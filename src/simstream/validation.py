@@ -172,6 +172,60 @@ def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ..
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
+def check_index_lists(lists: Any, sizes: tuple[int, int], n_relevant: int = 1) -> np.ndarray:
+    """Check an (n, 1 + n_relevant + k) array of row numbers: query, relevant items, negatives.
+
+    Queries must stay below sizes[0], items below sizes[1]; -1 stands for no item.
+    """
+    what = "lists of row numbers"
+    array = np.asarray(lists)
+    check_list_shape(what, array, n_relevant)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{what}: expected integers, got dtype {array.dtype}")
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{what}: expected row numbers, got {array.max()}")
+    array = np.ascontiguousarray(array, dtype=np.int64)
+    relevant, negatives = array[:, 1 : 1 + n_relevant], array[:, 1 + n_relevant :]
+    columns = (
+        ("query", array[:, :1], sizes[0], 0),
+        ("relevant item", relevant, sizes[1], -1 if n_relevant > 1 else 0),
+        ("negative", negatives, sizes[1], -1),
+    )
+    for name, part, size, lowest in columns:
+        if part.min() < lowest or part.max() >= size:
+            row, column = np.argwhere((part < lowest) | (part >= size))[0]
+            padding = " (or -1, no item)" if lowest < 0 else ""
+            raise ValueError(
+                f"{what}: {name} of list {row} must be a row number from 0 to {size - 1}{padding}, "
+                f"got {part[row, column]}"
+            )
+        empty = np.flatnonzero((part < 0).all(axis=1))
+        if len(empty):
+            raise ValueError(
+                f"{what}: expected at least one {name} in list {empty[0]}, got only -1"
+            )
+    for own in relevant.T:
+        same = np.flatnonzero(((negatives == own[:, None]) & (own >= 0)[:, None]).any(axis=1))
+        if len(same):
+            raise ValueError(
+                f"{what}: relevant item {own[same[0]]} of list {same[0]} is also one of its negatives; "
+                "expected different items"
+            )
+    return array
+
+
+def check_list_shape(what: str, array: np.ndarray, n_relevant: int) -> None:
+    """Check that an array holds at least one list with a query, relevant items and a negative."""
+    if array.ndim not in (2, 3) or array.shape[1] < 2 + n_relevant:
+        vectors = ", d" if array.ndim == 3 else ""
+        raise ValueError(
+            f"{what}: expected shape (n, {1 + n_relevant} + k{vectors}), a query, {n_relevant} relevant and "
+            f"k >= 1 negatives (triplets have one of each), got {array.shape}"
+        )
+    if len(array) == 0:
+        raise ValueError(f"{what}: expected at least one, got none")
+
+
 def check_number(
     name: str, value: Any, *, minimum: float = 0.0, exclusive: bool = True, finite: bool = True
 ) -> float:

@@ -92,7 +92,8 @@ def _prepare(cell: Cell) -> _Run:
     whole = LabelledItems(
         datasets.prepare(data.items, cell.preprocessing, fit_rows=train).items, labels
     )
-    pairs, signs = PairSampler(labels[train], rng).draw_distinct(40 * c * (c - 1))
+    sampler = PairSampler(labels[train], rng, similar_share=None)
+    pairs, signs = sampler.draw_distinct(40 * c * (c - 1))
     r = len(pairs)
     n_steps = max(2 * r, min(n * (n - 2) // 40, 50 * r))
     return _Run(whole.rows(train), whole.rows(test), pairs, signs, n_steps)
@@ -291,7 +292,8 @@ def run_step_lengths(cell: Cell, settings: StepLengthSettings) -> dict[str, Any]
     """
     data = dataset(cell.data)
     items = datasets.prepare(data.items, cell.preprocessing).items
-    pairs, _ = PairSampler(data.labels, cell.seed).draw_distinct(_N_RANDOM_PAIRS)
+    sampler = PairSampler(data.labels, cell.seed, similar_share=None)
+    pairs, _ = sampler.draw_distinct(_N_RANDOM_PAIRS)
     squared = np.sort(np.sum((items[pairs[:, 0]] - items[pairs[:, 1]]) ** 2, axis=1))
     median = float(squared[len(squared) // 2])
     losses = np.linspace(*settings.losses)

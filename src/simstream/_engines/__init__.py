@@ -7,6 +7,7 @@ numbers. What is learnt lives here; what it is called and how it is checked live
 
 from .base import DivergedError, Engine
 from .entrywise import DenseEngine, FactoredEngine, default_block_size, first_matrix
+from .lists import DenseListsEngine, SparseListsEngine
 from .low_rank import (
     GroupGramEngine,
     GroupRowsEngine,
@@ -21,6 +22,7 @@ from .tasks import DenseTasksEngine, TasksEngine
 
 __all__ = [
     "DenseEngine",
+    "DenseListsEngine",
     "DenseTasksEngine",
     "DivergedError",
     "Engine",
@@ -33,6 +35,7 @@ __all__ = [
     "NuclearEngine",
     "RetractionEngine",
     "SparseEngine",
+    "SparseListsEngine",
     "SparseTasksEngine",
     "SpectralEngine",
     "TasksEngine",

@@ -288,13 +288,15 @@ def entrywise_engine(
     start: Any,
     tuples: Comparisons,
     head_bytes: int | None,
+    kinds: tuple[type[DenseEngine], type[SparseEngine]] = (DenseEngine, SparseEngine),
 ) -> DenseEngine | SparseEngine:
-    """An engine for a start matrix: dense for an array, sparse for CSR."""
+    """An engine for a start matrix: the first of the kinds for an array, the second for CSR."""
+    dense_kind, sparse_kind = kinds
     if not sp.issparse(start):
-        return DenseEngine(rule, average_from, start)
+        return dense_kind(rule, average_from, start)
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
     ranks = frequency_ranks(tuples, start.dtype, head_bytes)
-    return SparseEngine(rule, average_from, start, head_bytes, ranks)
+    return sparse_kind(rule, average_from, start, head_bytes, ranks)
 
 
 # -- reading sparse items, and numbering their features -----------------------------------------------------

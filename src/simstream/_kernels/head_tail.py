@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import driver, inner
+from .dispatch import driver, helper, inner
 from .rules import CONFIDENT, is_dead, row_margin, row_update, row_variance, shrink
 
 
@@ -139,20 +139,52 @@ def _row_slots(p, x_head, z_head, nz):
     return 0, x_head * z_tail + (p - x_head) * nz
 
 
+@inner
+def _slots_needed(x_head, nx, z_head, nz):
+    """Length of the array that `_look_up` fills."""
+    x_tail, z_tail = nx - x_head, nz - z_head
+    return x_head * z_tail + x_tail * nz + z_tail + x_tail
+
+
+@inner
+def _look_up(start, room, key, n_rows, x_index, x_head, nx, z_index, z_head, nz, slots):
+    """Where all entries outside the head are; behind that, how many each table lacks."""
+    x_tail, z_tail = nx - x_head, nz - z_head
+    n_slots = x_head * z_tail + x_tail * nz
+    for q in range(z_tail + x_tail):
+        t, n, begin, stride = _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
+        labels = x_index if q < z_tail else z_index
+        slots[n_slots + q] = _find_slots(key, start[t], room[t], labels, n, slots, begin, stride)
+
+
+@helper
+def transform_in_head_tail(store, scratch, nx, nz, out):
+    """out[k] = sum over x of M[:, z_index[k]], where the stored numbers are the values; returns the slots.
+
+    The slots are those that `update_in_head_tail` takes.
+    """
+    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    x_index, x, z_index, numbers = scratch.x_index, scratch.x, scratch.z_index, scratch.numbers
+    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
+    slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
+    _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+    for k in range(nz):
+        out[k] = 0
+    for p in range(nx):
+        split, begin = _row_slots(p, x_head, z_head, nz)
+        _load_row(head, np.int64(x_index[p]), z_index, split, tail, slots, begin, nz, numbers)
+        for k in range(nz):
+            out[k] += x[p] * numbers[0, k]
+    return slots
+
+
 def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
     x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
     numbers = scratch.numbers
     x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
-    x_tail, z_tail = nx - x_head, nz - z_head
-
-    # Where all entries outside the head are; behind that, how many each table lacks.
-    n_slots = x_head * z_tail + x_tail * nz
-    slots = np.empty(n_slots + z_tail + x_tail, np.int64)
-    for q in range(z_tail + x_tail):
-        t, n, begin, stride = _table(q, store.n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
-        labels = x_index if q < z_tail else z_index
-        slots[n_slots + q] = _find_slots(key, start[t], room[t], labels, n, slots, begin, stride)
+    slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
+    _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
 
     margin = 0.0
     variance = 0.0

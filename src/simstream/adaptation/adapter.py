@@ -22,12 +22,16 @@ from .report import MEASURES, AdaptationReport, History, measures_of_ranks
 from .searched import Ranked, SearchedItems, row_of, rows_by_id
 from .trust import Trust
 
-#: Step lengths of the default candidates: in one step the score of an item like the relevant one rises by about
+#: Step lengths of the default candidates: one step raises the score of an item like the relevant one by about
 #: so many temperatures.
 _STEPS = (2.0, 4.0, 8.0)
 
 #: Items among which the spread of scores is measured, and the neighbour up to which it is.
 _SAMPLE, _NEIGHBOUR = 256, 32
+
+#: The constant among the features of a query, compared with the length of the items: the larger, the faster
+#: a preference for items that does not depend on the query is learnt.
+_CONSTANT = 0.1
 
 #: Most that a click counts, however unlikely it was to be looked at.
 _LARGEST_WEIGHT = 10.0
@@ -59,6 +63,9 @@ class Adapter(Similarity):
         mislead.
     caution : float
         Standard errors between a mean gain and its lower bound.
+    clearance : float
+        Standard errors by which the rise of relevant items in the ranking must be above zero before anything
+        but the baseline is used.
     tolerance : float
         Loss on new items that is accepted.
     half_life : float or None
@@ -102,6 +109,7 @@ class Adapter(Similarity):
         measure: str = "nDCG@10",
         selection: str = "bound",
         caution: float = 1.0,
+        clearance: float = 2.5,
         tolerance: float = 0.005,
         half_life: float | None = 500,
         n_near: int = 32,
@@ -116,6 +124,7 @@ class Adapter(Similarity):
         self.measure = measure
         self.selection = selection
         self.caution = caution
+        self.clearance = clearance
         self.tolerance = tolerance
         self.half_life = half_life
         self.n_near = n_near
@@ -141,16 +150,16 @@ class Adapter(Similarity):
         if not len(self.candidates):
             raise ValueError("candidates: expected at least one learner, got none")
         for learner in self.candidates:
-            if not (hasattr(learner, "learn_list") and learner.init == "zeros"):
+            if not isinstance(learner, ListwiseSoftmax):
                 raise TypeError(
-                    "candidates: expected learners from lists that start from zeros, such as "
-                    f"ListwiseSoftmax(init='zeros'), got {learner!r}"
+                    f"candidates: expected ListwiseSoftmax learners, got {type(learner).__name__}"
                 )
 
     def _new_trust(self, n_candidates: int) -> Trust:
         return Trust(
             n_candidates * len(self.trust),
             caution=self.caution,
+            clearance=self.clearance,
             tolerance=self.tolerance,
             half_life=self.half_life,
         )
@@ -189,14 +198,20 @@ class Adapter(Similarity):
     def _begun(self, items: Items) -> _State:
         """Nothing learnt yet, for these items."""
         if self.candidates is None:
-            learners = default_candidates(items, self.dtype)
+            learners = default_candidates(items)
         else:
             learners = [clone(learner) for learner in self.candidates]
-        centre = np.zeros(items.shape[1], self.dtype)
+        shift = None
+        start: Any = "identity"
         if not items.is_sparse:
-            centre = items.values.mean(axis=0, dtype=np.float64).astype(self.dtype)
+            centre = items.values.mean(axis=0, dtype=np.float64)
+            constant = _CONSTANT * (np.sqrt(np.square(items.values).sum(axis=1).mean()) or 1.0)
+            start = np.vstack([np.eye(len(centre)), centre / constant])
+            shift = np.append(-centre, constant).astype(self.dtype)
+        for learner in learners:
+            learner.set_params(dtype=self.dtype, init=start)
         trust = self._new_trust(len(learners))
-        return _State(centre, learners, trust, new_generator(self.random_state))
+        return _State(items.shape[1], shift, learners, trust, new_generator(self.random_state))
 
     def _items_to_search(self) -> SearchedItems:
         if self._searched is None:
@@ -337,7 +352,7 @@ class Adapter(Similarity):
         pool = searched.pool_with(relevant)
         changes = state.changes(query)
         moved = _stacked([query, *changes])
-        scores = all_products(moved, pool.vectors)
+        scores = pool.scores(moved)
         digest = _digest(query)
         known = state.known.get(digest, set())
         with ctrl_c_waits():  # the candidates, the trust and the counts always agree
@@ -345,23 +360,19 @@ class Adapter(Similarity):
                 ranked, by_score = pool, scores
                 if shown is not None:
                     ranked = searched.only(shown)
-                    by_score = all_products(moved, ranked.vectors)
+                    by_score = ranked.scores(moved)
                 self._measure(ranked, by_score, relevant, weights, name)
             state.known[digest] = known = known | {searched.keys[row] for row in relevant}
             avoided = searched.rows_of(known)
+            features = Items(state.features(query))
             others = searched.random_rows(state.rng, self.n_random, avoided)
             for number, learner in enumerate(state.learners, 1):
                 near = pool.nearest(scores[0] + scores[number], self.n_near, avoided)
                 negatives = np.unique(np.concatenate([rejected, near, others]).astype(np.int64))
                 negatives = negatives[~np.isin(negatives, relevant)]
                 if len(negatives):
-                    rows = searched.items.rows
-                    learner.learn_list(
-                        state.centred(query),
-                        rows(relevant),
-                        rows(negatives),
-                        weights=weights,
-                        offset=query,
+                    learner.learn_rows(
+                        features, searched.items, relevant, negatives, weight=float(weights.mean())
                     )
             state.learnt.update(searched.keys[row] for row in relevant)
             searched.is_learnt[relevant] = True
@@ -382,25 +393,34 @@ class Adapter(Similarity):
     ) -> None:
         """Compare all options with the baseline on a query that nothing was learnt from."""
         state, searched = self._fitted(), self._items_to_search()
-        by_options, by_baseline = self._measured(ranked, scores, relevant, weights, None)
+        by_options, by_baseline, rise = self._measured(ranked, scores, relevant, weights)
         column = MEASURES.index(self.measure)
         on_new = None
         is_new = ~searched.is_learnt[relevant]
         if is_new.any():
             known = searched.is_learnt[ranked.rows]
-            options, baseline = self._measured(
+            options, baseline, _ = self._measured(
                 ranked, scores, relevant[is_new], weights[is_new], known
             )
             on_new = options[:, column] - baseline[column]
         choice = self._choice()
         used = by_baseline if choice is None else by_options[choice]
         state.history.add(name, by_baseline, used, choice, is_new.any())
-        state.trust.update(by_options[:, column] - by_baseline[column], on_new)
+        state.trust.update(by_options[:, column] - by_baseline[column], rise, on_new)
 
     def _measured(
-        self, ranked: Ranked, scores: np.ndarray, relevant: np.ndarray, weights: Any, left_out: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """All measures of each option, and of the baseline."""
+        self,
+        ranked: Ranked,
+        scores: np.ndarray,
+        relevant: np.ndarray,
+        weights: np.ndarray,
+        left_out: Any = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All measures of each option and of the baseline, and how far relevant items rise with each option.
+
+        The rise is that of the logarithm of their ranks: it shows on every query, wherever the items are,
+        while a measure of the first ten shows only what enters or leaves them.
+        """
         places = ranked.places(relevant)
         if left_out is None:
             left_out = np.zeros(len(ranked.rows), bool)
@@ -408,7 +428,9 @@ class Adapter(Similarity):
         ranks = np.empty((len(scores) - 1, len(shares), len(places)), np.int64)
         blended_ranks(scores[0], scores[1:], shares, ranked.rows, places, left_out, ranks)
         measured = measures_of_ranks(ranks, weights)
-        return measured[:, :-1].reshape(-1, len(MEASURES)), measured[0, -1]
+        depth = np.log2(ranks).mean(axis=-1) / np.log2(len(ranked.rows) + 1)
+        rise = (depth[:, -1:] - depth[:, :-1]).ravel()
+        return measured[:, :-1].reshape(-1, len(MEASURES)), measured[0, -1], rise
 
     # -- what is used -------------------------------------------------------------------------
 
@@ -515,10 +537,17 @@ class _State:
     """All that an adapter has learnt and counted."""
 
     def __init__(
-        self, centre: np.ndarray, learners: list[Any], trust: Trust, rng: np.random.Generator
+        self,
+        n_features: int,
+        shift: np.ndarray | None,
+        learners: list[Any],
+        trust: Trust,
+        rng: np.random.Generator,
     ) -> None:
-        #: Mean of the first items: what is learnt is a function of q - centre. Zero for sparse items.
-        self.centre = centre
+        self.n_features = n_features
+        #: What is added to a query followed by 0: minus the mean of the first items, and a constant. None if
+        #: items are sparse.
+        self.shift = shift
         self.learners = learners
         self.trust = trust
         self.rng = rng
@@ -531,21 +560,22 @@ class _State:
         self.drawn: int | None = None
         self.n_queries = self.n_judgements = self.n_skipped = 0
 
-    @property
-    def n_features(self) -> int:
-        """Features of queries and items."""
-        return len(self.centre)
+    def features(self, queries: Any) -> Any:
+        """Queries as the candidates see them: less the mean of the items, and with a constant.
 
-    def centred(self, queries: Any) -> Any:
-        """Queries as the candidates see them."""
-        return queries if sp.issparse(queries) else queries - self.centre
+        The candidates start from a matrix that maps them to the queries themselves. So a candidate that has
+        learnt nothing is the baseline, and what it learns is a function of how a query differs from the mean.
+        """
+        if self.shift is None:
+            return queries
+        return np.pad(queries, ((0, 0), (0, 1))) + self.shift
 
     def change(self, number: int, queries: Any) -> Any:
         """What a candidate adds to queries."""
         learner = self.learners[number]
         if not learner.__sklearn_is_fitted__():
             return 0 * queries
-        return learner.transform_query(self.centred(queries))
+        return learner.transform_query(self.features(queries)) - queries
 
     def changes(self, query: Any) -> list[Any]:
         """What each candidate adds to one query."""
@@ -554,12 +584,13 @@ class _State:
     def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """JSON values and arrays, enough to go on as if never saved."""
         header: dict[str, Any] = {
+            "n_features": self.n_features,
             "generator": self.rng.bit_generator.state,
             "drawn": self.drawn,
             "counts": [self.n_queries, self.n_judgements, self.n_skipped],
             "learners": [],
         }
-        arrays: dict[str, np.ndarray] = {"centre": self.centre}
+        arrays: dict[str, np.ndarray] = {} if self.shift is None else {"shift": self.shift}
         for number, learner in enumerate(self.learners):
             inner, own = to_state(learner)
             header["learners"].append(inner)
@@ -586,7 +617,8 @@ class _State:
             for number, inner in enumerate(header["learners"])
         ]
         trust = new_trust(len(learners)).restore(header["trust"], with_prefix("trust.", arrays))
-        self = cls(arrays["centre"], learners, trust, np.random.default_rng())
+        rng = np.random.default_rng()
+        self = cls(header["n_features"], arrays.get("shift"), learners, trust, rng)
         self.rng.bit_generator.state = header["generator"]
         self.history = History.restored(header["names"], with_prefix("history.", arrays))
         self.learnt = set(header["learnt"])
@@ -599,7 +631,7 @@ class _State:
         return self
 
 
-def default_candidates(items: Items, dtype: Any) -> list[Any]:
+def default_candidates(items: Items) -> list[Any]:
     """Learners for these items: their temperature is a quarter of the spread among the nearest neighbours.
 
     The spread is the difference between the score of the nearest item and that of the 32nd, on average over a
@@ -616,12 +648,7 @@ def default_candidates(items: Items, dtype: Any) -> list[Any]:
     if not spread > 0:
         spread = squared or 1.0
     return [
-        ListwiseSoftmax(
-            eta=step / max(squared, 1e-30) ** 2,
-            temperature=spread / 4,
-            init="zeros",
-            dtype=dtype,
-        )
+        ListwiseSoftmax(eta=step / max(squared, 1e-30) ** 2, temperature=spread / 4)
         for step in _STEPS
     ]
 
@@ -650,7 +677,7 @@ def grades_by_query(
             pairs, grades = rows.astype(np.int64).tolist(), relevance[:, 2:].tolist()
             relevance = [(*pair, *grade) for pair, grade in zip(pairs, grades, strict=True)]
         else:
-            relevance = relevance.tolist()
+            relevance = _without_repetitions(relevance).tolist()
     judged: dict[int, dict[int, float]] = {}
     count = 0
     for count, entry in enumerate(relevance, 1):
@@ -667,6 +694,13 @@ def grades_by_query(
     if not count:
         raise ValueError("relevance: expected at least one judgement, got none")
     return judged
+
+
+def _without_repetitions(pairs: np.ndarray) -> np.ndarray:
+    """The same judgements in the same order, each once, if there are no grades: there may be very many."""
+    if pairs.shape[1] == 3:
+        return pairs
+    return pairs[np.sort(np.unique(pairs, axis=0, return_index=True)[1])]
 
 
 def _inverse_propensities(propensities: Any, n: int) -> list[float]:

@@ -258,8 +258,8 @@ class AdaptationReport:
         chosen, whole = self.choice, self.measures[self.measure]
         return (
             f"adapted: {self.measure} {whole.baseline:.3f} -> {whole.baseline + chosen.gain:.3f} "
-            f"expected (at least {whole.baseline + chosen.lower_bound:.3f}), candidate {chosen.candidate} trusted "
-            f"{chosen.trust:g}, measured on {self.n_queries} queries before they were learnt from"
+            f"expected (at least {whole.baseline + chosen.lower_bound:.3f}), measured on {self.n_queries} "
+            f"queries before they were learnt from; candidate {chosen.candidate} is trusted {chosen.trust:g}"
         )
 
     def to_dict(self) -> dict[str, Any]:

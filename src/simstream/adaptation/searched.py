@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from ..similarity.base import all_products
 from ..validation import Items
 
 
@@ -53,18 +54,28 @@ class Ranked(NamedTuple):
 
     rows: np.ndarray
     vectors: Any
+    #: Whether the rows ascend: then places are found without sorting.
+    ascends: bool
+
+    def scores(self, queries: Any) -> np.ndarray:
+        """Inner products of a few queries with all of them, one row for each query."""
+        if sp.issparse(queries) or sp.issparse(self.vectors):
+            return all_products(queries, self.vectors)
+        # Twice as fast as the other way round, which copies the vectors first.
+        return np.ascontiguousarray((self.vectors @ queries.T).T)
 
     def places(self, rows: np.ndarray) -> np.ndarray:
-        """Where rows are among those ranked; all of them must be."""
-        order = np.argsort(self.rows, kind="stable")
-        return order[np.searchsorted(self.rows, rows, sorter=order)]
+        """Where those of the rows are that are ranked."""
+        order = None if self.ascends else np.argsort(self.rows, kind="stable")
+        found = np.searchsorted(self.rows, rows, sorter=order)
+        found = np.minimum(found, len(self.rows) - 1)
+        places = found if order is None else order[found]
+        return places[self.rows[places] == rows]
 
-    def nearest(self, scores: np.ndarray, k: int, left_out: Collection[int]) -> np.ndarray:
+    def nearest(self, scores: np.ndarray, k: int, left_out: np.ndarray) -> np.ndarray:
         """Rows with the k highest scores, some left out."""
-        kept = scores
-        if len(left_out):
-            kept = scores.copy()
-            kept[np.isin(self.rows, np.fromiter(left_out, np.int64))] = -np.inf
+        kept = scores.copy()
+        kept[self.places(left_out)] = -np.inf
         k = min(k, len(kept))
         best = np.argpartition(-kept, k - 1)[:k]
         return self.rows[best[np.isfinite(kept[best])]]
@@ -99,7 +110,8 @@ class SearchedItems:
             rows = np.sort(np.random.default_rng(n_items).choice(n_items, pool_size, replace=False))
         self._is_pooled = np.zeros(n_items, bool)
         self._is_pooled[rows] = True
-        self._pool = Ranked(rows, items.values if len(rows) == n_items else items.rows(rows))
+        vectors = items.values if len(rows) == n_items else items.rows(rows)
+        self._pool = Ranked(rows, vectors, ascends=True)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -108,11 +120,13 @@ class SearchedItems:
         """Row of an item by its id; raises if there is none."""
         return row_of(key, self._rows, len(self), name)
 
-    def rows_of(self, keys: Collection[Hashable]) -> list[int]:
+    def rows_of(self, keys: Collection[Hashable]) -> np.ndarray:
         """Rows of those of the items that are there."""
         if self._rows is None:
-            return [key for key in keys if isinstance(key, int) and key < len(self)]
-        return [self._rows[key] for key in keys if key in self._rows]
+            found = [key for key in keys if isinstance(key, int) and key < len(self)]
+        else:
+            found = [self._rows[key] for key in keys if key in self._rows]
+        return np.array(found, np.int64)
 
     def pool_with(self, rows: np.ndarray) -> Ranked:
         """The items to rank for a query, these among them."""
@@ -121,15 +135,13 @@ class SearchedItems:
             return self._pool
         vectors = [self._pool.vectors, self.items.rows(missing)]
         stacked = sp.vstack(vectors, "csr") if self.items.is_sparse else np.concatenate(vectors)
-        return Ranked(np.concatenate([self._pool.rows, missing]), stacked)
+        return Ranked(np.concatenate([self._pool.rows, missing]), stacked, ascends=False)
 
     def only(self, rows: np.ndarray) -> Ranked:
         """Just these items, to rank among themselves."""
-        return Ranked(rows, self.items.rows(rows))
+        return Ranked(rows, self.items.rows(rows), ascends=False)
 
-    def random_rows(
-        self, rng: np.random.Generator, n: int, left_out: Collection[int]
-    ) -> np.ndarray:
+    def random_rows(self, rng: np.random.Generator, n: int, left_out: np.ndarray) -> np.ndarray:
         """Up to n random rows, some left out: as many random numbers are drawn whatever is left out."""
         drawn = np.unique(rng.integers(0, len(self), n))
-        return drawn[~np.isin(drawn, np.fromiter(left_out, np.int64))]
+        return drawn[~np.isin(drawn, left_out)]

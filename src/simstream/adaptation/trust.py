@@ -12,21 +12,24 @@ from ..validation import check_integer, check_number
 #: Fewer queries than this say nothing about the spread of their gains.
 _FEWEST = 5
 
+# What is summed up.
+_GAINS, _EVIDENCE, _ON_NEW_ITEMS = 0, 1, 2
+
 
 class Trust:
     """Compare options with a baseline, by gains that were measured before they were learnt from.
 
-    The baseline is always an option, and its gain is zero. `choice` is the option with the highest *lower
-    bound* of its mean gain: the mean less `caution` standard errors. It is the baseline unless one of these
-    bounds is positive. Options that may harm on new items (their bound there is below ``-tolerance``) are
-    left out.
+    The baseline is always an option, and its gain is zero. `choice` is the option whose mean gain has the
+    highest lower bound, the mean less `caution` standard errors, among those that pass three tests: that
+    bound is positive; the evidence is clear, its mean more than `clearance` standard errors above zero; and
+    the lower bound of the gain on new items is not below ``-tolerance``. If none does, it is the baseline.
 
-    Older gains count less: half as much after `half_life` queries. So the choice returns to the baseline when
-    an option becomes worse than it.
+    Older gains count less: half as much after `half_life` queries. So the choice returns to the baseline
+    when an option becomes worse than it.
 
-    `weights` are exponential weights of the options and the baseline. An option drawn with them gains,
-    whatever the stream, in expectation at most `regret_bound` less than the best option, or the baseline,
-    would have gained in total (Cesa-Bianchi and Lugosi, Prediction, learning, and games, 2006, theorem 2.3).
+    `weights` are exponential weights of the options and the baseline. Whatever the stream, an option drawn
+    with them gains in expectation at most `regret_bound` less than the best option, the baseline included,
+    gains in total (Cesa-Bianchi and Lugosi, Prediction, learning, and games, 2006, theorem 2.3).
 
     Parameters
     ----------
@@ -34,6 +37,8 @@ class Trust:
         Number of options besides the baseline.
     caution : float
         Standard errors between a mean gain and its lower bound.
+    clearance : float
+        Standard errors by which the evidence must be above zero.
     tolerance : float
         Loss on new items that is accepted.
     half_life : float or None
@@ -55,42 +60,48 @@ class Trust:
         n_options: int,
         *,
         caution: float = 1.0,
+        clearance: float = 2.5,
         tolerance: float = 0.005,
         half_life: float | None = 500,
     ) -> None:
         self.n_options = check_integer("n_options", n_options)
         self.caution = check_number("caution", caution, exclusive=False)
+        self.clearance = check_number("clearance", clearance, exclusive=False)
         self.tolerance = check_number("tolerance", tolerance, exclusive=False)
         self.half_life = None if half_life is None else check_number("half_life", half_life)
-        # Sums of weights, squared weights, gains and squared gains: of all queries, and of new items.
-        self._weight, self._squared_weight = np.zeros((2, 2))
-        self._gain, self._squared_gain = np.zeros((2, 2, n_options))
-        self._count = np.zeros(2, np.int64)
+        # Sums of weights, squared weights, values and squared values: of gains, of evidence, on new items.
+        self._weight, self._squared_weight = np.zeros((2, 3))
+        self._sum, self._squared_sum = np.zeros((2, 3, n_options))
+        self._count = np.zeros(3, np.int64)
         self._total = np.zeros(
             n_options + 1
         )  # of all gains, nothing forgotten; the baseline is the last
         self._expected = 0.0
 
-    def update(self, gains: Any, new_item_gains: Any = None) -> None:
-        """Take the gains of one query, between -1 and 1: one of each option over the baseline.
+    def update(self, gains: Any, evidence: Any = None, new_item_gains: Any = None) -> None:
+        """Take the gains of one query over the baseline, one of each option, between -1 and 1.
 
         Parameters
         ----------
         gains : array of shape (n_options,)
+        evidence : array of shape (n_options,), optional
+            Other gains to tell chance from progress by: some that change with every query, where `gains` are
+            mostly zero. By default the gains themselves.
         new_item_gains : array of shape (n_options,), optional
-            Gains when only items count that nothing was learnt about before, if there are any.
+            Gains if only items count that nothing was learnt about before, where there are any.
         """
-        checked = [self._checked(gains, "gains")]
+        values = [self._checked(gains, "gains")]
+        values.append(values[0] if evidence is None else self._checked(evidence, "evidence"))
         if new_item_gains is not None:
-            checked.append(self._checked(new_item_gains, "new_item_gains"))
-        self._expected += float(self.weights()[:-1] @ checked[0])
-        self._total[:-1] += checked[0]
+            values.append(self._checked(new_item_gains, "new_item_gains"))
+        self._expected += float(self.weights()[:-1] @ values[0])
+        self._total[:-1] += values[0]
         keep = 1.0 if self.half_life is None else 0.5 ** (1.0 / self.half_life)
-        for kind, values in enumerate(checked):
+        for kind, value in enumerate(values):
             self._weight[kind] = keep * self._weight[kind] + 1.0
             self._squared_weight[kind] = keep**2 * self._squared_weight[kind] + 1.0
-            self._gain[kind] = keep * self._gain[kind] + values
-            self._squared_gain[kind] = keep * self._squared_gain[kind] + values**2
+            self._sum[kind] = keep * self._sum[kind] + value
+            self._squared_sum[kind] = keep * self._squared_sum[kind] + value**2
             self._count[kind] += 1
 
     def _checked(self, gains: Any, name: str) -> np.ndarray:
@@ -104,48 +115,48 @@ class Trust:
     @property
     def n_queries(self) -> int:
         """Queries whose gains were taken."""
-        return int(self._count[0])
+        return int(self._count[_GAINS])
 
     @property
     def n_new_item_queries(self) -> int:
         """Queries among them with items that nothing was learnt about before."""
-        return int(self._count[1])
+        return int(self._count[_ON_NEW_ITEMS])
 
     def mean_gains(self, *, new_items: bool = False) -> np.ndarray:
         """Mean gain of each option, older gains counting less."""
-        kind = int(new_items)
-        return self._gain[kind] / max(self._weight[kind], 1e-300)
-
-    def standard_errors(self, *, new_items: bool = False) -> np.ndarray:
-        """Standard error of each mean gain; infinite where there are too few queries."""
-        kind = int(new_items)
-        if self._count[kind] < _FEWEST:
-            return np.full(self.n_options, np.inf)
-        mean = self.mean_gains(new_items=new_items)
-        variance = np.maximum(self._squared_gain[kind] / self._weight[kind] - mean**2, 0.0)
-        effective = self._weight[kind] ** 2 / self._squared_weight[kind]
-        return np.sqrt(variance / max(effective - 1.0, 1.0))
+        return self._means(_ON_NEW_ITEMS if new_items else _GAINS)
 
     def lower_bounds(self, *, new_items: bool = False) -> np.ndarray:
-        """Mean gain of each option less `caution` standard errors."""
-        errors = self.standard_errors(new_items=new_items)
-        if not np.isfinite(errors).all():
-            return np.full(self.n_options, -np.inf)
-        return self.mean_gains(new_items=new_items) - self.caution * errors
+        """Mean gain of each option less `caution` standard errors; -inf where there are too few queries."""
+        kind = _ON_NEW_ITEMS if new_items else _GAINS
+        return self._means(kind) - self.caution * self._standard_errors(kind)
+
+    def _means(self, kind: int) -> np.ndarray:
+        return self._sum[kind] / max(self._weight[kind], 1.0)
+
+    def _standard_errors(self, kind: int) -> np.ndarray:
+        if self._count[kind] < _FEWEST:
+            return np.full(self.n_options, np.inf)
+        mean = self._means(kind)
+        variance = np.maximum(self._squared_sum[kind] / self._weight[kind] - mean**2, 0.0)
+        effective = self._weight[kind] ** 2 / self._squared_weight[kind]
+        return np.sqrt(variance / max(effective - 1.0, 1.0))
 
     @property
     def choice(self) -> int | None:
         """The option to use; None for the baseline."""
+        if self._count[_GAINS] < _FEWEST:
+            return None
         bounds = self.lower_bounds()
-        if self._count[1] >= _FEWEST:
-            is_harmful = self.lower_bounds(new_items=True) < -self.tolerance
-            bounds = np.where(is_harmful, -np.inf, bounds)
-        best = int(np.argmax(bounds))
-        return best if bounds[best] > 0 else None
+        is_clear = self._means(_EVIDENCE) > self.clearance * self._standard_errors(_EVIDENCE)
+        is_good = is_clear & (bounds > 0)
+        if self._count[_ON_NEW_ITEMS] >= _FEWEST:
+            is_good &= self.lower_bounds(new_items=True) >= -self.tolerance
+        return int(np.argmax(np.where(is_good, bounds, -np.inf))) if is_good.any() else None
 
     def weights(self) -> np.ndarray:
         """Exponential weights of the options and, last, of the baseline."""
-        rounds = self._count[0] + 1
+        rounds = self._count[_GAINS] + 1
         # Gains between -1 and 1 are losses between 0 and 1, halved.
         rate = math.sqrt(8.0 * math.log(self.n_options + 1) / rounds) / 2.0
         weights = np.exp(rate * (self._total - self._total.max()))
@@ -165,11 +176,11 @@ class Trust:
     def regret_bound(self) -> float:
         """Most that `expected_total_gain` can be below `best_total_gain`."""
         log = math.log(self.n_options + 1)
-        return 2.0 * (2.0 * math.sqrt(self._count[0] * log / 2.0) + math.sqrt(log / 8.0))
+        return 2.0 * (2.0 * math.sqrt(self._count[_GAINS] * log / 2.0) + math.sqrt(log / 8.0))
 
     # -- saving -------------------------------------------------------------------------------
 
-    _SAVED = ("_weight", "_squared_weight", "_gain", "_squared_gain", "_count", "_total")
+    _SAVED = ("_weight", "_squared_weight", "_sum", "_squared_sum", "_count", "_total")
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """JSON values and arrays, enough to go on."""

@@ -47,6 +47,9 @@ class ITML(BatchMetric):
         by the accuracy of k-NN in two-fold cross-validation (`fit` only).
     n_constraints : int, optional
         Number of distinct random pairs drawn from the labels; None means 40 c (c - 1) for c classes.
+    similar_share : float between 0 and 1, optional
+        Share of similar pairs among them; where there are fewer, all are used. None draws uniformly from all
+        pairs, as in the paper: with many classes hardly any of them are similar.
     lower, upper : float, optional
         Largest squared distance wanted for similar pairs, and smallest one wanted for dissimilar pairs. None
         means the 5th and the 95th percentile of the squared Euclidean distances of random pairs.
@@ -110,6 +113,7 @@ class ITML(BatchMetric):
         gamma: float | str = 1.0,
         *,
         n_constraints: int | None = None,
+        similar_share: float | None = 0.5,
         lower: float | None = None,
         upper: float | None = None,
         init: Any = "identity",
@@ -124,6 +128,7 @@ class ITML(BatchMetric):
     ) -> None:
         self.gamma = gamma
         self.n_constraints = n_constraints
+        self.similar_share = similar_share
         self.lower = lower
         self.upper = upper
         self.init = init
@@ -172,7 +177,8 @@ class ITML(BatchMetric):
         tuning = self._tune(X, codes, rng) if isinstance(self.gamma, str) else np.empty((0, 2))
         gamma = float(tuning[np.argmax(tuning[:, 1]), 0] if len(tuning) else self.gamma)
         c = len(classes)
-        sampler = PairSampler(codes, rng.randint(np.iinfo(np.int32).max))
+        seed = rng.randint(np.iinfo(np.int32).max)
+        sampler = PairSampler(codes, seed, similar_share=self.similar_share)
         index, y = sampler.draw_distinct(self.n_constraints or 40 * c * (c - 1))
         items = Items(X)
         pairs = Comparisons(items, items, index, y.astype(np.float64))

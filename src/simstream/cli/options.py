@@ -28,8 +28,26 @@ class Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+class Share(click.FloatRange):
+    """A number from 0 to 1, or the word that stands for none at all, where there is such a word."""
+
+    name = "share"
+
+    def __init__(self, word: str | None = None) -> None:
+        super().__init__(min=0, max=1)
+        self._word = word
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Parse the option's text: a float, or the word itself."""
+        return value if value == self._word else super().convert(value, param, ctx)
+
+
 COUNT = Whole(min=1)
 NATURAL = Whole(min=0)
+SHARE = Share()
+#: In place of a share of similar pairs: as many as there are among all pairs.
+UNIFORM = "uniform"
+SHARE_OR_UNIFORM = Share(UNIFORM)
 
 
 def _column(text: str) -> str | int:

@@ -22,6 +22,7 @@ from .. import ModelFileError, PairSampler, TaskTripletSampler, TripletSampler
 from ..data import Batch, FormatError, PairBatch
 from .inputs import STANDARD_INPUT
 from .learners import DEFAULT_SEED, report_left_out
+from .options import UNIFORM, refuse_options
 from .output import logger
 
 #: Tuples drawn from labels unless told otherwise.
@@ -34,6 +35,19 @@ _BATCH_OF_FILE = 64
 #: records).
 _READ_BYTES = 8192
 _POLL_SECONDS = 0.2
+
+#: Near triplets chosen with the same state of the model, or a few more to fill a block.
+_REFRESH = 1000
+
+#: Parameters of each sampler, by the names of their options, and their defaults.
+_SAMPLING: dict[str, dict[str, Any]] = {
+    "triplets": {"negatives": "random", "positives": "random", "near-share": 0.5},
+    "pairs": {"similar-share": 0.5},
+    "tasks": {},
+}
+
+#: What they are in checkpoints that do not name them, where that is not the default.
+_UNNAMED = {"pairs": {"similar-share": UNIFORM}}
 
 #: How many tuples the learner would like in the next piece.
 Wish = Callable[[], int]
@@ -86,6 +100,10 @@ class LabelSource:
     the position after the last piece handed out, as JSON values. A state ``before`` with another identity
     belongs to another input. ``n_tuples`` includes those of earlier runs; None keeps their number. Every
     piece but the last has a multiple of ``block`` tuples.
+
+    ``sampling`` holds the parameters of the sampler, None for those not given, which are the defaults or
+    those of the earlier run. Near triplets are chosen by ``learner``, and a piece never reaches past the
+    place where the sampler looks at it again, so that the stream depends on no cut and no interruption.
     """
 
     n_bad = 0  # no records, so no bad ones
@@ -99,6 +117,9 @@ class LabelSource:
         tuples: str,
         n_tuples: int | None,
         seed: int | None,
+        sampling: dict[str, Any],
+        items: Any,
+        learner: Any,
         before: dict[str, Any] | None,
         block: int,
         stop: Callable[[], bool],
@@ -115,12 +136,27 @@ class LabelSource:
         else:
             self._seed, self.n_drawn = earlier["seed"], earlier["n_drawn"]
             self.total = max(n_tuples or earlier["n_total"], self.n_drawn)
+        kind = "tasks" if tasks is not None else tuples
+        self._sampling = _sampling(kind, sampling, earlier)
         self._sampler: TripletSampler | PairSampler | TaskTripletSampler
         if tasks is not None:
             self._sampler = TaskTripletSampler(labels, tasks, self._seed)
+        elif tuples == "pairs":
+            share = self._sampling["similar-share"]
+            self._sampler = PairSampler(
+                labels, self._seed, similar_share=None if share == UNIFORM else share
+            )
         else:
-            kind = PairSampler if tuples == "pairs" else TripletSampler
-            self._sampler = kind(labels, self._seed)
+            self._sampler = TripletSampler(
+                labels,
+                self._seed,
+                negatives=self._sampling["negatives"],
+                positives=self._sampling["positives"],
+                share=self._sampling["near-share"],
+                items=items,
+                model=learner,
+                refresh=multiple_of(block, _REFRESH),
+            )
         report_left_out(getattr(self._sampler, "left_out", []))
         if earlier is None:
             return
@@ -142,6 +178,7 @@ class LabelSource:
         """Draw tuples until there are as many as asked for."""
         while not (self.finished or self._stop()):
             n = min(multiple_of(self._block, wish()), self.total - self.n_drawn)
+            n = min(n, getattr(self._sampler, "until_refresh", None) or n)
             self.n_drawn += n
             drawn = self._sampler.draw(n)
             yield drawn if isinstance(drawn, tuple) else (drawn,)
@@ -152,8 +189,28 @@ class LabelSource:
             "seed": self._seed,
             "n_total": self.total,
             "n_drawn": self.n_drawn,
+            "sampling": self._sampling,
             "sampler": self._sampler.state,
         }
+
+
+def _sampling(kind: str, given: dict[str, Any], earlier: dict[str, Any] | None) -> dict[str, Any]:
+    """Parameters of a sampler of triplets, pairs or tasks: those of an earlier run, or given, or defaults."""
+    known = _SAMPLING[kind]
+    refuse_options(
+        f"does not apply to {'triplets within tasks' if kind == 'tasks' else kind} drawn from labels",
+        {f"--{name}": value is not None and name not in known for name, value in given.items()},
+    )
+    asked = {name: given[name] for name in known if given[name] is not None}
+    if earlier is None:
+        return known | asked
+    kept = earlier.get("sampling", known | _UNNAMED.get(kind, {}))
+    for name, value in asked.items():
+        if kept[name] != value:
+            raise click.UsageError(
+                f"--resume: the model continues with its own --{name}, expected {kept[name]}, got {value}"
+            )
+    return kept
 
 
 class RecordSource:

@@ -11,6 +11,8 @@ from .options import (
     COUNT,
     FILE,
     NATURAL,
+    SHARE,
+    SHARE_OR_UNIFORM,
     json_option,
     label_column_option,
     labels_option,
@@ -63,6 +65,28 @@ from .output import configure_logging
     "--resume).",
 )
 @click.option("--seed", type=NATURAL, help="Seed of the tuples drawn from labels (default: 0).")
+@click.option(
+    "--negatives",
+    type=click.Choice(["random", "near", "semi-hard"]),
+    help="Negatives of the triplets drawn from labels: near ones are chosen by the model as it learns "
+    "(default: random, or that of --resume).",
+)
+@click.option(
+    "--positives",
+    type=click.Choice(["random", "near"]),
+    help="Positives of the triplets drawn from labels (default: random, or that of --resume).",
+)
+@click.option(
+    "--near-share",
+    type=SHARE,
+    help="Share of triplets with near negatives or positives (default: 0.5, or that of --resume).",
+)
+@click.option(
+    "--similar-share",
+    type=SHARE_OR_UNIFORM,
+    help="Share of similar pairs among pairs drawn from labels, or uniform: as many as there are among all "
+    "pairs (default: 0.5, or that of --resume).",
+)
 @click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")
 @click.option("--resume", type=FILE, help="Model file to continue from, where it stopped.")
 @click.option(
@@ -91,6 +115,7 @@ def train(**given: Any) -> None:
 
     \b
     simstream train items.svm -a sors -p lam=1e-6 -n 100000 -o model.safetensors
+    simstream train items.npz --negatives near -o model.safetensors
     simstream train items.npy --triplets judgements.csv -o model.safetensors
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors

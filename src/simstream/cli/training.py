@@ -72,6 +72,16 @@ class TrainOptions(SimpleNamespace):
         self.records = given["triplets"] or given["pairs"]
         #: What the input consists of.
         self.source = next((name for name in ("triplets", "pairs") if given[name]), "labels")
+        #: Parameters of the sampler by the names of their options, None for those not given.
+        self.sampling = {
+            name: given[name.replace("-", "_")]
+            for name in ("negatives", "positives", "near-share", "similar-share")
+        }
+
+    @property
+    def sampling_given(self) -> dict[str, bool]:
+        """Which options of the sampler are given."""
+        return {f"--{name}": value is not None for name, value in self.sampling.items()}
 
     def learnt_by(self, algorithm: Algorithm) -> str:
         """What a batch learner sees: the input, or the set of tuples drawn from labels."""
@@ -94,6 +104,7 @@ def _check_options(options: TrainOptions) -> None:
                 "--n-tuples": options.n_tuples is not None,
                 "--seed": options.seed is not None,
                 "--tuples": options.tuples != "auto",
+                **options.sampling_given,
             },
         )
     elif options.queries is not None:
@@ -132,6 +143,7 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
                 "--checkpoint-every": options.checkpoint_every is not None,
                 "--block-size": options.block_size is not None and not draws,
                 "--tuples": options.tuples not in ("auto", algorithm.takes[0]),
+                **options.sampling_given,
             },
         )
     elif options.tuples not in ("auto", *algorithm.takes):
@@ -343,7 +355,9 @@ def _train_online(
         raise missing_tasks(learner, wanted)
     click.get_current_context().meta[LEARNING] = True
     with Interruption() as interruption:
-        source = _open_source(options, algorithm, data, record, block, interruption.requested)
+        source = _open_source(
+            options, algorithm, learner, data, record, block, interruption.requested
+        )
 
         def save() -> None:
             so_far = TrainingRecord(record.unit_norm, source.state())
@@ -377,6 +391,7 @@ def _train_online(
 def _open_source(
     options: TrainOptions,
     algorithm: Algorithm,
+    learner: Any,
     data: Collection,
     record: TrainingRecord,
     block: int,
@@ -410,6 +425,9 @@ def _open_source(
             tuples=tuples,
             n_tuples=options.n_tuples,
             seed=options.seed,
+            sampling=options.sampling,
+            items=data.items.items,
+            learner=learner,
             before=before,
             block=block,
             stop=stop,

@@ -9,19 +9,26 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.entrywise import Pairs, Triplets, differences
-from ..validation import Items, check_index_tuples, check_items
+from ..validation import (
+    Items,
+    check_index_lists,
+    check_index_tuples,
+    check_items,
+    check_list_shape,
+)
 
 _ROLES = ("anchor", "positive", "negative")
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Triplets (anchor, positive, negative) or labelled pairs, as row numbers of checked items."""
+    """Triplets (anchor, positive, negative), labelled pairs or lists, as row numbers of checked items."""
 
     #: Items of the first column, and of the others; the same object in one item space.
     left: Items
     right: Items
-    #: Row numbers: three columns for triplets, two for pairs.
+    #: Row numbers: three columns for triplets, two for pairs. Lists have a query, relevant items and
+    #: negatives, -1 where there is none.
     index: np.ndarray
     #: +1 or -1: whether a pair is similar, whether the anchor of a triplet is more like the second item
     #: than like the third. None for triplets in that order.
@@ -90,7 +97,9 @@ class Comparisons:
         index = np.empty_like(self.index)
         first, index[:, 0] = np.unique(self.index[:, 0], return_inverse=True)
         others, renumbered = np.unique(self.index[:, 1:], return_inverse=True)
-        index[:, 1:] = renumbered.reshape(len(self), -1)
+        padding = int(others[0] < 0)  # of lists: it stays -1
+        others = others[padding:]
+        index[:, 1:] = renumbered.reshape(len(self), -1) - padding
         left, right = self.left.dense_rows(first), self.right.dense_rows(others)
         return replace(self, left=Items(left), right=Items(right), index=index)
 
@@ -151,19 +160,11 @@ class ItemCache:
         dtype : precision of the items, None to keep theirs
         """
         what = "triplets" if size == 3 else "pairs"
-        if sp.issparse(tuples):
-            raise TypeError(
-                f"{what}: expected an array, got a sparse matrix; pass it as preprocessor"
-            )
-        array = np.asarray(tuples)
+        array = _as_tuples(tuples, what)
         if array.ndim == 3:
             if array.shape[1] != size:
                 raise ValueError(f"{what}: expected shape (n, {size}, d), got {array.shape}")
-            if len(array) == 0:
-                raise ValueError(f"{what}: expected at least one, got none")
-            flat = array.reshape(-1, array.shape[2])
-            items = check_items(flat, what, dtype=dtype)
-            return Comparisons(items, items, np.arange(len(flat)).reshape(-1, size))
+            return _of_vectors(array, what, dtype)
         is_index = array.ndim == 2 and array.shape[1] == size and array.dtype.kind in "iu"
         if source is None and not is_index:
             raise ValueError(
@@ -174,6 +175,45 @@ class ItemCache:
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
         roles = _ROLES if size == 3 else ("first item", "second item")
         return Comparisons(left, right, check_index_tuples(array, sizes, roles))
+
+    def lists(self, source: Any, lists: Any, n_relevant: int, dtype: Any) -> Comparisons:
+        """Check lists, given as row numbers or as vectors: a query, relevant items, negatives.
+
+        Parameters
+        ----------
+        source : what was given as `preprocessor`, or None
+        lists : (n, 1 + n_relevant + k) integers, where -1 is no item, or (n, 1 + n_relevant + k, d) numbers
+        n_relevant : int
+        dtype : precision of the items, None to keep theirs
+        """
+        array = _as_tuples(lists, "lists")
+        if array.ndim == 3:
+            check_list_shape("lists", array, n_relevant)
+            return _of_vectors(array, "lists", dtype)
+        if source is None and (array.ndim != 2 or array.dtype.kind not in "iu"):
+            size = f"{1 + n_relevant} + k"
+            raise ValueError(
+                f"lists: expected row numbers of shape (n, {size}), or vectors of shape (n, {size}, d), "
+                f"got {array.dtype} of shape {array.shape}"
+            )
+        left, right = self.items(source, dtype)
+        index = check_index_lists(array, (left.shape[0], right.shape[0]), n_relevant)
+        return Comparisons(left, right, index)
+
+
+def _as_tuples(tuples: Any, what: str) -> np.ndarray:
+    if sp.issparse(tuples):
+        raise TypeError(f"{what}: expected an array, got a sparse matrix; pass it as preprocessor")
+    return np.asarray(tuples)
+
+
+def _of_vectors(array: np.ndarray, what: str, dtype: Any) -> Comparisons:
+    """Tuples given as vectors, an array of shape (n, size, d)."""
+    if len(array) == 0:
+        raise ValueError(f"{what}: expected at least one, got none")
+    flat = array.reshape(-1, array.shape[2])
+    items = check_items(flat, what, dtype=dtype)
+    return Comparisons(items, items, np.arange(len(flat)).reshape(-1, array.shape[1]))
 
 
 def _checked_sides(source: Any, dtype: Any) -> tuple[Items, Items]:

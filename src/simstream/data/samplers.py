@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..validation import check_integer, check_number, check_tasks
+from .mining import NearSampler, scaled
 
 
 class _LabelSampler:
@@ -32,16 +33,17 @@ class _LabelSampler:
     def _others_of_class(self, item: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Uniform over the other items of the item's class: its own place is skipped."""
         first, size = self._span(item)
-        within = _scaled(u, size - 1)
+        within = scaled(u, size - 1)
         within += within >= self._place[item] - first
         return self._by_class[first + within]
 
-    def _of_other_classes(self, item: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Uniform over all items of other classes."""
+    def _of_other_classes(self, item: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """The items of other classes at these places among all of them."""
         first, size = self._span(item)
-        outside = _scaled(u, len(self._codes) - size)
-        outside += np.where(outside >= first, size, 0)
-        return self._by_class[outside]
+        return self._by_class[place + np.where(place >= first, size, 0)]
+
+    def _n_of_other_classes(self, item: np.ndarray) -> np.ndarray:
+        return len(self._codes) - self._span(item)[1]
 
     def _span(self, item: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the item's class begins in `_by_class`, and its size."""
@@ -58,12 +60,17 @@ class _LabelSampler:
         self._rng.bit_generator.state = state
 
 
-class TripletSampler(_LabelSampler):
-    """Draw triplets (anchor, positive, negative) from class labels.
+class TripletSampler(NearSampler, _LabelSampler):
+    """Draw triplets (anchor, positive, negative) from class labels, at random or near by a model.
 
     The anchor is uniform over the items whose class has another item, the positive uniform over the
     other items of its class, the negative uniform over all items of other classes. Drawing n triplets
     at once or in several calls gives the same stream.
+
+    With near negatives or positives, a share of the triplets is chosen by the model that is being learnt:
+    of some random candidates the one is taken that the model finds most similar to the anchor. Near
+    negatives are those the model still confuses; near positives let each item keep the neighbours it has.
+    The stream then depends on the model, which is looked at every `refresh` triplets.
 
     Parameters
     ----------
@@ -72,6 +79,30 @@ class TripletSampler(_LabelSampler):
     allow_self : bool
         Whether an item may be its own positive, as in the public OASIS code. Without it, the only
         member of a class cannot be an anchor.
+    negatives : "random", "near", "semi-hard" or a function
+        Which candidate becomes the negative in near draws: the most similar one, or the most similar of those
+        less similar than the positive (a random one where there is none). A function of the scores of the
+        candidates, shape (n, candidates), and of the positives, shape (n,), returns how much each candidate
+        is wanted, -inf for not at all.
+    positives : "random", "near" or a function
+        Which candidate becomes the positive in near draws; a function takes the scores of the candidates.
+    share : float between 0 and 1
+        Share of near draws; the others are random.
+    items : array or CSR matrix of shape (n_items, n_features), optional
+        What the model scores; only for near draws.
+    model : a similarity or learner, optional
+        Anything with ``score_items(queries, items)``; higher scores are more similar. None, or a learner that
+        has not learnt yet, scores by inner products.
+    candidates : int
+        Random candidates (the same one may come twice) from which a near one is chosen.
+    refresh : int
+        Triplets drawn with the same state of the model.
+
+    References
+    ----------
+    Schroff, Kalenichenko, Philbin. FaceNet: a unified embedding for face recognition and clustering. CVPR
+    2015 (semi-hard negatives).
+    Xuan, Stylianou, Pless. Improved embeddings with easy positive triplet mining. WACV 2020 (near positives).
 
     Examples
     --------
@@ -81,10 +112,36 @@ class TripletSampler(_LabelSampler):
     (100, 3)
     >>> sorted({int(a) for a in triplets[:, 0]})  # the only bird is never an anchor
     [0, 1, 2, 3]
+
+    A learner that chooses its own negatives:
+
+    >>> from sklearn.datasets import load_digits
+    >>> from simstream import OASIS
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X = X / 64
+    >>> learner = OASIS(preprocessor=X)
+    >>> sampler = TripletSampler(y, 0, items=X, model=learner, negatives="near", positives="near")
+    >>> for _ in range(5):
+    ...     learner = learner.partial_fit(sampler.draw(1000))
+    >>> sampler.draw_lists(10, 4).shape  # an anchor, a positive and four different negatives
+    (10, 6)
     """
 
-    def __init__(self, labels: Any, random_state: Any = None, *, allow_self: bool = False) -> None:
-        super().__init__(labels, random_state)
+    def __init__(
+        self,
+        labels: Any,
+        random_state: Any = None,
+        *,
+        allow_self: bool = False,
+        negatives: Any = "random",
+        positives: Any = "random",
+        share: float = 0.5,
+        items: Any = None,
+        model: Any = None,
+        candidates: int = 8,
+        refresh: int = 1000,
+    ) -> None:
+        _LabelSampler.__init__(self, labels, random_state)
         if len(self._size) < 2:
             raise ValueError(
                 f"labels: expected at least two classes to draw negatives from, got 1 class "
@@ -97,18 +154,30 @@ class TripletSampler(_LabelSampler):
                 "labels: expected a class with at least two items to draw positives from, "
                 f"got {len(self._size)} classes of one item each"
             )
+        n_rows = len(self._codes), len(self._codes)
+        self._set_mining(
+            negatives, positives, share, items, items, n_rows, model, candidates, refresh
+        )
 
-    def draw(self, n: int) -> np.ndarray:
-        """Return the next n triplets, an int64 array of shape (n, 3)."""
-        n = check_integer("n", n, minimum=0)
-        u = self._rng.random((n, 3))
-        anchor = self._anchors[_scaled(u[:, 0], np.full(n, len(self._anchors)))]
+    def _draw_anchors(self, u: np.ndarray) -> np.ndarray:
+        return self._anchors[scaled(u, len(self._anchors))]
+
+    def _draw_positives(self, anchors: np.ndarray, u: np.ndarray) -> np.ndarray:
         if self.allow_self:
-            first, size = self._span(anchor)
-            positive = self._by_class[first + _scaled(u[:, 1], size)]
-        else:
-            positive = self._others_of_class(anchor, u[:, 1])
-        return np.column_stack([anchor, positive, self._of_other_classes(anchor, u[:, 2])])
+            first, size = self._span(anchors)
+            return self._by_class[first + scaled(u, size)]
+        return self._others_of_class(anchors, u)
+
+    def _n_negatives(self, anchors: np.ndarray) -> np.ndarray:
+        return self._n_of_other_classes(anchors)
+
+    def _negatives_at(self, anchors: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return self._of_other_classes(anchors, places)
+
+    def _fewest_negatives(self) -> tuple[int, str]:
+        possible = self._n_negatives(self._anchors)
+        fewest = int(np.argmin(possible))
+        return int(possible[fewest]), f"item {self._anchors[fewest]}"
 
 
 class TaskTripletSampler(_LabelSampler):
@@ -175,11 +244,11 @@ class TaskTripletSampler(_LabelSampler):
         """Return the next n triplets, shape (n, 3), their answers (+1: the first is nearer) and tasks."""
         n = check_integer("n", n, minimum=0)
         u = self._rng.random((n, 5))
-        task = self._task_of[self._drawn_from[_scaled(u[:, 0], np.full(n, len(self._drawn_from)))]]
-        anchor = self._anchors[self._first_anchor[task] + _scaled(u[:, 1], self._n_anchors[task])]
+        task = self._task_of[self._drawn_from[scaled(u[:, 0], np.full(n, len(self._drawn_from)))]]
+        anchor = self._anchors[self._first_anchor[task] + scaled(u[:, 1], self._n_anchors[task])]
         positive = self._others_of_class(anchor, u[:, 2])
         first, size = self._span(anchor)
-        negative = self._task_first[task] + _scaled(u[:, 3], self._task_size[task] - size)
+        negative = self._task_first[task] + scaled(u[:, 3], self._task_size[task] - size)
         negative = self._by_class[negative + np.where(negative >= first, size, 0)]
         y = np.where(u[:, 4] < 0.5, 1, -1)
         triplets = np.column_stack([anchor, positive, negative])
@@ -210,42 +279,47 @@ class PairSampler(_LabelSampler):
     labels : array-like of shape (n_items,)
     random_state : None, int or numpy Generator
     similar_share : float between 0 and 1, optional
-        Share of similar pairs. None draws uniformly from all pairs, so that the share follows from the
-        sizes of the classes: with ten equal classes, one pair in ten is similar.
+        Share of similar pairs; half of them if nothing is said. None draws uniformly from all pairs, so
+        that the share follows from the sizes of the classes: with a hundred equal classes, one pair in a
+        hundred is similar.
 
     Examples
     --------
     >>> sampler = PairSampler(["cat", "dog", "cat", "dog", "bird"], random_state=0)
-    >>> pairs, y = sampler.draw(100)
-    >>> pairs.shape, sorted({int(value) for value in y})
-    ((100, 2), [-1, 1])
-    >>> len(sampler.draw_distinct(1000)[0])  # there are ten pairs of five items
-    10
+    >>> pairs, y = sampler.draw(1000)
+    >>> pairs.shape, abs(float(y.mean())) < 0.1
+    ((1000, 2), True)
+    >>> sorted(sampler.draw_distinct(6)[1].tolist())  # two pairs are similar: there is no third one
+    [-1, -1, -1, 1, 1]
     """
 
     def __init__(
-        self, labels: Any, random_state: Any = None, *, similar_share: float | None = None
+        self, labels: Any, random_state: Any = None, *, similar_share: float | None = 0.5
     ) -> None:
         super().__init__(labels, random_state)
-        if similar_share is not None:
-            check_number("similar_share", similar_share, exclusive=False)
-            if similar_share < 1 and len(self._size) < 2:
-                raise ValueError(
-                    "labels: expected at least two classes to draw dissimilar pairs from, got 1 class"
-                )
-            if similar_share > 1:
-                raise ValueError(f"similar_share: expected at most 1, got {similar_share}")
-            if similar_share > 0 and self._size.max() < 2:
-                raise ValueError(
-                    "labels: expected a class with at least two items to draw similar pairs from, "
-                    f"got {len(self._size)} classes of one item each"
-                )
         if len(self._codes) < 2:
             raise ValueError("labels: expected at least two items to pair, got n_samples = 1")
+        if similar_share is not None:
+            self._check_share(similar_share)
         self.similar_share = similar_share
         size = self._size[self._codes]
         # An item is first in as many similar pairs as its class has other items.
         self._begins = [np.cumsum(size - 1), np.cumsum(len(size) - size)]
+
+    def _check_share(self, share: float) -> None:
+        check_number("similar_share", share, exclusive=False)
+        if share > 1:
+            raise ValueError(f"similar_share: expected at most 1, got {share}")
+        if share < 1 and len(self._size) < 2:
+            raise ValueError(
+                "labels: expected at least two classes to draw dissimilar pairs from (or similar_share "
+                "None or 1), got 1 class"
+            )
+        if share > 0 and self._size.max() < 2:
+            raise ValueError(
+                "labels: expected a class with at least two items to draw similar pairs from (or "
+                f"similar_share None or 0), got {len(self._size)} classes of one item each"
+            )
 
     def draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the next n pairs, shape (n, 2), and their labels; pairs may repeat."""
@@ -253,8 +327,8 @@ class PairSampler(_LabelSampler):
         n_items = len(self._codes)
         u = self._rng.random((n, 3))
         if self.similar_share is None:
-            first = _scaled(u[:, 0], np.full(n, n_items))
-            second = _scaled(u[:, 1], np.full(n, n_items - 1))
+            first = scaled(u[:, 0], np.full(n, n_items))
+            second = scaled(u[:, 1], np.full(n, n_items - 1))
             second += second >= first
         else:
             similar = u[:, 2] < self.similar_share
@@ -264,33 +338,52 @@ class PairSampler(_LabelSampler):
             first = np.minimum(np.where(similar, *begins), n_items - 1)
             second = np.empty(n, np.int64)
             second[similar] = self._others_of_class(first[similar], u[similar, 1])
-            second[~similar] = self._of_other_classes(first[~similar], u[~similar, 1])
+            anchor = first[~similar]
+            place = scaled(u[~similar, 1], self._n_of_other_classes(anchor))
+            second[~similar] = self._of_other_classes(anchor, place)
         return self._labelled(first, second)
 
     def draw_distinct(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return n different unordered pairs, uniformly from all, or all of them if there are fewer."""
-        if self.similar_share is not None:
-            raise ValueError(
-                f"similar_share: expected None to draw from all pairs, got {self.similar_share}"
-            )
+        """Return n different unordered pairs, the given share of them similar, in random order.
+
+        Where there are fewer similar or dissimilar pairs than wanted, all of them are returned, and no
+        others in their place.
+        """
         n = check_integer("n", n, minimum=0)
         n_items = len(self._codes)
         total = n_items * (n_items - 1) // 2
-        number = self._rng.choice(total, min(n, total), replace=False)
-        # Pairs are numbered column by column: column j holds the pairs (i, j) with i < j.
-        second = ((1 + np.sqrt(1 + 8.0 * number)) / 2).astype(np.int64)
-        second -= second * (second - 1) // 2 > number
-        second += second * (second + 1) // 2 <= number
-        return self._labelled(number - second * (second - 1) // 2, second)
+        if self.similar_share is None:
+            number = self._rng.choice(total, min(n, total), replace=False)
+            return self._labelled(*_in_triangle(number))
+        n_similar = round(n * self.similar_share)
+        # Similar pairs are numbered class by class.
+        per_class = self._size * (self._size - 1) // 2
+        ends = np.cumsum(per_class)
+        number = self._rng.choice(int(ends[-1]), min(n_similar, int(ends[-1])), replace=False)
+        code = np.searchsorted(ends, number, side="right")
+        similar = _in_triangle(number - (ends - per_class)[code]) + self._first[code]
+        # Sorted by class, an item has a dissimilar pair with each item of the classes before its own.
+        earlier = np.repeat(self._first, self._size)
+        ends = np.cumsum(earlier)
+        wanted = min(n - n_similar, int(ends[-1]))
+        number = self._rng.choice(int(ends[-1]), wanted, replace=False)
+        later = np.searchsorted(ends, number, side="right")
+        dissimilar = np.stack([number - (ends - earlier)[later], later])
+        pairs = self._by_class[np.concatenate([similar, dissimilar], axis=1)]
+        pairs = np.sort(pairs, axis=0)[:, self._rng.permutation(pairs.shape[1])]
+        return self._labelled(*pairs)
 
     def _labelled(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         y = np.where(self._codes[first] == self._codes[second], 1, -1)
         return np.column_stack([first, second]), y
 
 
-def _scaled(u: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Integers below n from uniforms in [0, 1); the minimum guards the rounding of u close to 1."""
-    return np.minimum((u * n).astype(np.int64), n - 1)
+def _in_triangle(number: np.ndarray) -> np.ndarray:
+    """Pairs i < j by their numbers: column by column, column j holds the pairs (i, j). Shape (2, n)."""
+    second = ((1 + np.sqrt(1 + 8.0 * number)) / 2).astype(np.int64)
+    second -= second * (second - 1) // 2 > number
+    second += second * (second + 1) // 2 <= number
+    return np.stack([number - second * (second - 1) // 2, second])
 
 
 def _numbered(tasks: list[Hashable]) -> tuple[np.ndarray, np.ndarray]:

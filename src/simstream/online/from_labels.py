@@ -29,10 +29,10 @@ from ..validation import check_choice, check_integer, check_items
 class FromLabels(ClassifierMixin, BaseEstimator):
     """Learn a similarity from labelled items, as a scikit-learn classifier.
 
-    `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class) or
-    pairs, and lets the learner learn from them. `predict` is k-NN by the learnt similarity among the
-    items seen in training; `score` is the mean average precision of retrieval, the query itself
-    excluded, so that ``GridSearchCV`` tunes the learner for ranking.
+    `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class), lists
+    (several of other classes) or pairs, and lets the learner learn from them. `predict` is k-NN by the
+    learnt similarity among the items seen in training; `score` is the mean average precision of retrieval,
+    the query itself excluded, so that ``GridSearchCV`` tunes the learner for ranking.
 
     Parameters
     ----------
@@ -47,7 +47,17 @@ class FromLabels(ClassifierMixin, BaseEstimator):
     allow_self : bool
         Whether an item may be its own positive in a triplet; has no effect on pairs.
     tuples : "auto", "triplets" or "pairs"
-        What to draw: "auto" is what the learner is made for. Learners from pairs take both.
+        What to draw: "auto" is what the learner is made for. Learners from pairs and from lists also take
+        triplets.
+    similar_share : float between 0 and 1, optional
+        Share of similar pairs among pairs; None draws uniformly from all pairs.
+    n_negatives : int
+        Negatives of every list, for learners that take lists (`ListwiseSoftmax`); as many as there are
+        where an item has fewer. Triplets have one. How many relevant items a list has is a parameter of
+        the learner.
+    negatives, positives, share
+        Which triplets are drawn, as in `TripletSampler`: "near" ones are chosen by the learner as it is
+        after every 1,000 triplets, or by inner products if it learns from a whole set at once.
 
     Attributes
     ----------
@@ -82,6 +92,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         n_neighbors: int = 5,
         allow_self: bool = False,
         tuples: str = "auto",
+        similar_share: float | None = 0.5,
+        n_negatives: int = 50,
+        negatives: Any = "random",
+        positives: Any = "random",
+        share: float = 0.5,
     ) -> None:
         self.learner = learner
         self.n_tuples = n_tuples
@@ -89,6 +104,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.allow_self = allow_self
         self.tuples = tuples
+        self.similar_share = similar_share
+        self.n_negatives = n_negatives
+        self.negatives = negatives
+        self.positives = positives
+        self.share = share
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -124,6 +144,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, classes: Any, first: bool) -> FromLabels:
         check_integer("n_tuples", self.n_tuples)
         check_integer("n_neighbors", self.n_neighbors)
+        check_integer("n_negatives", self.n_negatives)
         check_choice("tuples", self.tuples, ("auto", "triplets", "pairs"))
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
@@ -146,11 +167,11 @@ class FromLabels(ClassifierMixin, BaseEstimator):
                 f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
             )
         learner = clone(self.learner) if first else self.learner_
-        drawn = self._draw(learner, y, rng)
+        sampler = self._sampler(learner, X, y, rng)
         own_items = learner.preprocessor
         try:
             learner.set_params(preprocessor=X)
-            (learner.fit if first else learner.partial_fit)(*drawn)
+            self._learn(learner, sampler, first)
         finally:
             learner.set_params(preprocessor=own_items)
         self.learner_, self._rng = learner, rng
@@ -162,12 +183,47 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self._references = items if first else _stack(self._references, items)
         return self
 
-    def _draw(self, learner: Any, y: np.ndarray, rng: np.random.Generator) -> tuple[Any, ...]:
-        """The tuples, and the labels of pairs."""
+    def _sampler(
+        self, learner: Any, X: Any, y: np.ndarray, rng: np.random.Generator
+    ) -> TripletSampler | PairSampler:
         kind = learner.natural_tuples if self.tuples == "auto" else self.tuples
         if kind == "pairs":
-            return PairSampler(y, rng).draw(self.n_tuples)
-        return (TripletSampler(y, rng, allow_self=self.allow_self).draw(self.n_tuples),)
+            return PairSampler(y, rng, similar_share=self.similar_share)
+        return TripletSampler(
+            y,
+            rng,
+            allow_self=self.allow_self,
+            negatives=self.negatives,
+            positives=self.positives,
+            share=self.share,
+            items=X,
+            model=learner if hasattr(learner, "partial_fit") else None,
+        )
+
+    def _learn(self, learner: Any, sampler: TripletSampler | PairSampler, first: bool) -> None:
+        """Learn everything at once, or, from near triplets, as many at a time as one model chooses."""
+        n_left = int(self.n_tuples)
+        is_online = hasattr(learner, "partial_fit")
+        if isinstance(sampler, PairSampler):
+            (learner.fit if first else learner.partial_fit)(*sampler.draw(n_left))
+            return
+        if first and sampler.is_mining and is_online:
+            learner.prepare()  # so that the first triplets are near by the similarity it begins with
+            first = False
+        while n_left:
+            n = min(n_left, (is_online and sampler.until_refresh) or n_left)
+            (learner.fit if first else learner.partial_fit)(self._draw(learner, sampler, n))
+            n_left -= n
+            first = False
+
+    def _draw(self, learner: Any, sampler: TripletSampler, n: int) -> np.ndarray:
+        """Triplets, or lists with as many relevant items as the learner takes."""
+        n_relevant = getattr(learner, "n_relevant", None)
+        if n_relevant is None or self.tuples == "triplets":
+            return sampler.draw(n)
+        lists = sampler.draw_lists(n, min(self.n_negatives, sampler.most_negatives))
+        more = sampler.draw_positives(lists[:, 0], n_relevant - 1)
+        return np.column_stack([lists[:, :2], more, lists[:, 2:]])
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "learner_")

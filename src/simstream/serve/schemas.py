@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ..data.clicks import pairs_from_clicks
 from .events import SparseVector, Vector
 from .writer import Judgement, NewItem
 
@@ -216,33 +217,13 @@ class Feedback(_Strict):
         assert self.query is not None
         anchor = self.query if isinstance(self.query, str) else as_vector(self.query)
         if self.clicked is not None:
-            pairs = from_clicks(self.shown or [], self.clicked)
+            pairs = pairs_from_clicks(self.shown or [], self.clicked)
             return Judgement(anchor, pairs, self.task, "clicks")
         pairs = list(product(self.up or [], self.down or []))
         return Judgement(anchor, pairs, self.task, "thumbs")
 
 
 FeedbackBody = Feedback | Annotated[list[Feedback], Field(min_length=1, max_length=10_000)]
-
-
-def from_clicks(shown: Sequence[str], clicked: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs (better, worse): every clicked item beats the items above it that were not clicked.
-
-    Items below the last click say nothing: nobody may have looked at them.
-
-    Examples
-    --------
-    >>> from_clicks(["a", "b", "c", "d"], ["c"])
-    [('c', 'a'), ('c', 'b')]
-    """
-    chosen = set(clicked)
-    return [
-        (item, above)
-        for place, item in enumerate(shown)
-        if item in chosen
-        for above in shown[:place]
-        if above not in chosen
-    ]
 
 
 class Answer(_Strict):

@@ -1,0 +1,58 @@
+"""Matrices learnt from lists: a relevant item of a query against its negatives.
+
+They are stored, averaged, read and saved as those learnt from triplets; only learning differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._kernels.blocked import Blas
+from .._kernels.entrywise import DIVERGED, DONE
+from .._kernels.listwise import learn_list_block, learn_sparse_lists
+from ..data.comparisons import Comparisons
+from .base import ENTRIES_PER_CALL, new_scratch
+from .entrywise import DenseEngine
+from .sparse import SparseEngine, csr_readers
+
+
+class DenseListsEngine(DenseEngine):
+    """Full arrays, for dense items: exact blocks of lists, of any size from one on."""
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        tuples = tuples.densified()
+        ops = Blas(self.dtype)
+        u, acc = self.arrays.u, self.arrays.acc
+        queries, items, lists = tuples.left.values, tuples.right.values, tuples.index
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            for first in range(begin, end, block_size):
+                block = lists[first : min(end, first + block_size)]
+                rows = queries[block[:, 0]]
+                learnt = learn_list_block(ops, step, u, acc, rows, items, block, self.clock)
+                if learnt < len(block):
+                    return DIVERGED, first + learnt
+            return DONE, end
+
+        per_list = self.shape[1] * (self.shape[0] + 2 * step.n_steps * lists.shape[1])
+        blocks = max(1, int(ENTRIES_PER_CALL / per_list) // block_size)
+        self._drive(learn, len(tuples), blocks * block_size)
+
+
+class SparseListsEngine(SparseEngine):
+    """Only the entries that were touched, for sparse items; always one list at a time."""
+
+    def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        lists = tuples.index
+        readers, longest, chunk = csr_readers(tuples, self.ranks)
+        n_columns = min(self.shape[1], longest[1] * (lists.shape[1] - 1))
+        scratch = new_scratch(longest[0], n_columns, self.dtype)
+        place = np.full(self.shape[1], -1, np.int32)
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            what = self.rule, step, self.store.arrays, *readers, lists
+            return learn_sparse_lists(*what, begin, end, scratch, place, self.clock)
+
+        self._drive(learn, len(tuples), max(1, 2 * chunk // lists.shape[1]))
