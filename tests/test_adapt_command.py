@@ -127,7 +127,7 @@ def test_where_nothing_is_gained_the_baseline_is_published(random, tmp_path):
 
 @pytest.mark.parametrize("piece", [1, 7, 10**6])
 def test_what_is_learnt_is_the_librarys_however_it_is_cut(rotated, tmp_path, monkeypatch, piece):
-    monkeypatch.setattr(training.Pace, "note", lambda self, n, seconds: None)
+    monkeypatch.setattr(training.LearningPace, "note", lambda self, n, seconds: None)
     monkeypatch.setattr(training, "_FIRST_PIECE", piece)
     succeed(*rotated.arguments)
     expected = tmp_path / "expected.safetensors"
@@ -137,10 +137,11 @@ def test_what_is_learnt_is_the_librarys_however_it_is_cut(rotated, tmp_path, mon
 
 
 def test_options_reach_the_adapter(rotated):
-    options = ["--measure", "p@1", "--caution", 0.5, "--half-life", "none", "--seed", 3]
-    succeed(*rotated.arguments, *options)
+    options = ["--measure", "p@1", "--caution", 0.5, "--clearance", 2, "--half-life", "none"]
+    succeed(*rotated.arguments, *options, "--seed", 3)
     adapter = simstream.load(rotated.model)
-    assert (adapter.measure, adapter.caution, adapter.half_life) == ("P@1", 0.5, None)
+    assert (adapter.measure, adapter.half_life) == ("P@1", None)
+    assert (adapter.caution, adapter.clearance) == (0.5, 2.0)
     assert adapter.random_state == 3
     offered = importlib.import_module(
         "simstream.cli.adapt"
@@ -160,7 +161,7 @@ def test_rows_of_length_one_are_remembered(rotated, tmp_path):
     np.testing.assert_allclose(
         adapter.transform_query(scaled.queries),
         scaled.fitted().transform_query(scaled.queries),
-        0.01,
+        atol=1e-3,
     )
     np.save(tmp_path / "longer.npy", 10 * scaled.items)
     rows = [rotated.model, tmp_path / "longer.npy", "--queries", tmp_path / "queries.npy", "--json"]

@@ -76,6 +76,12 @@ def _half_life(ctx: click.Context, _: click.Parameter, text: str | None) -> Any:
     help="Standard errors by which a gain must exceed 0 (default: 1).",
 )
 @click.option(
+    "--clearance",
+    type=click.FloatRange(min=0),
+    metavar="X",
+    help="Standard errors by which relevant items must have risen (default: 2.5).",
+)
+@click.option(
     "--half-life",
     metavar="N|none",
     callback=_half_life,

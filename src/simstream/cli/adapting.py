@@ -25,7 +25,7 @@ from .learners import DEFAULT_SEED
 from .options import check_picture, check_writable, refuse_options
 from .output import as_rate, echo_json, echo_table, logger, progress
 from .sources import earlier_state
-from .training import Pace
+from .training import LearningPace
 
 _REPORT_FORMATS = (".md", ".json")
 
@@ -41,7 +41,7 @@ class AdaptOptions(SimpleNamespace):
         #: What is learnt from.
         self.unit = "searches" if given["relevance"] is None else "queries"
         #: Parameters of the adapter that were given; ``...`` stands for a half-life that was not.
-        params = {name: given[name] for name in ("measure", "caution", "half_life")}
+        params = {name: given[name] for name in ("measure", "caution", "clearance", "half_life")}
         params["random_state"] = given["seed"]
         self.params = {
             name: value
@@ -384,14 +384,14 @@ def _propensities(given: str, n: int) -> np.ndarray | None:
 
 def _learn(
     adapter: Adapter, feedback: _Feedback, options: AdaptOptions, stop: Callable[[], bool]
-) -> Pace:
+) -> LearningPace:
     """Learn query by query until there are no more, or a signal asks to stop."""
 
     def measurements() -> list[str]:
         chosen = adapter.chosen_
         return [as_rate(pace.rate), "baseline" if chosen is None else f"trust {chosen[1]:g}"]
 
-    pace = Pace()
+    pace = LearningPace()
     done = feedback.position
     with progress(options.quiet, feedback.unit, total=len(feedback), done=done) as report:
         while feedback.position < len(feedback) and not stop():
