@@ -182,6 +182,33 @@ def test_graded_ndcg_by_hand():
     assert measured[0] == pytest.approx((3 / log + 1) / (3 + 1 / log))
 
 
+def test_queries_that_are_items_do_not_find_themselves():
+    rng = np.random.default_rng(3)
+    items = unit(rng.normal(size=(200, N_FEATURES)))
+    partner = np.roll(np.arange(200), 100)
+    items[100:] = unit(0.5 * np.roll(items[:100], 8, axis=1) + 0.5 * items[100:])
+    links = [(row, int(partner[row])) for row in range(150)]
+    own = list(range(200))
+    adapter = Adapter(random_state=0).fit(items, items, links, own_items=own)
+    assert adapter.chosen_ is not None
+    moved = adapter.transform_query(items[150:]) @ items.T
+    plain = items[150:] @ items.T
+    for scores in (moved, plain):
+        scores[np.arange(50), np.arange(150, 200)] = -np.inf
+
+    def ranks(scores):
+        return (scores > scores[np.arange(50), partner[150:]][:, None]).sum(axis=1).mean()
+
+    assert ranks(moved) < ranks(plain)
+    # The item itself would be first whatever is learnt, and a negative of its own query.
+    with_itself = Adapter(random_state=0).fit(items, items, links)
+    assert (
+        adapter.report().measures["P@1"].baseline >= with_itself.report().measures["P@1"].baseline
+    )
+    with pytest.raises(ValueError, match="own_items: expected one for each of 200 queries, got 1"):
+        Adapter().fit(items, items, links, own_items=[0])
+
+
 # -- clicks ---------------------------------------------------------------------------------------
 
 
@@ -217,7 +244,7 @@ def test_a_click_far_down_counts_more_but_not_without_limit(data):
     items, queries, _ = data
     adapter = Adapter(random_state=0).set_items(items)
     seen = []
-    adapter._learn = lambda query, grades, shown, name: seen.append(grades)
+    adapter._learn = lambda query, grades, shown, name, own=-1: seen.append(grades)
     adapter.learn_one(queries[0], [5, 6, 7], [6, 7], propensities=[1.0, 0.5, 0.01])
     assert seen == [{5: 0.0, 6: 2.0, 7: 10.0}]
 

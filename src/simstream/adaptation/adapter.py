@@ -230,6 +230,7 @@ class Adapter(Similarity):
         *,
         query_ids: Sequence[Hashable] | None = None,
         item_ids: Sequence[Hashable] | None = None,
+        own_items: Sequence[Hashable] | None = None,
     ) -> Adapter:
         """Forget what was learnt and learn from judgements, one query after the other.
 
@@ -243,6 +244,9 @@ class Adapter(Similarity):
             The judgements of a query are taken together, where its first one is; of several on one item the
             last counts. Queries without a relevant item are skipped.
         query_ids, item_ids : sequences of different strings or integers, optional
+        own_items : sequence of n_queries rows or ids of items, or None where there is none, optional
+            Where queries are items themselves, the item that each of them is: it is neither ranked nor learnt
+            from.
 
         Returns
         -------
@@ -252,7 +256,12 @@ class Adapter(Similarity):
         self._state = self._searched = None
         try:
             return self.partial_fit(
-                queries, relevance, items=items, query_ids=query_ids, item_ids=item_ids
+                queries,
+                relevance,
+                items=items,
+                query_ids=query_ids,
+                item_ids=item_ids,
+                own_items=own_items,
             )
         except (TypeError, ValueError):
             self._state, self._searched = before
@@ -266,6 +275,7 @@ class Adapter(Similarity):
         items: Any = None,
         query_ids: Sequence[Hashable] | None = None,
         item_ids: Sequence[Hashable] | None = None,
+        own_items: Sequence[Hashable] | None = None,
     ) -> Adapter:
         """Go on learning from judgements of more queries; same input as `fit`.
 
@@ -280,9 +290,11 @@ class Adapter(Similarity):
         judged = grades_by_query(
             relevance, rows_by_id(query_ids, rows.shape[0], "query_ids"), rows.shape[0], searched
         )
+        own = _own_rows(own_items, rows.shape[0], searched)
         for row, grades in judged.items():
             name = row if query_ids is None else query_ids[row]
-            self._learn(rows[row : row + 1], grades, None, name)
+            grades.pop(own[row], None)
+            self._learn(rows[row : row + 1], grades, None, name, own[row])
         return self
 
     def learn_one(
@@ -332,7 +344,9 @@ class Adapter(Similarity):
         self._learn(row, grades, np.array(order, np.int64), name)
         return self
 
-    def _learn(self, query: Any, grades: dict[int, float], shown: Any, name: Hashable) -> None:
+    def _learn(
+        self, query: Any, grades: dict[int, float], shown: Any, name: Hashable, own: int = -1
+    ) -> None:
         """Measure the gain on one query, then learn from it.
 
         Parameters
@@ -341,6 +355,7 @@ class Adapter(Similarity):
         grades : of the judged items, by row
         shown : the rows that are ranked to measure the gain; None for all
         name : what the report calls the query
+        own : row of the item that the query is itself, -1 if it is none
         """
         state, searched = self._fitted(), self._items_to_search()
         relevant = np.array([row for row, grade in grades.items() if grade > 0], np.int64)
@@ -361,9 +376,9 @@ class Adapter(Similarity):
                 if shown is not None:
                     ranked = searched.only(shown)
                     by_score = ranked.scores(moved)
-                self._measure(ranked, by_score, relevant, weights, name)
+                self._measure(ranked, by_score, relevant, weights, name, own)
             state.known[digest] = known = known | {searched.keys[row] for row in relevant}
-            avoided = searched.rows_of(known)
+            avoided = np.append(searched.rows_of(known), own)
             features = Items(state.features(query))
             others = searched.random_rows(state.rng, self.n_random, avoided)
             for number, learner in enumerate(state.learners, 1):
@@ -390,15 +405,17 @@ class Adapter(Similarity):
         relevant: np.ndarray,
         weights: np.ndarray,
         name: Hashable,
+        own: int,
     ) -> None:
         """Compare all options with the baseline on a query that nothing was learnt from."""
         state, searched = self._fitted(), self._items_to_search()
-        by_options, by_baseline, rise = self._measured(ranked, scores, relevant, weights)
+        is_own = ranked.rows == own
+        by_options, by_baseline, rise = self._measured(ranked, scores, relevant, weights, is_own)
         column = MEASURES.index(self.measure)
         on_new = None
         is_new = ~searched.is_learnt[relevant]
         if is_new.any():
-            known = searched.is_learnt[ranked.rows]
+            known = searched.is_learnt[ranked.rows] | is_own
             options, baseline, _ = self._measured(
                 ranked, scores, relevant[is_new], weights[is_new], known
             )
@@ -414,7 +431,7 @@ class Adapter(Similarity):
         scores: np.ndarray,
         relevant: np.ndarray,
         weights: np.ndarray,
-        left_out: Any = None,
+        left_out: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All measures of each option and of the baseline, and how far relevant items rise with each option.
 
@@ -422,8 +439,6 @@ class Adapter(Similarity):
         while a measure of the first ten shows only what enters or leaves them.
         """
         places = ranked.places(relevant)
-        if left_out is None:
-            left_out = np.zeros(len(ranked.rows), bool)
         shares = np.array([*self.trust, 0.0])
         ranks = np.empty((len(scores) - 1, len(shares), len(places)), np.int64)
         blended_ranks(scores[0], scores[1:], shares, ranked.rows, places, left_out, ranks)
@@ -694,6 +709,17 @@ def grades_by_query(
     if not count:
         raise ValueError("relevance: expected at least one judgement, got none")
     return judged
+
+
+def _own_rows(own_items: Any, n_queries: int, searched: SearchedItems) -> list[int]:
+    """Row of the item that each query is itself, -1 where it is none."""
+    if own_items is None:
+        return [-1] * n_queries
+    if len(own_items) != n_queries:
+        raise ValueError(
+            f"own_items: expected one for each of {n_queries} queries, got {len(own_items)}"
+        )
+    return [-1 if item is None else searched.row(item, "own_items") for item in own_items]
 
 
 def _without_repetitions(pairs: np.ndarray) -> np.ndarray:
