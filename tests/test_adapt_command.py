@@ -278,6 +278,18 @@ def test_one_file_of_items_and_queries(rotated, tmp_path):
     assert same_arrays(rotated.model, tmp_path / "other")
 
 
+def test_items_that_look_for_items(rotated, tmp_path):
+    """The item itself is the nearest of all, and no answer."""
+    judgements = [(row, (row + 100) % N_ITEMS) for row in range(N_JUDGED)]
+    rotated.write(judgements)
+    items = ["--items", tmp_path / "items.npy", "--relevance", rotated.relevance]
+    succeed("adapt", *items, "-o", rotated.model)
+    own = list(range(N_ITEMS))
+    adapter = Adapter(random_state=0).fit(rotated.items, rotated.items, judgements, own_items=own)
+    adapter.save(tmp_path / "expected")
+    assert same_arrays(rotated.model, tmp_path / "expected")
+
+
 def searches_of(case):
     """A log: five random items and the right one are shown; the right one is clicked, mostly."""
     rng = np.random.default_rng(5)
@@ -505,7 +517,7 @@ def test_wrong_usage(rotated, tmp_path):
     for code, expected, arguments in (
         (2, "expected --relevance or --clicks, got neither", [*vectors, *output]),
         (2, "got both", [*vectors, *relevance, "--clicks", log, *output]),
-        (2, "--relevance requires --queries", [*items, *relevance, *output]),
+        (2, "--query-ids requires --queries", [*items, *relevance, *output, "--query-ids", log]),
         (2, "expected --output (or --resume)", [*vectors, *relevance]),
         (2, "--propensity is for --clicks", [*vectors, *relevance, *output, "--propensity", 1]),
         (2, "--texts requires --queries", [*items, "--clicks", log, "--texts", log, *output]),

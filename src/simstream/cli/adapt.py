@@ -25,7 +25,11 @@ def _half_life(ctx: click.Context, _: click.Parameter, text: str | None) -> Any:
 
 @click.command(short_help="Adapt a search to judgements or clicks, if that is safe.")
 @click.option("--items", type=FILE, required=True, help="Vectors of the items that are searched.")
-@click.option("--queries", type=FILE, help="Vectors of the queries.")
+@click.option(
+    "--queries",
+    type=FILE,
+    help="Vectors of the queries (default: items look for items, in --relevance).",
+)
 @click.option(
     "--relevance",
     type=FILE,

@@ -55,15 +55,14 @@ def _check_options(options: AdaptOptions) -> None:
     if (options.relevance is None) == (options.clicks is None):
         got = "neither" if options.relevance is None else "both"
         raise click.UsageError(f"expected --relevance or --clicks, got {got}")
-    if options.queries is None and options.relevance is not None:
-        raise click.UsageError("--relevance requires --queries")
     if options.output is None:
         raise click.UsageError("expected --output (or --resume), got neither")
     if options.clicks is None:
         refuse_options("is for --clicks", {"--propensity": options.propensity != "none"})
     if options.queries is None:
-        reason = "requires --queries"
-        refuse_options(reason, {"--query-ids": options.query_ids, "--texts": options.texts})
+        refuse_options("requires --queries", {"--query-ids": options.query_ids is not None})
+        has_names = options.relevance is not None
+        refuse_options("requires --queries", {"--texts": options.texts and not has_names})
     written = {"--output": options.output, "--report": options.report, "--plot": options.plot}
     names = ("items", "queries", "feedback", "item_ids", "query_ids", "texts")
     read = [path.resolve() for name in names if (path := getattr(options, name)) is not None]
@@ -212,7 +211,7 @@ def _read_texts(options: AdaptOptions, data: Collection) -> dict[Any, str] | Non
     """Texts by the names of the queries."""
     if options.texts is None:
         return None
-    texts = read_texts(options.texts, _names(data.queries))
+    texts = read_texts(options.texts, _names(data.asking))
     names = range(len(texts)) if data.asking.ids is None else data.asking.ids
     pairs = zip(names, texts, strict=True)
     return {name: text for name, text in pairs if text is not None}
@@ -287,13 +286,13 @@ def _read_feedback(
 ) -> _Feedback:
     queries, items = data.queries, data.items
     if options.relevance is not None:
-        assert queries is not None
-        records = read_relevance(options.relevance, queries=_names(queries), items=_names(items))
+        asking = data.asking  # the items themselves, if there are no other queries
+        records = read_relevance(options.relevance, queries=_names(asking), items=_names(items))
         if not (records[:, 2] > 0).any():
             raise FormatError(
                 f"{options.relevance}: no relevant item; expected a grade above 0, got none"
             )
-        learn = _learner_of_judgements(queries, items)
+        learn = _learner_of_judgements(asking, items)
         feedback = _Feedback(options.relevance, options.unit, records, _by_query, learn, before)
     else:
         searches = read_clicks(
@@ -332,7 +331,8 @@ def _learner_of_judgements(
             for name, part in zip(names, judged, strict=True)
             for _, item, grade in part.tolist()
         ]
-        adapter.partial_fit(queries.items[rows], relevance, query_ids=names)
+        own = names if queries is items else None
+        adapter.partial_fit(queries.items[rows], relevance, query_ids=names, own_items=own)
 
     return learn
 
