@@ -20,15 +20,15 @@ def blocks(language, page=README):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
-def run_python():
+def run_python(page=README):
     session = {}
-    for code in blocks("python"):
-        exec(compile(code, str(README), "exec"), session)
+    for code in blocks("python", page):
+        exec(compile(code, str(page), "exec"), session)
 
 
-def commands():
+def commands(page=README):
     """Single commands of the shell blocks that start with `simstream`; pipelines are left out."""
-    lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    lines = "".join(blocks("sh", page)).replace("\\\n", " ").splitlines()
     return [line for line in lines if line.startswith("simstream ") and "|" not in line]
 
 

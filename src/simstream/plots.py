@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ _COLOURS = {
     "omtrsl": _BLUE,
     "ostrsl": _ORANGE,
     "ogrsl": _GREEN,
+    "baseline": "#777777",
+    "adapted": _BLUE,
     "active": _BLUE,
     "random": _ORANGE,
     "all": _GREEN,
@@ -341,6 +344,93 @@ def _draw_strategy(
             label=name,
         )
     return has_deviation
+
+
+def adaptation_figure(report: Any, *, title: str | None = None) -> Any:
+    """What adapting has gained: the measure over the stream of queries, and the gain of every query.
+
+    Parameters
+    ----------
+    report : AdaptationReport
+        What `Adapter.report` returns.
+    title : str, optional
+        By default the report's verdict.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import Adapter
+    >>> items = np.random.default_rng(0).normal(size=(100, 8))
+    >>> adapter = Adapter(random_state=0).fit(items[:50], items, [(n, n) for n in range(50)])
+    >>> figure = adaptation_figure(adapter.report())
+    """
+    figure = new_figure(11.5, 4.4)
+    left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
+    _draw_stream(left, report)
+    _draw_gains(right, report)
+    text = f"{report.verdict[0].upper()}{report.verdict[1:]}" if title is None else title
+    figure.suptitle(fill(text, 140), x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def _draw_stream(axes: Any, report: Any) -> None:
+    """Both means in each part of the stream; the bars are the intervals of their differences."""
+    ends = [end for end, _ in report.curve]
+    middles = [(begin + 1 + end) / 2 for begin, end in zip([0, *ends], ends, strict=False)]
+    baseline = np.array([part.baseline for _, part in report.curve])
+    adapted = np.array([part.adapted for _, part in report.curve])
+    # An interval of a gain, seen from the baseline, says where the adapted mean may be.
+    reach = np.array([part.high - part.gain for _, part in report.curve])
+    axes.plot(middles, baseline, "s--", ms=5, lw=1.6, color=colour_of("baseline"), label="baseline")
+    axes.errorbar(
+        middles,
+        adapted,
+        np.nan_to_num(reach),
+        fmt="o-",
+        ms=5.5,
+        lw=1.8,
+        capsize=3,
+        color=colour_of("adapted"),
+        label="adapted, 95 % interval of the gain",
+    )
+    axes.set_xlim(0, max(ends, default=1) + 0.5)
+    axes.margins(y=0.12)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("queries, in order of arrival")
+    axes.set_ylabel(f"{report.measure}, mean over a part of the stream")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
+    tidy(axes, grid="y")
+
+
+def _draw_gains(axes: Any, report: Any) -> None:
+    """The gain of every query, largest first, filled down to zero."""
+    gains = np.sort(report.gains)[::-1]
+    edges = np.arange(len(gains) + 1) + 0.5
+    steps = {"step": "post", "linewidth": 0}
+    values = np.append(gains, gains[-1:])
+    kinds = (
+        ("better", report.n_won, _BLUE, values > 0),
+        ("worse", report.n_lost, _WRONG, values < 0),
+    )
+    for word, n, colour, is_kind in kinds:
+        filled = np.where(is_kind, values, 0.0)
+        axes.fill_between(
+            edges[: len(filled)], filled, color=colour, label=f"{word}: {n:,}", **steps
+        )
+    n_same = len(gains) - report.n_won - report.n_lost
+    axes.axhline(0, color="black", lw=0.8, label=f"the same: {n_same:,}")
+    # Zero is always inside, even if all queries stay the same.
+    axes.set_ylim(1.08 * gains.min(initial=-0.05), 1.08 * gains.max(initial=0.05))
+    axes.set_xlim(0.5, max(len(gains), 1) + 0.5)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("queries, sorted by their gain")
+    axes.set_ylabel(f"gain in {report.measure}")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
+    tidy(axes, grid="y")
 
 
 def retrieval_figure(

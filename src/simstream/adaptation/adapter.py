@@ -83,7 +83,7 @@ class Adapter(Similarity):
     >>> import numpy as np
     >>> from simstream import Adapter
     >>> items = np.random.default_rng(0).normal(size=(300, 16))
-    >>> queries = np.roll(items, 8, axis=1) + items
+    >>> queries = np.roll(items, 8, axis=1) + 0.5 * items
     >>> judgements = [(row, row) for row in range(200)]
     >>> adapter = Adapter(random_state=0).fit(queries, items, judgements)
     >>> adapter.chosen_ is not None

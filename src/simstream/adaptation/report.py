@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -189,6 +189,8 @@ class AdaptationReport:
     n_lost: int
     won: list[JudgedQuery]
     lost: list[JudgedQuery]
+    #: Gain of every query in the measure candidates are chosen by, in order of arrival; only for pictures.
+    gains: np.ndarray = field(repr=False, compare=False)
 
     @classmethod
     def of(
@@ -237,6 +239,7 @@ class AdaptationReport:
             int((gain < 0).sum()),
             some(n for n in order[:_EXTREMES].tolist() if gain[n] > 0),
             some(n for n in order[::-1][:_EXTREMES].tolist() if gain[n] < 0),
+            gain,
         )
 
     @property
@@ -274,7 +277,8 @@ class AdaptationReport:
                 return [plain(one) for one in value]
             return value
 
-        fields = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        names = (name for name in self.__dataclass_fields__ if name != "gains")
+        fields = {name: plain(getattr(self, name)) for name in names}
         fields["curve"] = [{"queries": end, **plain(part)} for end, part in self.curve]
         return {"verdict": self.verdict, "is_adapted": self.is_adapted, **fields}
 

@@ -11,6 +11,7 @@ import click
 
 from .. import __version__
 from .active import active
+from .adapt import adapt
 from .convert import convert
 from .demo import demo
 from .evaluate import evaluate
@@ -40,6 +41,7 @@ def main() -> None:
     simstream train items.npz -o model.safetensors       learn from labels
     simstream evaluate model.safetensors test.npz        measure beside baselines
     simstream query model.safetensors items.npz --row 0  most similar items
+    simstream adapt --items items.npy ...                adapt a search safely
     simstream active items.npz                           what answers are worth
     simstream algorithms                                 available algorithms
     simstream datasets                                   available data sets
@@ -54,7 +56,19 @@ def main() -> None:
 
 
 for _command in (
-    *(train, evaluate, query, recall, info, active, list_algorithms, list_datasets, convert, demo),
+    *(
+        train,
+        adapt,
+        evaluate,
+        query,
+        recall,
+        info,
+        active,
+        list_algorithms,
+        list_datasets,
+        convert,
+        demo,
+    ),
     *(serve, replay, keys),
 ):
     main.add_command(debug_option(_command))

@@ -39,8 +39,15 @@ _MEANING = {
     ExitCode.MODEL: "not a model file, a damaged one, or one of a newer version",
     ExitCode.DIVERGED: "learning diverged: use a smaller step or scale the items",
     ExitCode.BUG: "a bug in simstream",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C (train saves a checkpoint of an online learner)",
-    ExitCode.TERMINATED: "stopped by SIGTERM (train saves a checkpoint of an online learner)",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C (train and adapt save what was learnt online)",
+    ExitCode.TERMINATED: "stopped by SIGTERM (train and adapt save what was learnt online)",
+}
+
+
+#: What the second Ctrl-C costs, while a command learns.
+_LOST = {
+    "train": "; progress since the last checkpoint is lost",
+    "adapt": "; what was learnt is lost, and nothing was written",
 }
 
 
@@ -99,11 +106,9 @@ class ReportingGroup(click.Group):
             code = exit_code_of(error)
             if ctx.meta.get(DEBUG):
                 click.echo(traceback.format_exc(), err=True)
-            lost = ""
-            if ctx.invoked_subcommand == "train":
+            lost = _LOST.get(ctx.invoked_subcommand or "", "")
+            if lost and not ctx.meta.get(LEARNING):
                 lost = " before learning began; nothing was written"
-                if ctx.meta.get(LEARNING):
-                    lost = "; progress since the last checkpoint is lost"
             click.echo(f"simstream: {_one_line(error, code, lost)}", err=True)
             ctx.exit(code)
 

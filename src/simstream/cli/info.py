@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..catalogue import find
-from .learners import is_distance, knows_tasks, threshold_of
+from .learners import is_adapter, is_distance, knows_tasks, threshold_of
 from .options import FILE, json_option
 from .output import as_percent, echo_fields, echo_json
 
@@ -21,6 +21,9 @@ _LARGEST_SPECTRUM = 2000
 
 #: Tasks that are listed by name.
 _MOST_NAMES = 20
+
+#: Numbers of a parameter that are listed.
+_MOST_NUMBERS = 10
 
 
 @click.command(short_help="Show a model file's contents.")
@@ -59,7 +62,7 @@ def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any
         "model": str(path),
         "class": type(learner).__name__,
         "parameters": {name: _plain(value) for name, value in params.items()},
-        **_counts(learner),
+        **(_adaptation(learner) if is_adapter(learner) else _counts(learner)),
         **(_tasks(learner) if knows_tasks(type(learner)) else {}),
         **(_spectrum(learner) if is_distance(learner) else _bilinear(learner)),
         "shape": list(learner.shape_),
@@ -72,6 +75,10 @@ def summarise(path: Path, learner: Any, record: TrainingRecord) -> dict[str, Any
 
 def _plain(value: Any) -> Any:
     """A parameter as a JSON value: infinity, which JSON does not have, as text; of a matrix only the type."""
+    if isinstance(value, tuple) or getattr(value, "ndim", 0) == 1:
+        numbers = list(value)
+        if len(numbers) <= _MOST_NUMBERS:
+            return [_plain(getattr(number, "item", lambda n=number: n)()) for number in numbers]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     is_plain = isinstance(value, bool | int | float | str | None)
@@ -105,10 +112,22 @@ def _tasks(learner: Any) -> dict[str, Any]:
     }
 
 
+def _adaptation(adapter: Any) -> dict[str, Any]:
+    """What an adapter has learnt from, and whether it is used."""
+    chosen = adapter.chosen_
+    return {
+        "n_queries": adapter.n_queries_,
+        "n_judgements": adapter.n_judgements_,
+        "n_skipped": adapter.n_skipped_,
+        "chosen": None if chosen is None else {"candidate": chosen[0], "trust": chosen[1]},
+        "verdict": adapter.report().verdict,
+    }
+
+
 def _bilinear(learner: Any) -> dict[str, Any]:
-    """Rank, of a model that is kept in factors, and sparsity."""
+    """Rank, of a model that is kept in factors, and sparsity, of one that has a matrix."""
     rank = {"rank": learner.rank_} if hasattr(type(learner), "rank_") else {}
-    return {**rank, "sparsity": learner.sparsity_}
+    return {**rank, "sparsity": None if is_adapter(learner) else learner.sparsity_}
 
 
 def _spectrum(learner: Any) -> dict[str, Any]:
@@ -166,6 +185,16 @@ def _spectrum_fields(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def _count_fields(facts: dict[str, Any]) -> dict[str, str]:
+    if "verdict" in facts:
+        chosen = facts["chosen"]
+        return {
+            "queries": f"{facts['n_queries']:,} learnt from, with {facts['n_judgements']:,} judged items; "
+            f"{facts['n_skipped']:,} skipped",
+            "used": "the baseline, unchanged"
+            if chosen is None
+            else f"candidate {chosen['candidate']}, trusted {chosen['trust']:g}",
+            "verdict": facts["verdict"],
+        }
     if "n_rounds" in facts:
         tuples = find(facts["class"]).takes[0]
         return {

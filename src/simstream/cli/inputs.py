@@ -31,6 +31,7 @@ _STATE_FIELDS: dict[str, dict[str, type]] = {
     "file": {"path": str, "position": int, "n_bad": int},
     "stream": {"path": str, "position": int, "n_bad": int},
     "whole": {"path": str, "n_read": int, "n_bad": int},
+    "feedback": {"path": str, "position": int, "ends": list},
 }
 
 
@@ -81,6 +82,8 @@ class TrainingRecord(NamedTuple):
         if "seed" in state:
             drawn = f"{state['n_read']:,} {tuples} drawn from the labels of"
             return f"{drawn} {state['path']} (seed {state['seed']})"
+        if state["kind"] == "feedback":
+            return f"{state['position']:,} {tuples} of {state['path']} learnt"
         bad = f", {state['n_bad']:,} of them bad" if state["n_bad"] else ""
         if state["kind"] == "whole":
             return f"all {state['n_read']:,} {tuples} of {state['path']}{bad}"
@@ -178,9 +181,15 @@ def read_rows(
     n_features: int | None = None,
     label_column: str | int | None = None,
     labels_file: Path | None = None,
+    array: str | None = None,
 ) -> Rows:
-    """Read items, scaled to rows of length one if asked for (rows of zeros stay), and their labels."""
-    found = read_items(path, dtype=dtype, n_features=n_features, label_column=label_column)
+    """Read items, scaled to rows of length one if asked for (rows of zeros stay), and their labels.
+
+    Of an .npz file the array named is read, if it has one.
+    """
+    found = read_items(
+        path, dtype=dtype, n_features=n_features, label_column=label_column, array=array
+    )
     items = normalize(found.items) if unit_norm else found.items
     labels = found.labels
     if labels_file is not None:
@@ -216,7 +225,11 @@ def read_collection(
     if ".csv" not in [suffix.lower() for suffix in queries.suffixes]:
         label_column = None  # only a CSV file has columns
     asking = read(
-        queries, n_features=widths[0], label_column=label_column, labels_file=query_labels
+        queries,
+        n_features=widths[0],
+        label_column=label_column,
+        labels_file=query_labels,
+        array="queries",
     )
     return Collection(rows, asking)
 

@@ -40,6 +40,11 @@ def is_distance(learner: Any) -> bool:
     return hasattr(type(learner), "effective_dimension_")
 
 
+def is_adapter(learner: Any) -> bool:
+    """Whether it adapts a search: it chooses among learners, and has no matrix of its own."""
+    return hasattr(type(learner), "chosen_")
+
+
 def threshold_of(learner: Any) -> float | None:
     """The threshold of squared distances that separates similar from dissimilar pairs, if it has one."""
     from sklearn.exceptions import NotFittedError

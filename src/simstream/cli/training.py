@@ -498,14 +498,14 @@ def _learn(
     changes: list[str],
     save: Callable[[], None],
     options: TrainOptions,
-) -> _Pace:
+) -> LearningPace:
     """Learn all pieces of a source, show the progress, and save checkpoints.
 
     The first piece may be refused because of changed parameters; only after it the changes are reported.
     Before an error of the input is passed on, what was learnt until then is saved.
     """
     feed = _feeder(learner)
-    pace = _Pace()
+    pace = LearningPace()
     gauge = _SparsityGauge(learner)
     every = options.checkpoint_every
     n_unsaved = 0
@@ -550,7 +550,7 @@ def _learn(
     return pace
 
 
-class _Pace:
+class LearningPace:
     """How many tuples make a piece of about `_SECONDS_PER_PIECE`, and how fast learning is."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Reading and writing items, labels, triplets and pairs; drawing triplets and pairs from labels.
+"""Reading and writing items, labels, triplets, pairs and feedback; drawing triplets and pairs from labels.
 
 Whatever is wrong with a file is reported as a one-line `FormatError` that names the file, the line if there
 is one, what was expected and what was found. Files are written completely or not at all.
@@ -17,8 +17,10 @@ Examples
 [[[0, 1, 2], [1, 0, 2]]]
 """
 
+from .feedback import ClickedSearch, read_clicks, read_relevance
 from .files import FormatError, atomic_write
 from .items import ItemsFile, read_items, read_labels, read_tasks, write_items
+from .names import read_ids, read_texts
 from .record_files import (
     Batch,
     PairBatch,
@@ -30,14 +32,19 @@ from .record_files import (
 
 __all__ = [
     "Batch",
+    "ClickedSearch",
     "FormatError",
     "ItemsFile",
     "PairBatch",
     "atomic_write",
+    "read_clicks",
+    "read_ids",
     "read_items",
     "read_labels",
     "read_pairs",
+    "read_relevance",
     "read_tasks",
+    "read_texts",
     "read_triplets",
     "write_items",
     "write_pairs",

@@ -55,8 +55,8 @@ class RawItems(NamedTuple):
     line_of: Callable[[int], int] | None = None
 
 
-def read_raw(path: Path, label_column: str | int | None) -> RawItems:
-    """Read a file in the format of its extension."""
+def read_raw(path: Path, label_column: str | int | None, array: str | None = None) -> RawItems:
+    """Read a file in the format of its extension; of an .npz file the array named, if it has one."""
     kind = format_of(path, FORMATS)
     if label_column is not None and kind not in ("csv", "parquet"):
         problem = "label_column is for CSV and parquet"
@@ -69,7 +69,7 @@ def read_raw(path: Path, label_column: str | int | None) -> RawItems:
         case "parquet":
             return _read_parquet(path, label_column)
         case "npy" | "npz":
-            return _read_arrays(path)
+            return _read_arrays(path, array)
         case _:
             return _read_libsvm(path)
 
@@ -439,9 +439,11 @@ def _write_jsonl(text: IO[str], items: Any, labels: np.ndarray | None, ids: Any)
 # -- arrays --------------------------------------------------------------------------------------
 
 
-def _read_arrays(path: Path) -> RawItems:
+def _read_arrays(path: Path, name: str | None) -> RawItems:
     """Find the items among the arrays of an .npy or .npz file."""
     arrays = load_arrays(path)
+    if name is not None and name in arrays:
+        return RawItems(arrays[name])  # labels and ids are those of the items
     labels = arrays.get("labels", arrays.get("y"))
     ids = check_labels(path, arrays["ids"]).astype(str).tolist() if "ids" in arrays else None
     dense = next((arrays[key] for key in ("", "items", "X") if key in arrays), None)
@@ -486,7 +488,7 @@ _INDEX = "__index_level_"
 
 def _read_parquet(path: Path, label_column: str | int | None) -> RawItems:
     """Read a column ``features`` of vectors, or else one column per feature."""
-    pa, pq = _pyarrow(path)
+    pa, pq = load_pyarrow(path)
     with open_input(path) as handle:
         try:
             table = pq.read_table(handle)
@@ -539,7 +541,7 @@ def _write_parquet(
     path: Path, items: np.ndarray, labels: np.ndarray | None, ids: Sequence[str] | None
 ) -> None:
     """Write a column ``features`` of vectors of one length, and columns ``label`` and ``id``."""
-    pa, pq = _pyarrow(path)
+    pa, pq = load_pyarrow(path)
     columns = {} if ids is None else {"id": pa.array(ids)}
     columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(items.ravel()), items.shape[1])
     if labels is not None:
@@ -548,7 +550,8 @@ def _write_parquet(
         pq.write_table(pa.table(columns), handle)
 
 
-def _pyarrow(path: Path) -> tuple[Any, Any]:
+def load_pyarrow(path: Path) -> tuple[Any, Any]:
+    """The package and its module for parquet, or an error that says how to install it."""
     try:
         import pyarrow
         import pyarrow.compute

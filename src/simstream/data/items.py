@@ -62,6 +62,7 @@ def read_items(
     label_column: str | int | None = None,
     dtype: Any = None,
     n_features: int | None = None,
+    array: str | None = None,
 ) -> ItemsFile:
     """Read rows of features; the file's extension determines the format.
 
@@ -91,6 +92,9 @@ def read_items(
     n_features : int, default=None
         Number of features. Sparse items are widened to it, since a file does not tell of features
         after the last one in use; dense items must have it.
+    array : str, default=None
+        Name of the array of an ``.npz`` file to read instead of the items, if the file has it: such as
+        ``queries`` in a file with ``items`` and ``queries``.
 
     Returns
     -------
@@ -114,7 +118,7 @@ def read_items(
     ([[1.0, 2.0], [3.0, 4.5]], ['cat', 'dog'], None)
     """
     path = Path(path)
-    raw = read_raw(path, label_column)
+    raw = read_raw(path, label_column, array)
     items = _as_floats(path, raw.items, None if dtype is None else np.dtype(dtype))
     if n_features is not None:
         items = _with_width(path, raw, items, n_features)
