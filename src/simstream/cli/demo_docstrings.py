@@ -152,12 +152,12 @@ def run(seed: int = 0, n_triplets: int = N_TRIPLETS) -> DocstringsOutcome:
         "%d docstrings: learning from %d links, measuring on %d others",
         *(len(corpus.names), len(train), len(test)),
     )
-    before = _measured(cosine, corpus, queries, test)
+    before = _measured(cosine, corpus, test)
     started, seconds = time.perf_counter(), 0.0
     stages = []
     for n_judgements, model in learn(corpus, train, seed, n_triplets):
         seconds += time.perf_counter() - started
-        stages.append(Stage(n_judgements, _measured(model.score_items, corpus, queries, test)))
+        stages.append(Stage(n_judgements, _measured(model.score_items, corpus, test)))
         logger.info(
             "%d judgements: %s %.3f (cosine: %.3f)",
             *(n_judgements, _MAIN, stages[-1].values[_MAIN].mean(), before[_MAIN].mean()),
@@ -213,18 +213,11 @@ def _draw(
     return triplets[~linked[rows, negatives]]
 
 
-def _measured(
-    score: Scorer, corpus: SeeAlso, queries: np.ndarray, links: np.ndarray
-) -> dict[str, np.ndarray]:
+def _measured(score: Scorer, corpus: SeeAlso, links: np.ndarray) -> dict[str, np.ndarray]:
     """The measures of every query: all other items are ranked."""
-    import numpy as np
-
     from ..metrics import ranking_per_query
 
-    relevant = np.zeros((len(queries), len(corpus.names)), bool)
-    relevant[np.searchsorted(queries, links[:, 0]), links[:, 1]] = True
-    own = np.zeros_like(relevant)
-    own[np.arange(len(queries)), queries] = True
+    queries, relevant, own = corpus.relevance(links)
     values = ranking_per_query(_scores(score, corpus, queries), relevant, exclude=own, k=(1, 10))
     return {measure: values[measure] for measure in MEASURES}
 
@@ -274,18 +267,15 @@ def examples(outcome: DocstringsOutcome) -> list[Found]:
         scores = _scores(score, outcome.corpus, outcome.queries[chosen])
         scores[np.arange(len(chosen)), outcome.queries[chosen]] = -np.inf
         shown.append(names[np.argsort(-scores, axis=1, kind="stable")[:, :_N_SHOWN]].tolist())
-    return [
-        Found(
-            title,
-            str(names[outcome.queries[place]]),
-            names[
-                outcome.test_links[outcome.test_links[:, 0] == outcome.queries[place], 1]
-            ].tolist(),
-            *(lists[number] for lists in shown),
-            (float(before[place]), float(after[place])),
+    found = []
+    for number, (title, place) in enumerate(places.items()):
+        query = outcome.queries[place]
+        links = names[outcome.test_links[outcome.test_links[:, 0] == query, 1]].tolist()
+        values = (float(before[place]), float(after[place]))
+        found.append(
+            Found(title, str(names[query]), links, shown[0][number], shown[1][number], values)
         )
-        for number, (title, place) in enumerate(places.items())
-    ]
+    return found
 
 
 def about(outcome: DocstringsOutcome) -> str:

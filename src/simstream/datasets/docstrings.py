@@ -138,6 +138,34 @@ class SeeAlso:
         reverses = train @ (1, n_items)
         return train, test[~np.isin(test @ (n_items, 1), reverses)]
 
+    def relevance(self, links: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the measures of `simstream.metrics` need to know about links.
+
+        Parameters
+        ----------
+        links : ndarray of int of shape (n, 2)
+            Some rows of `links`.
+
+        Returns
+        -------
+        queries : ndarray of int of shape (n_queries,)
+            Rows of the items that link to others.
+        relevant, exclude : ndarrays of bool of shape (n_queries, n_items)
+            The linked items, and the query itself.
+
+        Examples
+        --------
+        >>> from simstream.datasets import load_see_also
+        >>> corpus = load_see_also()
+        >>> queries, relevant, exclude = corpus.relevance(corpus.links[:10])
+        >>> int(relevant.sum()), bool(exclude[0, queries[0]])
+        (10, True)
+        """
+        queries, rows = np.unique(links[:, 0], return_inverse=True)
+        relevant = np.zeros((len(queries), len(self.names)), bool)
+        relevant[rows, links[:, 1]] = True
+        return queries, relevant, queries[:, None] == np.arange(len(self.names))
+
 
 def load_see_also(n_features: int = 10_000, *, dtype: Any = np.float32) -> SeeAlso:
     """Read the docstrings of the installed NumPy, SciPy and scikit-learn, and the links between them.
