@@ -11,7 +11,7 @@ from simstream.serve.demo import FOLDERS
 from simstream.serve.demo_docstrings import (
     ASKING,
     LEARNING,
-    Measure,
+    LinkMeasure,
     Reader,
     add_docstrings,
     corpus,
@@ -22,7 +22,7 @@ from simstream.serve.events import EventKind
 
 
 def test_clicks_improve_the_search_for_docstrings_that_nobody_searched_for(tmp_path):
-    measure = Measure()
+    measure = LinkMeasure()
     with running(tmp_path, learning=LEARNING, asking=ASKING) as service:
         assert add_docstrings(service) == len(corpus().names)
         assert add_docstrings(service) == 0
@@ -50,7 +50,7 @@ def test_clicks_improve_the_search_for_docstrings_that_nobody_searched_for(tmp_p
 
 def test_the_measure_is_the_share_of_links_among_the_first_ten():
     _, links = corpus().split(seed=0)
-    measure = Measure()
+    measure = LinkMeasure()
     queries = measure._judged[0]
     shares = []
     for query in queries:

@@ -49,7 +49,7 @@ def load_demo(name: str) -> Demo:
             hint="Search on the page and click on what belongs together; or start with --simulate",
             learning=docstrings.LEARNING,
             asking=docstrings.ASKING,
-            measure=docstrings.Measure(),
+            measure=docstrings.LinkMeasure(),
             add_to=docstrings.add_docstrings,
             progress=docstrings.progress,
             make_user=docstrings.Reader,

@@ -6,6 +6,7 @@ the authors of the docstring recommend ("See Also").
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -43,6 +44,8 @@ _N_MEASURED = 300
 #: margin of 1 is about as large as the differences between them. The inner product ranks as the cosine does.
 _SCALE = 3.0
 
+_SIGNATURE = re.compile(r"\w+\(.*\)")
+
 #: Longest text that is shown of an item.
 _LONGEST = 120
 
@@ -63,23 +66,35 @@ def add_docstrings(service: Service) -> int:
     """Add the docstrings unless they are there already; return how many were added."""
     names = list(corpus().names)
     payloads = [
-        {"text": _shortened(f"{name}: {text.strip().partition(chr(10))[0]}")}
+        {"text": _shortened(f"{name}: {_summary(text)}")}
         for name, text in zip(names, corpus().texts, strict=True)
     ]
     digest = digest_of([names, corpus().versions])
     return import_items(service, names, rows(), payloads, digest).added
 
 
+def _summary(docstring: str) -> str:
+    """The first paragraph in one line; compiled functions have their signature before it.
+
+    Examples
+    --------
+    >>> _summary("add(x1, x2, /, out=None)\\n\\nAdd arguments\\nelement-wise.")
+    'Add arguments element-wise.'
+    """
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", docstring.strip())]
+    return next((part for part in paragraphs if not _SIGNATURE.match(part)), paragraphs[0])
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1].rstrip() + "…"
 
 
-class Measure:
+class LinkMeasure:
     """Share of the authors' links that are among the first neighbours, for docstrings never searched for.
 
     Examples
     --------
-    >>> measure = Measure()
+    >>> measure = LinkMeasure()
     >>> told = measure(Model(0))
     >>> told["learnt"] == told["baseline"] > 0.5
     True
@@ -145,7 +160,7 @@ class Reader:
         service.wait_for(receipt)
 
 
-def progress(service: Service, measure: Measure) -> str:
+def progress(service: Service, measure: LinkMeasure) -> str:
     """One line about the progress of learning."""
     version = service.version
     told = measure(version.model)
