@@ -236,7 +236,7 @@ def cosine(queries: Any, items: Any) -> np.ndarray:
 # -- showing it -----------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class BeforeAfter(NamedTuple):
     """A held-out query, and what is found for it before and after learning."""
 
     title: str
@@ -249,7 +249,7 @@ class Found(NamedTuple):
     values: tuple[float, float]
 
 
-def examples(outcome: DocstringsOutcome) -> list[Found]:
+def examples(outcome: DocstringsOutcome) -> list[BeforeAfter]:
     """The query that gains most, the one in the middle, and the one that loses most."""
     import numpy as np
 
@@ -273,7 +273,7 @@ def examples(outcome: DocstringsOutcome) -> list[Found]:
         links = names[outcome.test_links[outcome.test_links[:, 0] == query, 1]].tolist()
         values = (float(before[place]), float(after[place]))
         found.append(
-            Found(title, str(names[query]), links, shown[0][number], shown[1][number], values)
+            BeforeAfter(title, str(names[query]), links, shown[0][number], shown[1][number], values)
         )
     return found
 
@@ -288,7 +288,7 @@ def about(outcome: DocstringsOutcome) -> str:
     )
 
 
-def told_example(found: Found) -> str:
+def told_example(found: BeforeAfter) -> str:
     """An example as lines of text; what the authors link to has a star."""
     width = max(len(name) for name in (*found.cosine, *found.learnt)) + 2
 
