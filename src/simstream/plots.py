@@ -433,6 +433,68 @@ def _draw_gains(axes: Any, report: Any) -> None:
     tidy(axes, grid="y")
 
 
+def gain_figure(
+    curve: Sequence[tuple[float, float, float, float]],
+    gains: Any,
+    *,
+    measure: str,
+    title: str = "",
+) -> Any:
+    """What learning changes: the mean gain by the number of judgements, and the gain of every query.
+
+    Parameters
+    ----------
+    curve : sequence of (number of judgements, mean gain, low, high)
+        Ends of the interval of the mean.
+    gains : (n_queries,) array
+        Gain of each query after all judgements.
+    measure : str
+        Name of what is gained.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> figure = gain_figure([(100, 0.02, 0.0, 0.04)], [0.1, 0.0, -0.06], measure="nDCG@10")
+    """
+    figure = new_figure(10.0, 4.0)
+    left, right = figure.subplots(1, 2)
+    numbers, means, lows, highs = np.array(curve, float).T
+    left.axhline(0, color=colour_of("cosine"), lw=1.5)
+    left.errorbar(
+        numbers,
+        means,
+        [means - lows, highs - means],
+        color=colour_of("learnt"),
+        marker="o",
+        ms=5,
+        lw=1.8,
+        capsize=3,
+    )
+    left.set_xscale("log")
+    left.set_xticks(numbers, [f"{int(number):,}" for number in numbers])
+    left.minorticks_off()
+    left.set_xlabel("judgements learnt from")
+    left.set_ylabel(f"gain in {measure}, with its 95 % interval")
+    ordered = np.sort(np.asarray(gains, float))[::-1]
+    places = np.arange(len(ordered)) + 1
+    for sign, colour in ((1, colour_of("learnt")), (-1, _WRONG)):
+        right.fill_between(places, ordered, where=sign * ordered > 0, color=colour, step="mid")
+    n_better, n_worse = int((ordered > 0).sum()), int((ordered < 0).sum())
+    right.set_xlabel(
+        f"held-out queries: {n_better} better, {len(ordered) - n_better - n_worse} the same, "
+        f"{n_worse} worse"
+    )
+    right.set_ylabel(f"gain in {measure}")
+    left.set_title(title, loc="left", fontsize=10)
+    tidy(left, grid="y")
+    tidy(right, grid="y")
+    return figure
+
+
 def retrieval_figure(
     scores: Mapping[str, float],
     examples: Sequence[Example],

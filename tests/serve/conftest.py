@@ -16,7 +16,9 @@ def window(tmp_path_factory):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, window):
     """The demo without the simulated user; half of its questions are random."""
-    server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "--random-share", "0.5")
+    server = ServerProcess(
+        tmp_path_factory.mktemp("data"), "--demo", "digits", "--random-share", "0.5"
+    )
     yield server.port
     server.terminate()
 

@@ -13,7 +13,7 @@ import simstream
 from simstream.data import read_triplets
 from simstream.serve.access import KeyRing, check_host, scope_needed
 from simstream.serve.app import SECURITY_HEADERS, create_app
-from simstream.serve.demo import png
+from simstream.serve.demo_digits import png
 from simstream.serve.service import Limits, Service, Settings
 from simstream.serve.state import Learning
 

@@ -10,7 +10,7 @@ from browser import Page
 from live import ServerProcess, add_items, do, served
 
 from simstream.serve.access import KeyRing
-from simstream.serve.demo import digits
+from simstream.serve.demo_digits import digits
 from simstream.serve.events import EventKind
 from simstream.serve.service import Service, Settings
 from simstream.serve.state import Learning
@@ -186,7 +186,7 @@ def last_question(service):
 @pytest.mark.slow
 def test_the_page_while_a_simulated_user_answers(window, tmp_path):
     """Also draws the pictures in docs: PAGE_SCREENSHOTS=docs pytest -m slow tests/serve/test_page.py."""
-    server = ServerProcess(tmp_path / "data", "--demo", "--simulate")
+    server = ServerProcess(tmp_path / "data", "--demo", "digits", "--simulate")
     try:
         page = Page(window, server.port)
         window.set_window_size(900, 1300)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from browser import Page
 
-from simstream.serve.demo import digits
+from simstream.serve.demo_digits import digits
 
 
 def neighbour_marks(page, column):

@@ -10,7 +10,7 @@ from live import Client, ServerProcess, add_items, judge, running, vectors, wait
 
 from simstream import Bilinear
 from simstream.asking import Asking
-from simstream.serve.demo import (
+from simstream.serve.demo_digits import (
     ASKING,
     LEARNING,
     Annotator,
@@ -109,7 +109,7 @@ def tells_of_answers(line):
 
 
 def test_only_the_demo_has_a_measure(tmp_path):
-    for options in ((), ("--demo", "--simulate")):
+    for options in ((), ("--demo", "digits", "--simulate")):
         server = ServerProcess(tmp_path / "data", *options)
         client = Client(server.port)
         told = client("GET", "/v1/status")[1]["demo"]

@@ -83,13 +83,17 @@ from .output import configure_logging, echo_json, echo_table, logger
 )
 @click.option(
     "--demo",
-    is_flag=True,
-    help="Serve bundled digits in eight colours, from the subfolder demo of --data.",
+    type=click.Choice(["docstrings", "digits"]),
+    is_flag=False,
+    flag_value="docstrings",
+    help="Serve the docstrings of NumPy, SciPy and scikit-learn (docstrings, the default) or digits in eight "
+    "colours (digits), from a subfolder of --data.",
 )
 @click.option(
     "--simulate",
     is_flag=True,
-    help="With --demo: a simulated user, who looks only at shapes, answers ten questions per second.",
+    help="With --demo: a simulated user clicks on what the authors of the docstrings recommend, or answers "
+    "questions about digits by their shape.",
 )
 @quiet_option
 def serve(
@@ -106,7 +110,7 @@ def serve(
     random_share: float | None,
     rate: float,
     snapshot_every: int,
-    demo: bool,
+    demo: str | None,
     simulate: bool,
     quiet: bool,
 ) -> None:
@@ -136,12 +140,13 @@ def serve(
 
     from ..serve.access import KeyRing, check_host
     from ..serve.app import check_port, run
+    from ..serve.demo import FOLDERS, load_demo
     from ..serve.import_export import import_file
     from ..serve.log import damage_told
     from ..serve.service import Limits, Service, Settings
     from ..serve.state import Learning
 
-    folder = folder / "demo" if demo else folder
+    folder = folder if demo is None else folder / FOLDERS[demo]
     keys = KeyRing(folder / "keys.json")
     try:
         check_host(host, keys)
@@ -151,10 +156,9 @@ def serve(
     check_port(host, port)
     data = None if items is None else read_items(items, dtype="float32")
     learning, asking, measure = Learning(), Asking(), None
-    if demo:
-        from ..serve import demo as digits
-
-        learning, asking, measure = digits.LEARNING, digits.ASKING, digits.Measure()
+    shown = None if demo is None else load_demo(demo)
+    if shown is not None:
+        learning, asking, measure = shown.learning, shown.asking, shown.measure
     learning, n_features = _learning(folder, learning, algorithm, dict(params), block, data)
     given: dict[str, Any] = {"delta": delta, "near": near, "random_share": random_share}
     settings = Settings(
@@ -180,16 +184,16 @@ def serve(
                 text = "%d were already there and stay unchanged (%d have a different vector in the file)"
                 logger.info(text, came.present, came.different)
             data = None  # the service has its own copy
-        if demo:
-            digits.add_digits(service)
+        if shown is not None:
+            shown.add_to(service)
 
         def on_ready(url: str) -> None:
             gc.freeze()
             gc.enable()
             position, seconds = service.version.position, service.engine.restart_seconds
             logger.info("ready at %s (log position %d, %.2f s)", url, position, seconds)
-            if measure is not None:
-                stack.callback(_start_demo(service, measure, simulate=simulate))
+            if shown is not None:
+                stack.callback(_start_demo(service, shown, simulate=simulate))
 
         run(service, host=host, port=port, on_ready=on_ready)
     logger.info("stopped at log position %d", service.version.position)
@@ -204,17 +208,17 @@ def _check_installed() -> None:
         )
 
 
-def _start_demo(service: Any, measure: Any, *, simulate: bool) -> Callable[[], None]:
+def _start_demo(service: Any, demo: Any, *, simulate: bool) -> Callable[[], None]:
     """Say what there is to see, and start the simulated user if asked for; return a function to stop."""
-    from ..serve import demo
+    from ..serve.demo import start_user
 
-    if service.version.tally.questions:
+    if service.version.tally.triplets:
         logger.info("continuing from %s (remove it to start over)", service.settings.folder)
-    logger.info("%s", demo.ABOUT)
-    logger.info("%s", demo.progress(service, measure))
+    logger.info("%s", demo.about)
+    logger.info("%s", demo.progress(service, demo.measure))
     if simulate:
-        return demo.start_annotator(service, measure, logger.info)
-    logger.info("Answer some questions on the page, judging by shape; or start with --simulate")
+        return start_user(demo, service, logger.info)
+    logger.info("%s", demo.hint)
     return lambda: None
 
 

@@ -10,6 +10,7 @@ Examples
 ((178, 13), 'standardised', True)
 """
 
+from .docstrings import SeeAlso, load_see_also
 from .facts import OUTSIDE, VERDICTS, Dataset, Facts, facts, names
 from .loading import DatasetMissingError, available, load, make_low_rank
 from .preprocessing import Prepared, prepare
@@ -21,9 +22,11 @@ __all__ = [
     "DatasetMissingError",
     "Facts",
     "Prepared",
+    "SeeAlso",
     "available",
     "facts",
     "load",
+    "load_see_also",
     "make_low_rank",
     "names",
     "prepare",

@@ -14,7 +14,8 @@ j-th ranked item is relevant and R the number of relevant items in the pool,
 averaged over the queries with R > 0. A model is anything with a method ``score_items(queries, items)``
 that returns an (n_queries, n_items) array, higher = more similar, or a function that does the same.
 
-`friedman`, `holm_pairwise` and `critical_difference` compare several methods over several data sets.
+`ranking_per_query` and `paired_interval` compare two rankings of the same queries; `friedman`,
+`holm_pairwise` and `critical_difference` compare several methods over several data sets.
 """
 
 from .measures import (
@@ -26,16 +27,26 @@ from .measures import (
     mean_reciprocal_rank,
     ndcg,
     precision_at_k,
+    ranking_per_query,
     ranking_report,
     ranking_report_from_scores,
     recall_at_k,
     sparsity,
     triplet_accuracy,
 )
-from .statistics import FriedmanResult, PairComparison, critical_difference, friedman, holm_pairwise
+from .statistics import (
+    FriedmanResult,
+    Interval,
+    PairComparison,
+    critical_difference,
+    friedman,
+    holm_pairwise,
+    paired_interval,
+)
 
 __all__ = [
     "FriedmanResult",
+    "Interval",
     "PairComparison",
     "critical_difference",
     "friedman",
@@ -47,7 +58,9 @@ __all__ = [
     "mean_average_precision_at_k",
     "mean_reciprocal_rank",
     "ndcg",
+    "paired_interval",
     "precision_at_k",
+    "ranking_per_query",
     "ranking_report",
     "ranking_report_from_scores",
     "recall_at_k",

@@ -110,6 +110,50 @@ def ranking_report_from_scores(
     >>> report["P@2"], round(report["mAP"], 4)
     (0.5, 0.8333)
     """
+    return _report(*_given(scores, relevant, exclude), k, normalizer, None)
+
+
+def ranking_per_query(
+    scores: Any,
+    relevant: Any,
+    *,
+    exclude: Any = None,
+    k: int | Sequence[int] = (1, 5, 10),
+    normalizer: str = "relevant",
+) -> dict[str, np.ndarray]:
+    """All ranking measures of each single query, to compare two rankings query by query.
+
+    Parameters
+    ----------
+    scores, relevant, exclude, k, normalizer
+        See `ranking_report_from_scores`.
+
+    Returns
+    -------
+    dict of str to (n_queries,) array
+        The measures of `ranking_report`; NaN for queries without a relevant candidate.
+
+    See Also
+    --------
+    paired_interval : How certain is the mean difference?
+
+    Examples
+    --------
+    >>> values = ranking_per_query([[0.9, 0.5], [0.1, 0.2]], [[1, 0], [1, 0]], k=1)
+    >>> values["P@1"].tolist(), values["mAP"].tolist()
+    ([1.0, 0.0], [1.0, 0.5])
+    """
+    per_query, used = _per_query(*_given(scores, relevant, exclude), k, normalizer, None)
+    told = {name: np.full(used.size, np.nan) for name in per_query}
+    for name, values in per_query.items():
+        told[name][used] = values
+    return told
+
+
+def _given(
+    scores: Any, relevant: Any, exclude: Any
+) -> tuple[Callable[[slice], tuple[np.ndarray, np.ndarray]], tuple[int, ...]]:
+    """Scores and relevance as a function of a range of queries, and the shape of the scores."""
     scores = np.asarray(scores)
     if scores.ndim != 2 or scores.size == 0:
         raise ValueError(f"scores: expected a non-empty matrix, got shape {scores.shape}")
@@ -129,7 +173,7 @@ def ranking_report_from_scores(
         grades[exclude[rows].astype(bool)] = -1
         return _as_floats(scores[rows]), grades
 
-    return _report(chunk, scores.shape, k, normalizer, None)
+    return chunk, scores.shape
 
 
 def mean_average_precision(
@@ -272,9 +316,23 @@ def _report(
     normalizer: str,
     chunk_size: int | None,
 ) -> dict[str, Any]:
-    """All measures, from a function that returns the (scores, grades) of a range of queries.
+    """The means of all measures, and how many queries they are means of."""
+    per_query, used = _per_query(chunk, shape, k, normalizer, chunk_size)
+    report = {name: float(values.mean()) for name, values in per_query.items()}
+    return report | {"n_queries": int(used.sum()), "n_left_out": int((~used).sum())}
 
-    Grades: 1 is relevant, 0 is not relevant, -1 is not a candidate.
+
+def _per_query(
+    chunk: Callable[[slice], tuple[np.ndarray, np.ndarray]],
+    shape: tuple[int, ...],
+    k: int | Sequence[int],
+    normalizer: str,
+    chunk_size: int | None,
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """All measures of the queries with relevant candidates, and which queries these are.
+
+    They come from a function that returns the (scores, grades) of a range of queries. Grades: 1 is relevant,
+    0 is not relevant, -1 is not a candidate.
     """
     n_queries, n_items = shape
     check_choice("normalizer", normalizer, ("relevant", "hits"))
@@ -310,8 +368,7 @@ def _report(
         per_query[f"mAP@{length}"] = average[:, column]
         per_query[f"recall@{length}"] = hits[:, column] / n_relevant
         per_query[f"nDCG@{length}"] = gains[:, column]
-    report = {name: float(values.mean()) for name, values in per_query.items()}
-    return report | {"n_queries": int(used.sum()), "n_left_out": int((~used).sum())}
+    return per_query, used
 
 
 # -- k nearest neighbours ------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-// Only in the demo: how much better the ranking of digits has become.
+// Only in a demo: how much better the ranking has become.
 
 import { shareRow } from "./accuracy.js";
-import { byId, element, number } from "./dom.js";
+import { byId, element } from "./dom.js";
 
 /** Explain the demo in every view; show nothing without a demo. */
 export function introduceDemo(demo) {
@@ -9,22 +9,26 @@ export function introduceDemo(demo) {
   byId("about-demo").textContent = demo?.about ?? "";
   // In the demo people want to see things move.
   byId("follow").checked = Boolean(demo);
+  clicksTeach = Boolean(demo?.clicks);
 }
 
-/** Show the share of correct neighbours, learnt and baseline. */
+/** Whether a click on a result is a judgement. */
+export let clicksTeach = false;
+
+/** Show the share of what was found, learnt and baseline. */
 export function showPrecision(place, demo) {
   place.hidden = !demo;
   if (!demo) return;
-  const { neighbours, items, learnt, baseline } = demo;
+  const { what, how, learnt, baseline } = demo;
   const share = (accuracy) => ({ accuracy });
   place.replaceChildren(
-    element("p", {}, `Top-${neighbours} neighbours showing the same digit`),
+    element("p", {}, what),
     element(
       "div",
       { className: "accuracies" },
       ...shareRow("learnt", "Learnt", share(learnt)),
       ...shareRow("baseline", "Baseline", share(baseline)),
     ),
-    element("p", { className: "hint" }, `Measured on ${number(items)} held-out digits, which are never asked about.`),
+    element("p", { className: "hint" }, how),
   );
 }

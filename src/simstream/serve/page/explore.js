@@ -2,6 +2,7 @@
 
 import { ApiError, insist } from "./api.js";
 import { drawItem, find, items, load, total } from "./catalogue.js";
+import { clicksTeach } from "./demo.js";
 import { byId, contentOf, element, number, showItem } from "./dom.js";
 import { clearMessage, tell } from "./notice.js";
 import { poller } from "./polling.js";
@@ -107,10 +108,13 @@ function drawNeighbours(ranks, contentById) {
   const [before, after] = [ranks.baseline, ranks.results].map((hits) => hits.map((hit) => hit.id));
   const cameFrom = moves(after, before, SHOWN);
   const wentTo = moves(before, after, SHOWN);
-  const draw = (move, note) =>
-    neighbour(contentById.get(move.id) ?? { id: move.id }, move, note);
-  replaceEntries(byId("learnt"), cameFrom.map((move) => draw(move, learntNote(move))));
-  replaceEntries(byId("baseline"), wentTo.map((move) => draw(move, baselineNote(move))));
+  const draw = (move, note, onClick) =>
+    neighbour(contentById.get(move.id) ?? { id: move.id }, move, note, onClick);
+  const shown = cameFrom.map((move) => move.id);
+  const query = chosen;
+  const teach = (id) => clicksTeach && tellClick(query, shown, id);
+  replaceEntries(byId("learnt"), cameFrom.map((move) => draw(move, learntNote(move), teach)));
+  replaceEntries(byId("baseline"), wentTo.map((move) => draw(move, baselineNote(move), () => {})));
   byId("neighbours").hidden = false;
   const fresh = cameFrom.filter((move) => move.kind === "new").length;
   const moved = cameFrom.filter((move) => move.kind !== "same").length;
@@ -119,6 +123,16 @@ function drawNeighbours(ranks, contentById) {
     : "The nearest neighbours are unchanged.";
   const live = byId("explore-live");
   if (live.textContent !== summary) live.textContent = summary;
+}
+
+/** What was clicked beats what was shown above it. */
+async function tellClick(query, shown, id) {
+  try {
+    await insist("POST", "/v1/feedback", { query, shown, clicked: [id], task: currentTask() });
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    tell(`${error.message}.`);
+  }
 }
 
 /**
@@ -161,7 +175,7 @@ function baselineNote({ kind, from }) {
   return kind === "new" ? ["gone", "out", `now ${place(from)}`] : ["stays", `→\u202f${from}`, `now ${from}`];
 }
 
-function neighbour(item, move, [kind, mark, meaning]) {
+function neighbour(item, move, [kind, mark, meaning], onClick) {
   const visible = kind === "new" || kind === "gone" ? `${mark}, ${meaning}` : mark;
   const button = element(
     "button",
@@ -171,7 +185,10 @@ function neighbour(item, move, [kind, mark, meaning]) {
     element("span", { className: "mark", "aria-hidden": "true" }, visible),
     element("span", { className: "for-readers" }, meaning),
   );
-  button.addEventListener("click", () => choose(item.id));
+  button.addEventListener("click", () => {
+    onClick(item.id);
+    choose(item.id);
+  });
   return element("li", { className: `neighbour ${kind}`, "data-id": item.id }, button);
 }
 

@@ -1,6 +1,5 @@
-"""The demo: what it claims is what the library and the commands say."""
+"""The demo on digits: what it claims is what the library and the commands say."""
 
-import importlib
 import json
 import shlex
 
@@ -10,13 +9,11 @@ from click.testing import CliRunner
 
 import simstream
 from simstream import plots
+from simstream.cli import demo_digits as demo
 from simstream.cli import main
 from simstream.metrics import mean_average_precision
 
 pytest.importorskip("matplotlib")
-
-#: The package has the command under this name.
-demo = importlib.import_module("simstream.cli.demo")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +51,17 @@ def test_findings_tell_what_got_worse_too(outcome):
 
 
 def test_printed_commands_give_the_same_model_and_numbers(outcome, tmp_path):
-    arguments = ["demo", "--output-dir", str(tmp_path), "-n", "20000", "--seed", "1", "--json"]
+    arguments = [
+        "demo",
+        "digits",
+        "--output-dir",
+        str(tmp_path),
+        "-n",
+        "20000",
+        "--seed",
+        "1",
+        "--json",
+    ]
     result = CliRunner().invoke(main, arguments)
     train, evaluate, query = json.loads(result.stdout)["commands"]
     assert [train, evaluate, query] == demo.commands_for(outcome, tmp_path)
@@ -123,7 +130,16 @@ def test_measures_figure_labels_everything():
 
 
 def test_command(tmp_path):
-    arguments = ["demo", "--output-dir", str(tmp_path / "out"), "-n", "3000", "--seed", "2"]
+    arguments = [
+        "demo",
+        "digits",
+        "--output-dir",
+        str(tmp_path / "out"),
+        "-n",
+        "3000",
+        "--seed",
+        "2",
+    ]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.stderr
     for name in demo.methods():
@@ -135,7 +151,7 @@ def test_command(tmp_path):
 
 def test_without_matplotlib_everything_but_the_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    arguments = ["demo", "--output-dir", str(tmp_path), "-n", "1000", "--json"]
+    arguments = ["demo", "digits", "--output-dir", str(tmp_path), "-n", "1000", "--json"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.stderr
     assert "simstream[plot]" in result.stderr
