@@ -1,7 +1,8 @@
 """What people train instead: linear layers in batches, with torch on one core.
 
 Every layer is square, starts at the identity and is trained with AdamW at four rates. A fifth of what there
-is to learn from is held out: it says when to stop, and which rate to take. The untrained layer is a candidate.
+is to learn from is held out: it says when to stop, and which rate to take. The untrained layer is one of
+the candidates.
 """
 
 from __future__ import annotations
@@ -155,12 +156,13 @@ def train_query_map(task: SearchTask) -> tuple[np.ndarray, dict[str, Any]]:
         return torch.nn.functional.cross_entropy(scores, own)
 
     def quality_of(change: Any) -> float:
-        return _ndcg_at_10((held_queries + held_queries @ change) @ items.T, held_relevant)
+        return ndcg_at_10((held_queries + held_queries @ change) @ items.T, held_relevant)
 
     return train_layer(d, task.seed, SEARCH_RATES, batches, loss_of, quality_of)
 
 
-def _ndcg_at_10(scores: Any, relevant: Any) -> float:
+def ndcg_at_10(scores: Any, relevant: Any) -> float:
+    """Mean nDCG@10 of tensors of scores and of relevance, every query with a relevant item."""
     torch = load_torch()
     k = min(10, scores.shape[1])
     discounts = 1 / torch.log2(torch.arange(2.0, k + 2))
@@ -174,38 +176,48 @@ def _ndcg_at_10(scores: Any, relevant: Any) -> float:
 
 
 def train_supcon(task: LabelTask) -> tuple[np.ndarray, dict[str, Any]]:
-    """Train a layer with the supervised contrastive loss of Khosla et al. 2020, stopped by mAP."""
-    torch = load_torch()
-
-    def loss_of(embedded: Any, same: Any) -> Any:
-        itself = torch.eye(len(embedded), dtype=torch.bool)
-        scores = (embedded @ embedded.T / SUPCON_TEMPERATURE).masked_fill(itself, -torch.inf)
-        logs = torch.log_softmax(scores, dim=1).masked_fill(~same, 0.0)
-        n_same = same.sum(dim=1)
-        return -(logs.sum(dim=1)[n_same > 0] / n_same[n_same > 0]).mean()
-
-    return _train_from_labels(task, loss_of)
+    """Train a layer with the supervised contrastive loss, stopped by mAP."""
+    return _train_from_labels(task, supcon_loss)
 
 
 def train_triplet_loss(task: LabelTask) -> tuple[np.ndarray, dict[str, Any]]:
-    """Train a layer with the triplet loss, stopped by mAP.
+    """Train a layer with the triplet loss and semi-hard negatives, stopped by mAP."""
+    return _train_from_labels(task, semi_hard_loss)
 
-    Every pair of a class in the batch meets its semi-hard negative: the nearest one that is farther than the
-    positive; if there is none, the farthest one (Schroff et al. 2015).
+
+def supcon_loss(embedded: Any, same: Any) -> Any:
+    """The loss of Khosla et al. 2020: every other item of the class against all other items of the batch.
+
+    Parameters
+    ----------
+    embedded : (n, d) tensor
+        Rows of length one.
+    same : (n, n) tensor of bool
+        Whether two items are of one class; False for an item and itself.
     """
     torch = load_torch()
+    itself = torch.eye(len(embedded), dtype=torch.bool)
+    scores = (embedded @ embedded.T / SUPCON_TEMPERATURE).masked_fill(itself, -torch.inf)
+    logs = torch.log_softmax(scores, dim=1).masked_fill(~same, 0.0)
+    n_same = same.sum(dim=1)
+    return -(logs.sum(dim=1)[n_same > 0] / n_same[n_same > 0]).mean()
 
-    def loss_of(embedded: Any, same: Any) -> Any:
-        distances = 1 - embedded @ embedded.T
-        is_other = ~same.fill_diagonal_(True)
-        same.fill_diagonal_(False)
-        n_others = is_other.sum(dim=1, keepdim=True)
-        others = distances.masked_fill(~is_other, _FAR).sort(dim=1).values
-        farther = torch.searchsorted(others.detach(), distances.detach(), right=True)
-        far = others.gather(1, torch.minimum(farther, n_others - 1).clamp_min(0))
-        return torch.relu(distances - far + LABEL_MARGIN)[same & (n_others > 0)].mean()
 
-    return _train_from_labels(task, loss_of)
+def semi_hard_loss(embedded: Any, same: Any) -> Any:
+    """The triplet loss of Schroff et al. 2015: every pair of a class with its semi-hard negative.
+
+    That is the nearest item of another class that is farther than the positive; if there is none, the
+    farthest. Parameters are those of `supcon_loss`.
+    """
+    torch = load_torch()
+    distances = 1 - embedded @ embedded.T
+    is_other = ~(same | torch.eye(len(embedded), dtype=torch.bool))
+    n_others = is_other.sum(dim=1, keepdim=True)
+    others = distances.masked_fill(~is_other, _FAR).sort(dim=1).values
+    farther = torch.searchsorted(others.detach(), distances.detach(), right=True)
+    far = others.gather(1, torch.minimum(farther, n_others - 1).clamp_min(0))
+    losses = torch.relu(distances - far + LABEL_MARGIN)
+    return losses[same & (n_others > 0)].sum() / (same & (n_others > 0)).sum().clamp_min(1)
 
 
 def _train_from_labels(
