@@ -54,6 +54,7 @@ def repro() -> None:
     simstream repro list                    tables and figures, and whether their data is available
     simstream repro run p3-table2 --jobs 2  a table; a paper (p3); or everything
     simstream repro report --html           pages with tables, figures, verdicts
+    simstream repro adaptation              learning from feedback beside layers of torch
     """
     missing = [name for name in ("jinja2", "matplotlib", "msgspec") if find_spec(name) is None]
     if missing:
@@ -346,6 +347,109 @@ def _summarise(work: list[Job], store: RecordStore) -> None:
         logger.error("failed: %s", error)
     if failures:
         click.get_current_context().exit(1)
+
+
+# -- adaptation ---------------------------------------------------------------------------------------------
+
+
+@repro.command()
+@click.option(
+    "--only",
+    type=click.Choice(["retrieval", "curve", "items", "labels", "triplets"]),
+    multiple=True,
+    help="Only this part; may be given more than once.",
+)
+@click.option("--methods", type=_NAMES, default="", help="Only these contenders.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Number of seeds.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of cells run at once, one thread each.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=FILE,
+    default=Path("docs/adaptation.md"),
+    show_default=True,
+    help="The page; its picture is put beside it.",
+)
+@click.option("--page-only", is_flag=True, help="Run nothing: write the page from the records.")
+@_data_option
+@_results_option
+@quiet_option
+@debug_option
+def adaptation(
+    only: tuple[str, ...],
+    methods: tuple[str, ...],
+    seeds: int,
+    jobs: int,
+    output: Path,
+    page_only: bool,
+    data_dir: Path | None,
+    results: Path,
+    quiet: bool,
+) -> None:
+    """Measure what learning from feedback gains, beside layers trained in batches with torch.
+
+    Needs torch (pip install 'simstream[torch]') and, in the data folder, test collections in retrieval/.
+    Every finished cell is saved at once, so the same command resumes. The page shows all records there are.
+
+    \b
+    simstream repro adaptation --only retrieval --only curve
+    simstream repro adaptation --page-only --results docs/repro/records
+    """
+    from .adaptation.page import write_page
+    from .adaptation.plan import STUDIES, check_needs
+    from .records import RecordStore
+    from .runner import Budget, Job, run_jobs
+
+    configure_logging(quiet)
+    if results.exists() and not results.is_dir():
+        raise click.BadParameter(
+            f"expected a folder, got the file {str(results)!r}", param_hint="--results"
+        )
+    chosen = [study for part, study in STUDIES.items() if not only or part in only]
+    methods = _known_names("--methods", methods, {m for one in chosen for m in one.methods()})
+    store = RecordStore(results)
+    work = [
+        Job(cell, Budget(*study.budget))
+        for study in chosen
+        for cell in study.cells(range(seeds), methods)
+    ]
+    if not page_only:
+        done = store.finished(job.cell for job in work)
+        finished = {record["fingerprint"] for record in done}
+        check_needs([job.cell for job in work if job.cell.fingerprint not in finished], data_dir)
+        try:
+            with _progress(quiet) as report:
+                run_jobs(
+                    work,
+                    store,
+                    n_processes=jobs,
+                    data_dir=None if data_dir is None else str(data_dir.resolve()),
+                    report=report,
+                )
+        except KeyboardInterrupt:
+            logger.info("finished cells are saved: the same command resumes here")
+            raise
+    elif not any(store.of_study(study.id) for study in STUDIES.values()):
+        raise click.BadParameter(
+            f"expected a folder with records of simstream repro adaptation, got {str(results)!r}",
+            param_hint="--results",
+        )
+    for path in write_page(store, output):
+        logger.info("written: %s", path)
+    if not page_only:
+        _summarise(work, store)
 
 
 # -- report, tidy -------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def write_reports(
         for exhibit in page["exhibits"]:
             written += _place_picture(exhibit, output, form)
         pages.append(page)
-        written.append(_write(output / f"{paper.id}.{form}", _render(f"paper.{form}.j2", page)))
+        written.append(_write(output / f"{paper.id}.{form}", render(f"paper.{form}.j2", page)))
     index_page = output / f"index.{form}"
     if papers and index_page.exists():  # it covers all papers: keep it
         return written
@@ -76,7 +76,7 @@ def write_reports(
         "missing": n_missing(counts),
         "fewer_runs": sum(page["fewer_runs"] for page in pages),
     }
-    written.append(_write(index_page, _render(f"index.{form}.j2", index)))
+    written.append(_write(index_page, render(f"index.{form}.j2", index)))
     written.append(
         _write(output / "summary.json", json.dumps(_summary(pages, index), indent=1) + "\n")
     )
@@ -89,7 +89,8 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _render(template: str, context: dict[str, Any]) -> str:
+def render(template: str, context: dict[str, Any]) -> str:
+    """A page from a template of this package."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("simstream_repro"),
         autoescape=template.endswith(".html.j2"),

@@ -17,11 +17,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
+from importlib.util import find_spec
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from . import clock, protocols
+from .memory import peak_megabytes, resident_megabytes
 from .records import FINAL, Cell, Record, RecordStore
 
 _THREAD_VARIABLES = (
@@ -209,7 +211,7 @@ class _Running:
             seconds = clock.without_compiling(seconds, self.compiling)
         if seconds is None or wall_seconds > _PATIENCE * self.job.budget.seconds:
             seconds = wall_seconds
-        gigabytes = _resident_gigabytes(self.process.pid)
+        gigabytes = resident_megabytes(self.process.pid) / 2**10
         if seconds > self.job.budget.seconds:
             self.over = f"{self.job.budget.seconds:g} seconds"
         elif gigabytes > self.job.budget.gigabytes:
@@ -267,7 +269,7 @@ def _work(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             result = protocols.run(cell)
-        record = {"status": "done", **result, "peak_mb": _peak_megabytes()}
+        record = {"status": "done", **result, "peak_mb": peak_megabytes()}
         if caught:
             record["warnings"] = sorted({str(one.message) for one in caught})
     except MemoryError as error:
@@ -338,29 +340,12 @@ def _processor_seconds(pid: int | None) -> float | None:
     return (user + system) / os.sysconf("SC_CLK_TCK")
 
 
-def _resident_gigabytes(pid: int | None) -> float:
-    """Memory of a process; 0 where not reported."""
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            pages = int(file.read().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**30
-
-
-def _peak_megabytes() -> float:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
-
-
 def versions() -> dict[str, str]:
     """Versions of Python, simstream and the numerical libraries."""
     names = ("simstream", "numpy", "scipy", "scikit-learn", "numba")
     found = {"python": platform.python_version()} | {name: version(name) for name in names}
+    if find_spec("torch") is not None:
+        found["torch"] = version("torch")
     return found | {"source": _source_digest()}
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..records import Cell
 from ..typed import read_table
 from . import costs, features, pair_metric, questions, retrieval, tasks
+from .adaptation import measuring
 from .common import ProtocolSettings
 
 Result = dict[str, Any]
@@ -42,6 +43,9 @@ PROTOCOLS = {
     "selection": Protocol(features.SelectionSettings, features.run_selection, features.tune),
     "low_rank": Protocol(features.LowRankSettings, features.run_low_rank),
     "questions": Protocol(questions.QuestionSettings, questions.run),
+    "adapt_search": Protocol(measuring.SearchSettings, measuring.run_search),
+    "adapt_labels": Protocol(measuring.HeldOutSettings, measuring.run_labels),
+    "adapt_triplets": Protocol(measuring.HeldOutSettings, measuring.run_triplets),
 }
 
 

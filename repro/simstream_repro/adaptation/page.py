@@ -1,0 +1,322 @@
+"""The page on adaptation: tables and a picture, from records alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simstream.data import atomic_write
+from simstream.plots import new_figure, tidy
+
+from ..protocols.adaptation.contenders import CONTENDERS
+from ..records import Record, RecordStore
+from ..report import render
+from .plan import STUDIES, Part, Study
+
+#: The first measure decides who is compared with whom.
+_MEASURES: dict[Part, tuple[str, ...]] = {
+    "retrieval": ("nDCG@10", "mAP", "P@1", "recall@10"),
+    "items": ("nDCG@10", "mAP", "P@1", "recall@10"),
+    "labels": ("mAP", "P@1"),
+    "triplets": ("accuracy",),
+}
+_TITLES: dict[Part, str] = {
+    "retrieval": "Search that learns from judged queries",
+    "items": "Search where the relevant items are new",
+    "labels": "Class labels",
+    "triplets": "Triplets that people answered",
+}
+_NOTES: dict[Part, str] = {
+    "retrieval": (
+        "Test collections with vectors of a sentence encoder. 60 % of the queries train (or those that the "
+        "collection itself names), the others rank all items."
+    ),
+    "items": (
+        "The same, with half of the items unknown while learning. All items are ranked; only unknown ones "
+        "count as relevant, and known ones that are relevant are no candidates."
+    ),
+    "labels": (
+        "Half of every class trains; each item of the other half ranks the others of it. Preprocessing uses "
+        "the training half alone."
+    ),
+    "triplets": (
+        "Pictures of shoes; which of two is more like a third? Half of the answers train, accuracy is "
+        "that on the other half. The shoes are the same in both."
+    ),
+}
+#: Okabe and Ito's, by the order of contenders; what nothing was learnt for is grey.
+_COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_GREY = "#777777"
+
+
+def write_page(store: RecordStore, output: str | Path) -> list[Path]:
+    """Write the page, and its picture beside it.
+
+    Parameters
+    ----------
+    store : RecordStore
+    output : path of a Markdown file
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
+    output = Path(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    curves = curve_tables(store)
+    written = []
+    picture = output.with_name(f"{output.stem}-curve.png")
+    if curves:
+        figure = _draw(curves)
+        with atomic_write(picture) as temporary, open(temporary, "wb") as file:
+            figure.savefig(file, format="png", dpi=110, facecolor="white")
+        written.append(picture)
+    records = [record for study in STUDIES.values() for record in _records(study, store)]
+    context = {
+        "parts": [
+            {
+                "id": part,
+                "title": _TITLES[part],
+                "note": _NOTES[part],
+                "tables": tables,
+            }
+            for part in _MEASURES
+            if (tables := part_tables(part, store))
+        ],
+        "curves": curves,
+        "picture": picture.name,
+        "contenders": {
+            name: one.note
+            for name, one in CONTENDERS.items()
+            if any(record["method"] == name for record in records)
+        },
+        "n_records": len(records),
+        "n_failed": sum(record["status"] != "done" for record in records),
+        "hours": sum(record.get("wall_seconds", 0.0) for record in records) / 3600,
+        "versions": _versions(records),
+    }
+    with atomic_write(output) as temporary:
+        temporary.write_text(render("adaptation.md.j2", context), "utf-8")
+    return [output, *written]
+
+
+def _records(study: Study, store: RecordStore) -> list[Record]:
+    """Those of contenders as they are: with other parameters, a record is of an earlier plan."""
+    found = store.of_study(study.id)
+    seeds = sorted({record["seed"] for record in found})
+    cells = [cell for cell in study.cells(seeds) if store.find(cell) is not None]
+    return [record for cell in cells if (record := store.find(cell)) is not None]
+
+
+def _versions(records: Iterable[Record]) -> list[dict[str, str]]:
+    found = {
+        json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
+        for one in records
+        if "versions" in one
+    }
+    return [json.loads(one) for one in sorted(found)]
+
+
+# -- tables -------------------------------------------------------------------------------------------------
+
+
+def part_tables(part: Part, store: RecordStore) -> list[dict[str, Any]]:
+    """One table per data set: a row for each contender that has a record."""
+    study, measures = STUDIES[part], _MEASURES[part]
+    records = [record for record in _records(study, store) if record["status"] == "done"]
+    return [
+        _table(name, study, measures, mine)
+        for name in study.data
+        if (mine := [record for record in records if record["dataset"] == name])
+    ]
+
+
+def _table(
+    name: str, study: Study, measures: Sequence[str], records: list[Record]
+) -> dict[str, Any]:
+    by_method = {
+        method: sorted(found, key=lambda one: one["seed"])
+        for method in study.methods()
+        if (found := [record for record in records if record["method"] == method])
+    }
+    means = {
+        method: {key: _mean(found, key) for key in (*measures, "seconds", "process MB")}
+        for method, found in by_method.items()
+    }
+    best = {key: max(one[key] for one in means.values()) for key in measures}
+    baseline, opponent = _rivals(means, measures[0])
+    rows = []
+    for method, found in by_method.items():
+        own, role = means[method], CONTENDERS[method].role
+        row: dict[str, Any] = {
+            "name": method,
+            "cells": [
+                {"text": _seeds(found, key), "best": round(own[key], 3) == round(best[key], 3)}
+                for key in measures
+            ],
+            "worst": "",
+            "beside": "",
+            "seconds": "" if role == "baseline" else f"{own['seconds']:.2g}",
+            "megabytes": f"{own['process MB']:.0f}",
+            "faster": "",
+            "smaller": "",
+        }
+        if baseline is not None and role != "baseline":
+            row["worst"] = _worst(found, by_method[baseline], measures[0])
+        if opponent is not None and role == "simstream":
+            row["beside"] = f"{own[measures[0]] - means[opponent][measures[0]]:+.3f}"
+            row["faster"] = _ratio(means[opponent]["seconds"], own["seconds"])
+            row["smaller"] = _ratio(means[opponent]["process MB"], own["process MB"])
+        rows.append(row)
+    return {
+        "name": name,
+        "facts": _facts(records[0]),
+        "main": measures[0],
+        "measures": measures,
+        "baseline": baseline,
+        "opponent": opponent,
+        "rows": rows,
+    }
+
+
+def _rivals(means: dict[str, dict[str, float]], main: str) -> tuple[str | None, str | None]:
+    """What nothing was learnt for, and the best layer trained in batches."""
+    baselines = [name for name in means if CONTENDERS[name].role == "baseline"]
+    opponents = [name for name in means if CONTENDERS[name].role == "opponent"]
+    return (
+        baselines[0] if baselines else None,
+        max(opponents, key=lambda name: means[name][main], default=None),
+    )
+
+
+def _mean(records: Iterable[Record], key: str) -> float:
+    return float(np.mean([record["measures"][key] for record in records]))
+
+
+def _seeds(records: list[Record], key: str) -> str:
+    """The mean, and the seeds it is of."""
+    each = " ".join(f"{record['measures'][key]:.3f}" for record in records)
+    return f"{_mean(records, key):.3f}" + (f" ({each})" if len(records) > 1 else "")
+
+
+def _worst(records: list[Record], baseline: list[Record], key: str) -> str:
+    """The smallest difference in any seed that both have."""
+    before = {record["seed"]: record["measures"][key] for record in baseline}
+    gains = [
+        record["measures"][key] - before[record["seed"]]
+        for record in records
+        if record["seed"] in before
+    ]
+    return f"{min(gains):+.3f}" if gains else ""
+
+
+def _ratio(theirs: float, ours: float) -> str:
+    """How many times ours theirs is.
+
+    Examples
+    --------
+    >>> _ratio(40.0, 2.0), _ratio(1.0, 2.0), _ratio(1.0, 0.0)
+    ('20x', '0.5x', '')
+    """
+    if not ours > 0:
+        return ""
+    return f"{theirs / ours:,.0f}x" if theirs >= 10 * ours else f"{theirs / ours:.2g}x"
+
+
+def _facts(record: Record) -> str:
+    words = {
+        "n_train": "queries train" if "n_judgements" in record else "train",
+        "n_judgements": "judgements",
+        "n_test": "test",
+        "n_items": "items are ranked",
+    }
+    named = [f"{record[key]:,} {word}" for key, word in words.items() if key in record]
+    if record["preprocessing"] != "as-is":
+        named.append(f"preprocessing: {record['preprocessing']}")
+    return ", ".join(named)
+
+
+# -- the curve ----------------------------------------------------------------------------------------------
+
+
+def curve_tables(store: RecordStore) -> list[dict[str, Any]]:
+    """For each collection nDCG@10 of every contender by number of judged queries, means over the seeds."""
+    done = [
+        record
+        for part in ("curve", "retrieval")
+        for record in _records(STUDIES[part], store)
+        if record["status"] == "done"
+    ]
+    if not any(record["variant"] for record in done):
+        return []
+    tables = []
+    for name in STUDIES["curve"].data:
+        mine = [record for record in done if record["dataset"] == name]
+        lines: dict[str, dict[int, list[float]]] = {}
+        for record in mine:
+            n = record["n_train"]
+            if record["variant"] and n < record["variant"]["n_queries"]:
+                continue  # there are no more than so many: the same as the last point
+            at = lines.setdefault(record["method"], {}).setdefault(n, [])
+            at.append(record["measures"]["nDCG@10"])
+        if not lines:
+            continue
+        places = sorted({n for line in lines.values() for n in line})
+        means = {
+            method: {n: float(np.mean(values)) for n, values in line.items()}
+            for method, line in lines.items()
+        }
+        tables.append({"name": name, "places": places, "means": means, "rows": _curve_rows(means)})
+    return tables
+
+
+def _curve_rows(means: dict[str, dict[int, float]]) -> list[dict[str, Any]]:
+    places = sorted({n for line in means.values() for n in line})
+    best = {n: max(line[n] for line in means.values() if n in line) for n in places}
+    return [
+        {
+            "name": method,
+            "cells": [
+                {
+                    "text": f"{line[n]:.3f}" if n in line else "",
+                    "best": n in line and round(line[n], 3) == round(best[n], 3),
+                }
+                for n in places
+            ],
+        }
+        for method, line in means.items()
+    ]
+
+
+def _draw(curves: list[dict[str, Any]]) -> Any:
+    figure = new_figure(4.0 * len(curves), 3.6)
+    learners = [name for name, one in CONTENDERS.items() if one.role != "baseline"]
+    all_axes = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, table in zip(all_axes, curves, strict=True):
+        for method, line in table["means"].items():
+            x = sorted(line)
+            is_baseline = CONTENDERS[method].role == "baseline"
+            colour = _GREY if is_baseline else _COLOURS[learners.index(method) % len(_COLOURS)]
+            axes.plot(
+                x,
+                [line[n] for n in x],
+                color=colour,
+                linestyle="--" if is_baseline else "-",
+                marker=None if is_baseline else "o",
+                markersize=4,
+                label=method,
+            )
+        axes.set_xscale("log")
+        axes.set_xticks(table["places"], [str(n) for n in table["places"]], fontsize=8)
+        axes.minorticks_off()
+        axes.set_xlabel("judged queries")
+        axes.set_title(table["name"])
+        tidy(axes, grid="y")
+    all_axes[0].set_ylabel("nDCG@10, test queries")
+    all_axes[0].legend(frameon=False, fontsize=8)
+    return figure

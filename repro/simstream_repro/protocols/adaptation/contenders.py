@@ -1,0 +1,213 @@
+"""The contenders: each learns from a task and gives back how it scores.
+
+To add one, write a function for each kind of task it can learn from, and list it in `CONTENDERS`. The
+clock and the memory are measured around the function. What it depends on belongs in `parameters`, so that
+changing it makes new records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from simstream import OASIS, TripletSampler
+
+from . import torch_layers
+from .tasks import LabelTask, SearchTask, TripletTask
+
+Kind = Literal["search", "labels", "triplets"]
+
+#: (n_queries, d) and (n_items, d) arrays to (n_queries, n_items) scores, higher = more similar.
+Scores = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Learnt(NamedTuple):
+    """How a contender scores, and what its record should say about it."""
+
+    scores: Scores
+    details: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row of the tables.
+
+    Attributes
+    ----------
+    note : str
+        What it is, for the page.
+    search, labels, triplets : functions, optional
+        From a task and the parameters to `Learnt`; None where it cannot learn from such a task.
+    parameters : mapping
+        Handed over as keywords, and part of the identity of a record.
+    needs : tuple of str
+        Modules beyond those of simstream.
+    role : {"baseline", "opponent", "simstream"}
+        What it is compared with: nothing learnt, layers trained in batches, or the others.
+    """
+
+    note: str
+    role: Literal["baseline", "opponent", "simstream"] = "simstream"
+    search: Callable[..., Learnt] | None = None
+    labels: Callable[..., Learnt] | None = None
+    triplets: Callable[..., Learnt] | None = None
+    parameters: Mapping[Kind, Mapping[str, Any]] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+
+    def learn(self, kind: Kind, task: Any) -> Learnt:
+        """Learn from a task."""
+        work: Callable[..., Learnt] | None = getattr(self, kind)
+        if work is None:
+            raise ValueError(f"kind: expected one that {self.note} learns from, got {kind!r}")
+        return work(task, **self.parameters.get(kind, {}))
+
+
+def inner_products(queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """Scores of vectors as they are.
+
+    Examples
+    --------
+    >>> inner_products(np.array([[1.0, 2.0]]), np.eye(2)).tolist()
+    [[1.0, 2.0]]
+    """
+    return queries @ items.T
+
+
+def query_map(matrix: np.ndarray) -> Scores:
+    """Scores of mapped queries against unchanged items.
+
+    Examples
+    --------
+    >>> query_map(np.diag([2.0, 1.0]))(np.ones((1, 2)), np.eye(2)).tolist()
+    [[2.0, 1.0]]
+    """
+    return lambda queries, items: (queries @ matrix) @ items.T
+
+
+def cosine(matrix: np.ndarray | None = None) -> Scores:
+    """Cosines, of items mapped by a layer if there is one.
+
+    Examples
+    --------
+    >>> cosine()(np.array([[2.0, 0.0]]), np.array([[3.0, 0.0], [0.0, 5.0]])).tolist()
+    [[1.0, 0.0]]
+    """
+
+    def unit(rows: np.ndarray) -> np.ndarray:
+        mapped = rows if matrix is None else rows @ matrix
+        lengths = np.linalg.norm(mapped, axis=1, keepdims=True)
+        return mapped / np.maximum(lengths, np.finfo(mapped.dtype).tiny)
+
+    return lambda queries, items: unit(queries) @ unit(items).T
+
+
+# -- nothing learnt -----------------------------------------------------------------------------------------
+
+
+def _inner_product(task: SearchTask) -> Learnt:
+    return Learnt(inner_products)
+
+
+def _cosine(task: LabelTask | TripletTask) -> Learnt:
+    return Learnt(cosine())
+
+
+# -- torch --------------------------------------------------------------------------------------------------
+
+
+def _torch_query_map(task: SearchTask) -> Learnt:
+    matrix, details = torch_layers.train_query_map(task)
+    return Learnt(query_map(matrix), details)
+
+
+def _torch_supcon(task: LabelTask) -> Learnt:
+    matrix, details = torch_layers.train_supcon(task)
+    return Learnt(cosine(matrix), details)
+
+
+def _torch_label_triplets(task: LabelTask) -> Learnt:
+    matrix, details = torch_layers.train_triplet_loss(task)
+    return Learnt(cosine(matrix), details)
+
+
+def _torch_human_triplets(task: TripletTask) -> Learnt:
+    matrix, details = torch_layers.train_on_triplets(task)
+    return Learnt(cosine(matrix), details)
+
+
+# -- OASIS --------------------------------------------------------------------------------------------------
+
+
+def _oasis_search(task: SearchTask, *, C: float, n_triplets: int) -> Learnt:
+    n_queries, n_items = len(task.queries), len(task.items)
+    rng = np.random.default_rng([task.seed, 3])
+    relevant = np.zeros((n_queries, n_items), dtype=bool)
+    relevant[tuple(task.relevance.T)] = True
+    query, positive = task.relevance[rng.integers(len(task.relevance), size=n_triplets)].T
+    negative = rng.integers(n_items, size=n_triplets)
+    while (wrong := relevant[query, negative]).any():
+        negative[wrong] = rng.integers(n_items, size=int(wrong.sum()))
+    triplets = np.column_stack([query, n_queries + positive, n_queries + negative])
+    model = OASIS(C=C, preprocessor=np.vstack([task.queries, task.items])).fit(triplets)
+    return Learnt(model.score_items)
+
+
+def _oasis_labels(task: LabelTask, *, C: float, n_triplets: int) -> Learnt:
+    triplets = TripletSampler(task.labels, task.seed).draw(n_triplets)
+    return Learnt(OASIS(C=C, preprocessor=task.items).fit(triplets).score_items)
+
+
+def _oasis_triplets(task: TripletTask, *, C: float) -> Learnt:
+    return Learnt(OASIS(C=C, preprocessor=task.items).fit(task.triplets).score_items)
+
+
+#: In the order of the rows of tables.
+CONTENDERS: dict[str, Contender] = {
+    "nothing learnt": Contender(
+        note="inner products of the vectors as they are; cosines where there are labels or triplets",
+        role="baseline",
+        search=_inner_product,
+        labels=_cosine,
+        triplets=_cosine,
+    ),
+    "torch, softmax": Contender(
+        note=(
+            "linear query map from the identity, softmax over in-batch and hard negatives at "
+            "temperature 0.05, AdamW at four rates, stopped early on a fifth of the training queries"
+        ),
+        role="opponent",
+        search=_torch_query_map,
+        needs=("torch",),
+    ),
+    "torch, SupCon": Contender(
+        note="square linear layer, supervised contrastive loss, scored by cosines after the layer",
+        role="opponent",
+        labels=_torch_supcon,
+        needs=("torch",),
+    ),
+    "torch, triplet loss": Contender(
+        note=(
+            "square linear layer, triplet loss (semi-hard negatives of the batch where there are "
+            "labels), scored by cosines after the layer"
+        ),
+        role="opponent",
+        labels=_torch_label_triplets,
+        triplets=_torch_human_triplets,
+        needs=("torch",),
+    ),
+    "OASIS": Contender(
+        note="from the identity, triplets with random negatives, one pass, read as it is",
+        search=_oasis_search,
+        labels=_oasis_labels,
+        triplets=_oasis_triplets,
+        parameters={
+            "search": {"C": 0.1, "n_triplets": 30_000},
+            "labels": {"C": 0.1, "n_triplets": 50_000},
+            "triplets": {"C": 0.1},
+        },
+    ),
+}

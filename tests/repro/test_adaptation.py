@@ -1,0 +1,211 @@
+"""``simstream repro adaptation``: tasks, contenders, records and the page, on small collections made here."""
+
+import itertools
+
+import numpy as np
+import pytest
+from click import ClickException
+
+from commands import fail, succeed
+from simstream import metrics
+from simstream_repro.adaptation import plan
+from simstream_repro.adaptation.page import part_tables
+from simstream_repro.protocols.adaptation import contenders, tasks, torch_layers
+from simstream_repro.protocols.adaptation.contenders import CONTENDERS
+from simstream_repro.records import RecordStore
+
+D = 12
+
+
+def made_collection(seed=0, n_queries=60, n_items=150):
+    """Queries lie near their two items in half of the features, and anywhere in the others."""
+    rng = np.random.default_rng(seed)
+    items, half = rng.standard_normal((n_items, D)), slice(D // 2)
+    own = np.arange(n_queries)
+    queries = rng.standard_normal((n_queries, D))
+    for relevant in (own, own + n_queries):
+        items[relevant, half] = queries[:, half] + 0.2 * rng.standard_normal((n_queries, D // 2))
+    pairs = np.column_stack([np.tile(own, 2), np.concatenate([own, own + n_queries])])
+    unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, items)]
+    return tasks.Collection(*(rows.astype(np.float32) for rows in unit), pairs, None)
+
+
+def ndcg(learnt, test):
+    scores = learnt.scores(test.queries, test.items)
+    report = metrics.ranking_report_from_scores(scores, test.relevant, exclude=test.excluded)
+    return report["nDCG@10"]
+
+
+@pytest.fixture
+def data_folder(tmp_path):
+    folder = tmp_path / "data"
+    for number, name in enumerate(plan.COLLECTIONS):
+        one = made_collection(number)
+        place = folder / "retrieval" / name
+        place.mkdir(parents=True)
+        np.savez(place / "vectors.npz", queries=one.queries, items=one.items)
+        np.savetxt(
+            place / "relevance.tsv", one.relevance, "%d", "\t", header="query\titem", comments=""
+        )
+    return folder
+
+
+# -- tasks --------------------------------------------------------------------------------------------------
+
+
+def test_queries_are_divided_by_the_seed():
+    one = made_collection()
+    shuffled = np.random.default_rng(3).permutation(60)
+    task, test = tasks.search_task(one, 3)
+    np.testing.assert_array_equal(task.queries, one.queries[shuffled[:36]])
+    np.testing.assert_array_equal(test.queries, one.queries[shuffled[36:]])
+    few, _ = tasks.search_task(one, 3, n_queries=10)
+    np.testing.assert_array_equal(few.queries, task.queries[:10])
+    assert set(few.relevance[:, 0]) == set(range(10))
+
+
+def test_queries_that_are_distributed_divided():
+    one = made_collection()._replace(parts=np.array(["train"] * 40 + ["test"] * 20))
+    task, test = tasks.search_task(one, 1)
+    assert len(task.queries) == 40
+    np.testing.assert_array_equal(test.queries, one.queries[40:])
+
+
+def test_new_items_are_not_seen_while_learning():
+    one = made_collection()
+    task, test = tasks.search_task(one, 0, new_items=True)
+    known = {row.tobytes() for row in task.items}
+    is_known = np.array([row.tobytes() in known for row in test.items])
+    assert is_known.sum() == 75
+    assert not test.relevant[:, is_known].any()
+    assert test.relevant.any(axis=1).all()
+    assert not test.excluded[:, ~is_known].any()
+    assert len(set(task.relevance[:, 0])) == len(task.queries)
+
+
+def test_a_collection_that_is_damaged(data_folder):
+    path = data_folder / "retrieval" / "cacm" / "relevance.tsv"
+    path.write_text("query\titem\n0\t150\n")
+    with pytest.raises(ValueError, match=r"relevance.tsv: expected rows of 60 queries and 150"):
+        tasks.read_collection("cacm", data_folder)
+
+
+# -- the command --------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_page_and_resumes(data_folder, tmp_path):
+    results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
+    given = ["repro", "adaptation", "--results", results, "--output", page]
+    runs = ["--data-dir", data_folder, "--seeds", 1, "--methods", "nothing learnt,OASIS"]
+    succeed(*given, *runs, "--only", "retrieval", "--only", "items")
+    text = page.read_text()
+    assert "**scifact**: 36 queries train, 72 judgements" in text
+    assert "## Search where the relevant items are new" in text
+    records = {path: path.read_bytes() for path in results.iterdir()}
+    assert len(records) == 2
+    succeed(*given, *runs, "--only", "retrieval")
+    succeed(*given, "--page-only")
+    assert page.read_text() == text
+    assert {path: path.read_bytes() for path in results.iterdir()} == records
+
+    (table, *_) = part_tables("retrieval", RecordStore(results))
+    baseline = next(row for row in table["rows"] if row["name"] == "nothing learnt")
+    one = made_collection()
+    learnt = contenders.Learnt(contenders.inner_products)
+    assert baseline["cells"][0]["text"] == f"{ndcg(learnt, tasks.search_task(one, 0)[1]):.3f}"
+
+
+def test_what_is_missing_is_told(tmp_path, monkeypatch, data_folder):
+    given = ["repro", "adaptation", "--results", tmp_path / "none"]
+    (tmp_path / "empty").mkdir()
+    told = fail(1, *given, "--data-dir", tmp_path / "empty", "--only", "retrieval")
+    assert "retrieval/scifact/vectors.npz" in told
+    assert "expected a folder with records" in fail(2, *given, "--page-only")
+    assert "got 'OASI'" in fail(2, *given, "--methods", "OASI")
+    monkeypatch.setattr(plan, "find_spec", lambda name: None)
+    cells = list(plan.STUDIES["retrieval"].cells([0]))
+    with pytest.raises(ClickException, match=r"pip install 'simstream\[torch\]'"):
+        plan.check_needs(cells, data_folder)
+    plan.check_needs([cell for cell in cells if "torch" not in cell.method], data_folder)
+
+
+# -- layers of torch ----------------------------------------------------------------------------------------
+
+
+def test_a_query_map_of_torch_gains():
+    pytest.importorskip("torch")
+    task, test = tasks.search_task(made_collection(n_queries=200, n_items=500), 0)
+    before = ndcg(CONTENDERS["nothing learnt"].learn("search", task), test)
+    learnt = CONTENDERS["torch, softmax"].learn("search", task)
+    assert ndcg(learnt, test) > before + 0.1
+    assert learnt.details["rate"] in torch_layers.SEARCH_RATES
+
+
+@pytest.mark.parametrize("name", ["torch, SupCon", "torch, triplet loss"])
+def test_layers_of_torch_learn_from_labels(name):
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) % 4
+    items = rng.standard_normal((200, D)).astype(np.float32) * np.where(np.arange(D) < 3, 1, 3)
+    items[:, :3] += 4 * np.eye(4)[labels][:, :3] - 1
+    items = items.astype(np.float32)
+    task = tasks.LabelTask(items[:100], labels[:100], 0)
+
+    def quality(learnt):
+        model = lambda queries, pool: learnt.scores(queries, pool)  # noqa: E731
+        return metrics.mean_average_precision(model, items[100:], labels[100:])
+
+    before = quality(CONTENDERS["nothing learnt"].learn("labels", task))
+    assert quality(CONTENDERS[name].learn("labels", task)) > before + 0.1
+
+
+def test_a_layer_of_torch_learns_from_triplets():
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    items = rng.standard_normal((30, D)).astype(np.float32)
+    anchor, first, second = np.array(list(itertools.permutations(range(30), 3))).T
+    near = lambda one, other: np.linalg.norm((items[one] - items[other])[:, :3], axis=1)  # noqa: E731
+    answers = np.column_stack([anchor, first, second])[near(anchor, first) < near(anchor, second)]
+    answers = rng.permutation(answers)
+    task, held_out = tasks.TripletTask(items, answers[:5000], 0), answers[5000:]
+
+    def accuracy(name):
+        scores = CONTENDERS[name].learn("triplets", task).scores(items, items)
+        anchor, near, far = held_out.T
+        return (scores[anchor, near] > scores[anchor, far]).mean()
+
+    assert accuracy("torch, triplet loss") > accuracy("nothing learnt") + 0.1
+
+
+def test_losses_of_torch_by_their_definitions():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((14, 5))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    labels = np.arange(14) % 3
+    same = (labels[:, None] == labels) & ~np.eye(14, dtype=bool)
+    cosines = rows @ rows.T
+    contrasts, hinges = [], []
+    for i in range(14):
+        others = [j for j in range(14) if j != i]
+        total = np.log(sum(np.exp(cosines[i, j] / torch_layers.SUPCON_TEMPERATURE) for j in others))
+        positives = np.flatnonzero(same[i])
+        scaled = cosines[i, positives] / torch_layers.SUPCON_TEMPERATURE
+        contrasts.append(np.mean(total - scaled))
+        negatives = 1 - cosines[i, labels != labels[i]]
+        for near in 1 - cosines[i, positives]:
+            farther = negatives[negatives > near]
+            far = farther.min() if len(farther) else negatives.max()
+            hinges.append(max(0.0, near - far + torch_layers.LABEL_MARGIN))
+    given = torch.from_numpy(rows), torch.from_numpy(same)
+    assert float(torch_layers.supcon_loss(*given)) == pytest.approx(np.mean(contrasts))
+    assert float(torch_layers.semi_hard_loss(*given)) == pytest.approx(np.mean(hinges))
+
+
+def test_ndcg_of_torch_is_that_of_simstream():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    scores, relevant = rng.standard_normal((9, 40)), rng.random((9, 40)) < 0.3
+    expected = metrics.ranking_report_from_scores(scores, relevant)["nDCG@10"]
+    found = torch_layers.ndcg_at_10(torch.from_numpy(scores), torch.from_numpy(relevant))
+    assert found == pytest.approx(expected, abs=1e-6)
