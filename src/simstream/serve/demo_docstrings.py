@@ -17,7 +17,7 @@ from ..datasets import SeeAlso, load_see_also
 from ..metrics import ranking_per_query
 from .engine import Model
 from .import_export import import_items
-from .schemas import from_clicks
+from ..data.clicks import pairs_from_clicks
 from .service import Service, digest_of
 from .state import Learning
 from .writer import Judgement, Ledger, Write
@@ -152,7 +152,7 @@ class Reader:
         query = self._queries[self._rng.integers(len(self._queries))]
         shown = [name for name, _ in service.search(query, _LOOKED_AT)]
         clicked = [name for name in shown if name in self._links[query]]
-        pairs = from_clicks(shown, clicked)
+        pairs = pairs_from_clicks(shown, clicked)
         if not pairs:
             return
         judgement = Judgement(query, pairs, None, "clicks")

@@ -118,13 +118,13 @@ class Similarity(BaseEstimator, ABC):
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
         """Similarity of every query with every item, not normalised."""
 
-    @abstractmethod
     def _cosine_parts(self) -> tuple[Any, ...]:
         """What `_new_cosine` makes the cosine of: the same objects as long as it stays the same."""
+        return ()
 
-    @abstractmethod
     def _new_cosine(self, *parts: Any) -> Cosine:
         """The cosine that is the similarity if it is normalised; raises where there is none."""
+        raise ValueError(f"normalise: expected False for {type(self).__name__}, got True")
 
     def _cosine(self) -> Cosine:
         """The cosine, made when it is first used."""
