@@ -359,7 +359,7 @@ class Adapter(Similarity):
             return
         weights = np.array([grades[row] for row in relevant.tolist()])
         pool = searched.pool_with(relevant)
-        changes = [state.changes.change(number, query) for number in range(state.n_candidates)]
+        changes = state.changes.changes(query)
         moved = _stacked([query, *changes])
         scores = pool.scores(moved)
         digest = _digest(query)
@@ -561,11 +561,6 @@ class _State:
         #: What was drawn last, where options are drawn.
         self.drawn: int | None = None
         self.n_queries = self.n_judgements = self.n_skipped = 0
-
-    @property
-    def n_candidates(self) -> int:
-        """Number of candidates."""
-        return len(self.changes.learners)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """JSON values and arrays, enough to go on as if never saved."""

@@ -61,6 +61,10 @@ class DenseChanges:
             return np.zeros_like(queries)
         return learner.transform_query(self._features(queries)) - queries
 
+    def changes(self, query: np.ndarray) -> list[np.ndarray]:
+        """What each candidate adds to one query."""
+        return [self.change(number, query) for number in range(len(self.learners))]
+
     def learn(
         self,
         query: np.ndarray,
@@ -168,6 +172,16 @@ class SparseChanges:
         changed = coefficients @ self._items.matrix(self._n_features)
         return changed.toarray().astype(queries.dtype)
 
+    def changes(self, query: Any) -> list[np.ndarray]:
+        """What each candidate adds to one query: the same, by products with vectors alone."""
+        if not self._queries.n_rows:
+            return [np.zeros(query.shape, query.dtype) for _ in self.learners]
+        likeness = self._queries.matrix(self._n_features) @ query.toarray()[0]
+        n_items = self._items.n_rows
+        coefficients = [rows.matrix(n_items).T @ likeness for rows in self._weights]
+        changed = self._items.matrix(self._n_features).T @ np.column_stack(coefficients)
+        return [row[None].astype(query.dtype) for row in changed.T]
+
     def learn(
         self, query: Any, changes: list[np.ndarray], items: Items, lists: list[List], weight: float
     ) -> None:
@@ -181,31 +195,30 @@ class SparseChanges:
         lists : relevant rows and other rows, for each candidate
         weight : multiplies the steps
         """
-        plain = query.toarray()
+        # The lists have most items in common: their products are worked out once.
+        rows = np.unique(np.concatenate([part for parts in lists for part in parts]))
+        vectors = items.rows(rows).astype(np.float64)
+        gram = all_products(vectors, vectors)
+        scores = all_products(np.concatenate(changes) + query.toarray(), vectors)
         norm = float(query.multiply(query).sum())
         self._queries.append(query.indices, query.data)
-        for learner, change, rows, (relevant, negatives) in zip(
-            self.learners, changes, self._weights, lists, strict=True
+        for number, (learner, (relevant, negatives)) in enumerate(
+            zip(self.learners, lists, strict=True)
         ):
             chosen = np.concatenate([relevant, negatives])
-            if not len(negatives):
-                rows.append([], [])
-                continue
-            vectors = items.rows(chosen).astype(np.float64)
-            scores = all_products(plain + change, vectors)[0].astype(np.float64)
-            gram = all_products(vectors, vectors)
+            places = np.searchsorted(rows, chosen)
             coefficients = np.zeros(len(chosen))
-            length = learner.eta * weight * learner.temperature * norm
-            descend_by_gram(
-                scores,
-                gram,
-                len(relevant),
-                length,
-                learner.temperature,
-                learner.n_steps,
-                coefficients,
-            )
-            rows.append(self._keep(items, chosen), coefficients / norm)
+            if len(negatives):
+                descend_by_gram(
+                    scores[number, places].astype(np.float64),
+                    np.ascontiguousarray(gram[np.ix_(places, places)]),
+                    len(relevant),
+                    learner.eta * weight * learner.temperature * norm,
+                    learner.temperature,
+                    learner.n_steps,
+                    coefficients,
+                )
+            self._weights[number].append(self._keep(items, chosen), coefficients / norm)
 
     def _keep(self, items: Items, rows: np.ndarray) -> list[int]:
         """Where some items are kept; those that are not yet, are added."""

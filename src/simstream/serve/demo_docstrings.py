@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..asking import Asking
+from ..data.clicks import pairs_from_clicks
 from ..datasets import SeeAlso, load_see_also
 from ..metrics import ranking_per_query
 from .engine import Model
 from .import_export import import_items
-from ..data.clicks import pairs_from_clicks
 from .service import Service, digest_of
 from .state import Learning
 from .writer import Judgement, Ledger, Write
