@@ -16,7 +16,7 @@ from simstream.metrics import ranking_report_from_scores
 
 @pytest.fixture(scope="module")
 def outcome():
-    return demo.run(seed=1, n_triplets=4000)
+    return demo.run(seed=1)
 
 
 @pytest.fixture
@@ -42,7 +42,10 @@ def test_learning_beats_the_cosine_and_the_interval_says_so(outcome):
     gains = [outcome.gain("nDCG@10", stage).mean for stage in outcome.stages]
     assert gains[-1] > gains[0]
     numbers = [stage.n_judgements for stage in outcome.stages]
-    assert numbers == [100, 300, 1000, len(outcome.corpus.split(1)[0])]
+    links = outcome.corpus.split(1)[0]
+    assert numbers[-1] == len(links) == len(outcome.train_links)
+    assert all(0 <= n - end < 30 for n, end in zip(numbers, (100, 300, 1000), strict=False))
+    assert sorted(map(tuple, outcome.train_links)) == sorted(map(tuple, links))
 
 
 def test_numbers_are_those_of_a_ranking_without_the_query_itself(outcome):
@@ -61,20 +64,14 @@ def test_numbers_are_those_of_a_ranking_without_the_query_itself(outcome):
     assert not set(train[:, 0]) & set(queries)
 
 
-def test_triplets_are_a_link_and_no_other_link_of_the_query(outcome):
-    train, _ = outcome.corpus.split(1)
-    rng = np.random.default_rng(0)
-    items = outcome.corpus.vectors
-    triplets = demo._draw(demo.cosine, items, train, 3000, rng)
-    linked = set(map(tuple, train.tolist()))
-    assert 2900 < len(triplets) <= 3000
-    for query, positive, negative in triplets.tolist():
-        assert (query, positive) in linked
-        assert (query, negative) not in linked
-        assert query != negative
-    scores = demo.cosine(items, items)
-    above = [int((scores[q] > scores[q, n]).sum()) for q, _, n in triplets[:500]]
-    assert 0.7 < np.mean(np.array(above) < 60) < 0.95  # near by the cosine
+def test_no_query_is_in_two_parts(outcome):
+    links, _ = outcome.corpus.split(1)
+    parts = demo.by_queries(links, (100, 300, 1000))
+    queries = [set(part[:, 0]) for part in parts]
+    assert len(parts) == 4
+    assert sum(map(len, queries)) == len(set(links[:, 0]))
+    first_seen = list(dict.fromkeys(links[:, 0].tolist()))
+    assert list(dict.fromkeys(np.concatenate(parts)[:, 0].tolist())) == first_seen
 
 
 def test_examples_gain_stay_and_lose(outcome):
@@ -90,19 +87,19 @@ def test_examples_gain_stay_and_lose(outcome):
         scores[query] = -1
         assert found.cosine[0] == names[scores.argmax()]
         learnt = np.array(
-            outcome.model.score_items(outcome.corpus.vectors[[query]], outcome.corpus.vectors)
+            outcome.adapter.score_items(outcome.corpus.vectors[[query]], outcome.corpus.vectors)
         )[0]
         learnt[query] = -np.inf
-        assert found.learnt[0] == names[learnt.argmax()]
+        assert found.adapted[0] == names[learnt.argmax()]
         text = demo.told_example(found)
         assert found.query in text.splitlines()[0]
-        assert text.count("*") == sum(name in links for name in found.cosine + found.learnt)
+        assert text.count("*") == sum(name in links for name in found.cosine + found.adapted)
 
 
 def test_command(outcome, invoke, tmp_path):
     pytest.importorskip("matplotlib")
     result, asked = invoke("--output-dir", tmp_path, "--seed", 1)
-    assert asked == [(1, demo.N_TRIPLETS)]
+    assert asked == [(1,)]
     for measure in demo.MEASURES:
         line = next(line for line in result.stdout.splitlines() if line.strip().startswith(measure))
         assert f"{outcome.before[measure].mean():.3f}" in line
@@ -112,19 +109,21 @@ def test_command(outcome, invoke, tmp_path):
     query = next(line for line in result.stdout.splitlines() if "simstream query" in line)
     answer = CliRunner().invoke(main, [*shlex.split(query)[1:], "--json"])
     assert answer.exit_code == 0, answer.stderr
-    assert demo.examples(outcome)[0].learnt[0] in answer.stdout
-    simstream.load(tmp_path / "learnt.safetensors")
+    assert demo.examples(outcome)[0].adapted[0] in answer.stdout
+    simstream.load(tmp_path / "adapter.safetensors")
 
 
 def test_json(outcome, invoke, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    result, _ = invoke("docstrings", "--output-dir", tmp_path, "--json", "-n", 4000)
+    result, _ = invoke("docstrings", "--output-dir", tmp_path, "--json")
     told = json.loads(result.stdout)
     assert "simstream[plot]" in result.stderr
     assert not (tmp_path / "demo.png").exists()
     assert set(told["results"]) == set(demo.MEASURES)
     assert told["results"]["P@1"]["gain"]["mean"] == outcome.gain("P@1").mean
-    assert [point["n_judgements"] for point in told["curve"]][:3] == [100, 300, 1000]
+    assert [point["n_judgements"] for point in told["curve"]] == [
+        stage.n_judgements for stage in outcome.stages
+    ]
     assert len(told["examples"]) == 3
     assert told["n_queries"] == len(outcome.queries)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from . import demo_digits, demo_docstrings
-from .options import COUNT, NATURAL, json_option
+from .options import COUNT, NATURAL, json_option, refuse_options
 
 
 @click.command(short_help="A tour on bundled data, in seconds.")
@@ -24,18 +24,20 @@ from .options import COUNT, NATURAL, json_option
     "--n-triplets",
     "-n",
     type=COUNT,
-    help=f"Triplets to learn from (default: {demo_docstrings.N_TRIPLETS:,}; digits: "
-    f"{demo_digits.N_TRIPLETS:,} for each method).",
+    help=f"digits: triplets that each method learns from (default: {demo_digits.N_TRIPLETS:,}).",
 )
 @json_option
 def demo(corpus: str, output_dir: Path, seed: int, n_triplets: int | None, as_json: bool) -> None:
     """Learn a similarity from judgements and compare it with what most people use.
 
-    docstrings: a search in the docstrings of NumPy, SciPy and scikit-learn learns from the links that their
-    authors wrote ("See Also"), and is measured on the links of other functions.
+    docstrings: an adapter of a search in the docstrings of NumPy, SciPy and scikit-learn learns from the
+    links that their authors wrote ("See Also"), and is measured on the links of other functions.
 
     digits: several learners on the pictures of handwritten digits that come with scikit-learn, half of each
     class to learn from, the other half held out.
     """
-    shown = demo_digits if corpus == "digits" else demo_docstrings
-    shown.show(output_dir, seed, n_triplets or shown.N_TRIPLETS, as_json)
+    if corpus == "digits":
+        demo_digits.show(output_dir, seed, n_triplets or demo_digits.N_TRIPLETS, as_json)
+        return
+    refuse_options("is for digits", {"--n-triplets": n_triplets is not None})
+    demo_docstrings.show(output_dir, seed, as_json)

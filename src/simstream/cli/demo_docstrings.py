@@ -7,7 +7,7 @@ out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,34 +24,30 @@ if TYPE_CHECKING:
 #: From queries and items to the similarity of each query to each item.
 Scorer = Callable[[Any, Any], Any]
 
-#: Triplets to learn from, drawn from all judgements.
-N_TRIPLETS = 16_000
-
 MEASURES = ("nDCG@10", "P@1", "mAP", "recall@10")
 #: The measure of the picture and of the choice of examples.
 _MAIN = MEASURES[0]
-#: Numbers of judgements after which the search is measured; the last measure is after all of them.
+#: Numbers of judgements after which the search is measured, with the rest of the last one's query; the last
+#: measure is after all of them.
 _STAGES = (100, 300, 1000)
-#: The items are multiplied by the square root of this: learning starts from M = 3 I, so that the margin of 1
-#: is about as large as the differences between similarities. The ranking of the unchanged items is the same.
-_SCALE = 3.0
-#: Share of negatives that are near the query by what was learnt so far, and how many count as near.
-_NEAR_SHARE, _NEAR = 0.8, 20
 _N_SHOWN = 5
-_FILES = ("docstrings.npz", "learnt.safetensors")
+_FILES = ("docstrings.npz", "links.tsv", "adapter.safetensors")
 
 
-def show(output_dir: Path, seed: int, n_triplets: int, as_json: bool) -> None:
+def show(output_dir: Path, seed: int, as_json: bool) -> None:
     """Run the demo, write its files and print its results."""
-    from ..data import write_items
+    from ..data import atomic_write, write_items
     from ..plots import PlottingUnavailableError, save_figure
 
-    outcome = run(seed, n_triplets)
+    outcome = run(seed)
     output_dir.mkdir(parents=True, exist_ok=True)
-    data, model = (output_dir / name for name in _FILES)
+    data, links, model = (output_dir / name for name in _FILES)
     write_items(data, outcome.corpus.vectors, ids=outcome.corpus.names)
-    outcome.model.save(model)
-    written = [data, model]
+    with atomic_write(links) as temporary:
+        lines = (f"{query}\t{item}\n" for query, item in outcome.train_links.tolist())
+        Path(temporary).write_text("query\titem\n" + "".join(lines))
+    outcome.adapter.save(model)
+    written = [data, links, model]
     try:
         drawn = figure(outcome)
     except PlottingUnavailableError as error:
@@ -68,14 +64,14 @@ def show(output_dir: Path, seed: int, n_triplets: int, as_json: bool) -> None:
             "n_items": len(outcome.corpus.names),
             "n_judgements": outcome.stages[-1].n_judgements,
             "n_queries": len(outcome.queries),
-            "n_triplets": n_triplets,
+            "verdict": outcome.adapter.report().verdict,
             "seconds": outcome.seconds,
             "versions": outcome.corpus.versions,
         }
         results = {
             measure: {
                 "cosine": float(outcome.before[measure].mean()),
-                "learnt": float(outcome.after[measure].mean()),
+                "adapted": float(outcome.after[measure].mean()),
                 "gain": outcome.gain(measure)._asdict(),
             }
             for measure in MEASURES
@@ -94,7 +90,10 @@ def show(output_dir: Path, seed: int, n_triplets: int, as_json: bool) -> None:
         interval = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
         rows.append([measure, *(f"{value:.3f}" for value in values), interval])
     click.echo(about(outcome))
-    echo_table(["", "cosine", "learnt", "gain, with its 95 % interval"], rows)
+    echo_table(["", "cosine", "adapted", "gain, with its 95 % interval"], rows)
+    click.echo(
+        f"\nThe adapter itself, which has not seen these queries:\n  {outcome.adapter.report().verdict}"
+    )
     click.echo("\n" + "\n\n".join(map(told_example, found)))
     click.echo("\n" + "\n".join(["To go on:", *(f"  {command}" for command in commands)]))
     click.echo("\nwritten: " + ", ".join(files))
@@ -115,14 +114,16 @@ class DocstringsOutcome(NamedTuple):
     """The whole comparison."""
 
     corpus: SeeAlso
+    #: Links learnt from, in their order.
+    train_links: np.ndarray
     #: Rows of the held-out queries, and the links to find.
     queries: np.ndarray
     test_links: np.ndarray
     #: Each measure of each held-out query, by the cosine.
     before: dict[str, np.ndarray]
     stages: list[Stage]
-    #: What was learnt from all judgements.
-    model: Any
+    #: After all judgements.
+    adapter: Any
     #: Time spent on learning.
     seconds: float
 
@@ -139,78 +140,58 @@ class DocstringsOutcome(NamedTuple):
         return paired_interval(after[measure] - self.before[measure])
 
 
-def run(seed: int = 0, n_triplets: int = N_TRIPLETS) -> DocstringsOutcome:
+def run(seed: int = 0) -> DocstringsOutcome:
     """Learn from one half of the queries, and measure on the other."""
     import numpy as np
 
+    from .. import Adapter
     from ..datasets import load_see_also
 
     corpus = load_see_also()
     train, test = corpus.split(seed)
+    parts = by_queries(train, _STAGES)
     queries = np.unique(test[:, 0])
     logger.info(
         "%d docstrings: learning from %d links, measuring on %d others",
         *(len(corpus.names), len(train), len(test)),
     )
     before = _measured(cosine, corpus, test)
-    started, seconds = time.perf_counter(), 0.0
-    stages = []
-    for n_judgements, model in learn(corpus, train, seed, n_triplets):
+    adapter = Adapter(random_state=seed).set_items(corpus.vectors)
+    own = range(len(corpus.names))  # every query is an item
+    seconds, n_judgements, stages = 0.0, 0, []
+    for part in parts:
+        started = time.perf_counter()
+        adapter.partial_fit(corpus.vectors, part, own_items=own)
         seconds += time.perf_counter() - started
-        stages.append(Stage(n_judgements, _measured(model.score_items, corpus, test)))
+        n_judgements += len(part)
+        stages.append(Stage(n_judgements, _measured(adapter.score_items, corpus, test)))
         logger.info(
             "%d judgements: %s %.3f (cosine: %.3f)",
             *(n_judgements, _MAIN, stages[-1].values[_MAIN].mean(), before[_MAIN].mean()),
         )
-        started = time.perf_counter()
-    return DocstringsOutcome(corpus, queries, test, before, stages, model, seconds)
+    links = np.concatenate(parts)
+    return DocstringsOutcome(corpus, links, queries, test, before, stages, adapter, seconds)
 
 
-def learn(
-    corpus: SeeAlso, links: np.ndarray, seed: int, n_triplets: int
-) -> Iterator[tuple[int, Any]]:
-    """Learn from links in their order of arrival; now and then, yield how many were seen, and the model."""
+def by_queries(links: np.ndarray, ends: tuple[int, ...]) -> list[np.ndarray]:
+    """Links in parts of whole queries, queries in the order in which they first appear.
+
+    A part ends with the query that reaches one of the numbers `ends` of links.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> links = np.array([[5, 1], [2, 3], [5, 4], [7, 0]])
+    >>> [part.tolist() for part in by_queries(links, (1,))]
+    [[[5, 1], [5, 4]], [[2, 3], [7, 0]]]
+    """
     import numpy as np
 
-    from .. import OASIS
-
-    rng = np.random.default_rng(seed)
-    items = corpus.vectors * corpus.vectors.dtype.type(np.sqrt(_SCALE))
-    model = OASIS(preprocessor=items)
-    ends = [*(end for end in _STAGES if end < len(links)), len(links)]
-    for end in ends:
-        seen = links[:end]
-        # What came last is learnt from most: before, there were fewer links to draw from.
-        share = round(n_triplets * end / sum(ends))
-        score = cosine if end == ends[0] else model.score_items
-        model.partial_fit(_draw(score, items, seen, share, rng))
-        yield end, model
-
-
-def _draw(
-    score: Scorer, items: Any, links: np.ndarray, size: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Triplets (query, linked item, another item); most of the other items are near the query."""
-    import numpy as np
-    from scipy import sparse
-
-    queries, row_of = np.unique(links[:, 0], return_inverse=True)
-    linked = sparse.csr_matrix(
-        (np.ones(len(links), bool), (row_of, links[:, 1])), shape=(len(queries), items.shape[0])
-    ).toarray()
-    linked[np.arange(len(queries)), queries] = True  # the query itself is no negative
-    scores = np.array(score(items[queries], items))
-    scores[linked] = -np.inf
-    near = np.argpartition(-scores, _NEAR, axis=1)[:, :_NEAR]
-    chosen = rng.integers(len(links), size=size)
-    rows = row_of[chosen]
-    negatives = np.where(
-        rng.random(size) < _NEAR_SHARE,
-        near[rows, rng.integers(_NEAR, size=size)],
-        rng.integers(items.shape[0], size=size),
-    )
-    triplets = np.column_stack([links[chosen], negatives])
-    return triplets[~linked[rows, negatives]]
+    _, first, query_of = np.unique(links[:, 0], return_index=True, return_inverse=True)
+    ordered = links[np.argsort(first[query_of], kind="stable")]
+    lasts = np.flatnonzero(np.append(np.diff(ordered[:, 0]) != 0, True)) + 1
+    cuts = [int(lasts[np.searchsorted(lasts, end)]) for end in ends if end < len(links)]
+    return [part for part in np.split(ordered, np.unique(cuts)) if len(part)]
 
 
 def _measured(score: Scorer, corpus: SeeAlso, links: np.ndarray) -> dict[str, np.ndarray]:
@@ -244,7 +225,7 @@ class BeforeAfter(NamedTuple):
     #: The items that its docstring links to.
     links: list[str]
     cosine: list[str]
-    learnt: list[str]
+    adapted: list[str]
     #: nDCG@10 before and after.
     values: tuple[float, float]
 
@@ -263,7 +244,7 @@ def examples(outcome: DocstringsOutcome) -> list[BeforeAfter]:
     chosen = np.array(list(places.values()))
     names = np.array(outcome.corpus.names)
     shown = []
-    for score in (cosine, outcome.model.score_items):
+    for score in (cosine, outcome.adapter.score_items):
         scores = _scores(score, outcome.corpus, outcome.queries[chosen])
         scores[np.arange(len(chosen)), outcome.queries[chosen]] = -np.inf
         shown.append(names[np.argsort(-scores, axis=1, kind="stable")[:, :_N_SHOWN]].tolist())
@@ -290,26 +271,30 @@ def about(outcome: DocstringsOutcome) -> str:
 
 def told_example(found: BeforeAfter) -> str:
     """An example as lines of text; what the authors link to has a star."""
-    width = max(len(name) for name in (*found.cosine, *found.learnt)) + 2
+    width = max(len(name) for name in (*found.cosine, *found.adapted)) + 2
 
     def starred(name: str) -> str:
         return f"{'*' if name in found.links else ' '} {name}"
 
     before, after = found.values
     lines = [f"{found.query} ({found.title}: {_MAIN} {before:.2f} -> {after:.2f})"]
-    lines.append(f"  {'  cosine':<{width + 2}}  learnt")
+    lines.append(f"  {'  cosine':<{width + 2}}  adapted")
     lines += [
         f"  {starred(old):<{width + 2}}{starred(new)}"
-        for old, new in zip(found.cosine, found.learnt, strict=True)
+        for old, new in zip(found.cosine, found.adapted, strict=True)
     ]
     return "\n".join(lines)
 
 
 def commands_for(outcome: DocstringsOutcome, folder: Path) -> list[str]:
     """Commands that use what was learnt, and one that learns from clicks."""
-    data, model = (folder / name for name in _FILES)
+    data, links, model = (folder / name for name in _FILES)
     row = outcome.corpus.names.index(examples(outcome)[0].query)
-    return [f"simstream query {model} {data} --row {row} -k 10", "simstream serve --demo"]
+    return [
+        f"simstream query {model} {data} --row {row} -k 10",
+        f"simstream adapt --items {data} --relevance {links} -o {folder / 'again.safetensors'}",
+        "simstream serve --demo",
+    ]
 
 
 def figure(outcome: DocstringsOutcome) -> Any:
