@@ -91,8 +91,9 @@ def show(output_dir: Path, seed: int, as_json: bool) -> None:
         rows.append([measure, *(f"{value:.3f}" for value in values), interval])
     click.echo(about(outcome))
     echo_table(["", "cosine", "adapted", "gain, with its 95 % interval"], rows)
+    verdict = outcome.adapter.report().verdict
     click.echo(
-        f"\nThe adapter itself, which has not seen these queries:\n  {outcome.adapter.report().verdict}"
+        f"\nOn the queries it learnt from, each measured before, the adapter says:\n  {verdict}"
     )
     click.echo("\n" + "\n\n".join(map(told_example, found)))
     click.echo("\n" + "\n".join(["To go on:", *(f"  {command}" for command in commands)]))
