@@ -116,6 +116,19 @@ def test_saved_and_loaded_it_goes_on_as_if_nothing_had_happened(data, adapter, t
     loaded.save(tmp_path / "again.safetensors")
 
 
+def test_own_candidates_are_saved_too(data, tmp_path):
+    items, queries, relevance = data
+    candidates = [simstream.ListwiseSoftmax(eta=3.0, temperature=0.1, n_steps=2)]
+    adapter = Adapter(candidates, random_state=0).fit(queries, items, relevance[:60])
+    adapter.save(tmp_path / "own.safetensors")
+    loaded = simstream.load(tmp_path / "own.safetensors")
+    for one in (adapter, loaded):
+        one.partial_fit(queries, relevance[60:], items=items)
+    assert loaded.chosen_ == adapter.chosen_
+    assert np.array_equal(loaded.transform_query(queries), adapter.transform_query(queries))
+    assert (loaded.candidates[0].eta, loaded.candidates_[0].n_steps) == (3.0, 2)
+
+
 def test_a_query_that_was_learnt_from_is_no_evidence_any_more(data):
     items, queries, relevance = data
     adapter = Adapter(random_state=0).fit(queries, items, relevance[:20])

@@ -188,8 +188,12 @@ def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
         keys = [check_saved_task(key) for key in value]
         values = [_encode_param(f"{name}.{n}", value[key], arrays) for n, key in enumerate(keys)]
         return {"keys": keys, "values": values}
-    if isinstance(value, tuple) and any(np.ndim(part) for part in value):
-        # Vectors that may differ in length; a tuple stays one.
+    is_tuple_of_vectors = isinstance(value, tuple) and any(np.ndim(part) for part in value)
+    are_estimators = isinstance(value, (list, tuple)) and any(
+        hasattr(part, "_get_state") for part in value
+    )
+    if is_tuple_of_vectors or are_estimators:
+        # Vectors may differ in length; a tuple stays one.
         return {"parts": [_encode_param(f"{name}.{n}", v, arrays) for n, v in enumerate(value)]}
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
