@@ -535,6 +535,26 @@ def test_sparse_items_saved_and_loaded(data, tmp_path):
     )
 
 
+def test_queries_may_be_of_the_other_kind_but_items_stay_what_they_are(data):
+    items, queries, relevance = data
+    rows, asked = sp.csr_matrix(items), sp.csr_matrix(queries)
+    sparse = Adapter(random_state=0).fit(queries, rows, relevance)
+    np.testing.assert_allclose(sparse.transform_query(queries), sparse.transform_query(asked))
+    dense = Adapter(random_state=0).fit(asked, items, relevance)
+    assert np.array_equal(dense.transform_query(queries), dense.transform_query(asked))
+    with pytest.raises(TypeError, match="items: expected an array, as before, got a CSR matrix"):
+        dense.set_items(rows)
+    dense.partial_fit(queries, relevance)  # with the items it had
+
+
+def test_refused_judgements_leave_the_items_as_they_were(data):
+    items, queries, relevance = data
+    adapter = Adapter(random_state=0).fit(queries, items, relevance[:20])
+    with pytest.raises(ValueError, match="got 250"):
+        adapter.partial_fit(queries, [(0, 250)], items=items[:200])
+    adapter.learn_one(queries[30], [250, 1], [250])
+
+
 def test_an_adapter_with_nothing_learnt_can_be_saved(data, tmp_path):
     items, queries, _ = data
     for rows in (items, sp.csr_matrix(items)):

@@ -27,8 +27,8 @@ from .trust import Trust
 #: so many temperatures.
 _STEPS = (2.0, 4.0, 8.0)
 
-#: Items among which the spread of scores is measured, and the neighbour up to which it is.
-_SAMPLE, _NEIGHBOUR = 256, 32
+#: The spread of scores: of so many items, compared with so many others, up to the neighbour of that number.
+_SAMPLE, _COMPARED, _NEIGHBOUR = 256, 20_000, 32
 
 #: Most that a click counts, however unlikely it was to be looked at.
 _LARGEST_WEIGHT = 10.0
@@ -47,9 +47,9 @@ class Adapter(Similarity):
 
     Parameters
     ----------
-    candidates : list of learners, optional
-        Online learners from lists, such as `ListwiseSoftmax`. By default three that differ in their steps,
-        with a temperature that fits the spread of the scores.
+    candidates : list of `ListwiseSoftmax`, optional
+        By default three that differ in their steps, with a temperature that fits the spread of the scores.
+        The adapter sets where they start and their precision.
     trust : sequence of float
         Shares of the learnt change to try, each above 0 and at most 1.
     measure : "nDCG@10", "mAP", "P@1" or "recall@10"
@@ -186,6 +186,11 @@ class Adapter(Similarity):
             raise ValueError(
                 f"items: expected {state.n_features} features, as before, got {checked.shape[1]}"
             )
+        if state is not None and checked.is_sparse != state.is_sparse:
+            kinds = ("an array", "a CSR matrix")
+            raise TypeError(
+                f"items: expected {kinds[state.is_sparse]}, as before, got {kinds[checked.is_sparse]}"
+            )
         searched = SearchedItems(
             checked, ids, self.pool_size, set() if state is None else state.learnt
         )
@@ -275,16 +280,21 @@ class Adapter(Similarity):
 
         Without `items`, those of the last call stay.
         """
-        if items is not None:
-            self.set_items(items, item_ids)
-        elif item_ids is not None:
-            raise ValueError("item_ids: expected them together with items, got no items")
-        searched = self._items_to_search()
-        rows = self._read_rows(queries, "queries", 0)
-        judged = grades_by_query(
-            relevance, rows_by_id(query_ids, rows.shape[0], "query_ids"), rows.shape[0], searched
-        )
-        own = _own_rows(own_items, rows.shape[0], searched)
+        before = self._state, self._searched
+        try:
+            if items is not None:
+                self.set_items(items, item_ids)
+            elif item_ids is not None:
+                raise ValueError("item_ids: expected them together with items, got no items")
+            searched = self._items_to_search()
+            rows = self._read_queries(queries, "queries")
+            n_queries = rows.shape[0]
+            names = rows_by_id(query_ids, n_queries, "query_ids")
+            judged = grades_by_query(relevance, names, n_queries, searched)
+            own = _own_rows(own_items, n_queries, searched)
+        except (TypeError, ValueError):
+            self._state, self._searched = before
+            raise
         for row, grades in judged.items():
             name = row if query_ids is None else query_ids[row]
             grades.pop(own[row], None)
@@ -322,7 +332,7 @@ class Adapter(Similarity):
         self
         """
         searched = self._items_to_search()
-        row = self._read_rows(one_row(query), "query", 0)
+        row = self._read_queries(one_row(query), "query")
         order = [searched.row(item, "shown") for item in shown]
         if len(set(order)) < len(order):
             raise ValueError("shown: expected different items, got one of them twice")
@@ -500,12 +510,21 @@ class Adapter(Similarity):
         """
         return self._transform(self._read_rows(queries, "queries", 0))
 
+    def _read_queries(self, queries: Any, name: str) -> Any:
+        """Checked queries of the same kind as the items: an array, or a CSR matrix."""
+        return self._as_items(self._read_rows(queries, name, 0))
+
+    def _as_items(self, rows: Any) -> Any:
+        if self._fitted().is_sparse:
+            return sp.csr_matrix(rows)
+        return rows.toarray() if sp.issparse(rows) else rows
+
     def _transform(self, rows: Any) -> Any:
         chosen = self.chosen_
         if chosen is None:
             return rows
         candidate, share = chosen
-        change = self._fitted().changes.change(candidate, rows)
+        change = self._fitted().changes.change(candidate, self._as_items(rows))
         if sp.issparse(rows) and not sp.issparse(change):
             rows = rows.toarray()
         return rows + self.dtype_.type(share) * change
@@ -562,6 +581,11 @@ class _State:
         self.drawn: int | None = None
         self.n_queries = self.n_judgements = self.n_skipped = 0
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether items are sparse."""
+        return isinstance(self.changes, SparseChanges)
+
     def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """JSON values and arrays, enough to go on as if never saved."""
         header: dict[str, Any] = {
@@ -572,7 +596,7 @@ class _State:
             "parameters": [
                 [one.eta, one.temperature, one.n_steps] for one in self.changes.learners
             ],
-            "is_sparse": isinstance(self.changes, SparseChanges),
+            "is_sparse": self.is_sparse,
         }
         header["changes"], own = self.changes.state()
         arrays = {f"changes.{name}": array for name, array in own.items()}
@@ -625,13 +649,13 @@ def default_candidates(items: Items) -> list[Any]:
     The spread is the difference between the score of the nearest item and that of the 32nd, on average over a
     sample of the items. Steps are such that they do not depend on the length of the vectors.
     """
-    rng = np.random.default_rng(items.shape[0])
     n_items = items.shape[0]
-    sample = rng.choice(n_items, min(_SAMPLE, n_items), replace=False)
-    scores = all_products(items.rows(sample), items.values)
-    scores[np.arange(len(sample)), sample] = -np.inf
+    order = np.random.default_rng(n_items).permutation(n_items)
+    sample, others = order[:_SAMPLE], order[:_COMPARED]
+    scores = all_products(items.rows(sample), items.rows(others))
+    scores[np.arange(len(sample)), np.arange(len(sample))] = -np.inf  # not the items themselves
     scores.sort(axis=1)
-    spread = float(np.mean(scores[:, -1] - scores[:, -min(_NEIGHBOUR, max(1, n_items - 1))]))
+    spread = float(np.mean(scores[:, -1] - scores[:, -min(_NEIGHBOUR, max(1, len(others) - 1))]))
     squared = float(np.mean(row_products(items.rows(sample), items.rows(sample))))
     if not spread > 0:
         spread = squared or 1.0
