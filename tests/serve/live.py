@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from simstream import OASIS
+from simstream.serve.evidence import Publishing
 from simstream.serve.service import Service, Settings
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
@@ -22,7 +23,8 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 @contextmanager
 def running(folder, **options):
-    """A service without HTTP."""
+    """A service without HTTP; it serves whatever was learnt unless `publishing` says otherwise."""
+    options.setdefault("publishing", Publishing("always"))
     service = Service(Settings(Path(folder), **options))
     try:
         yield service

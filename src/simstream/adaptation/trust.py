@@ -71,7 +71,7 @@ class Trust:
         )  # of all gains, nothing forgotten; the baseline is the last
         self._expected = 0.0
 
-    def update(self, gains: Any, new_item_gains: Any = None) -> None:
+    def update(self, gains: Any, new_item_gains: Any = None, *, weight: float = 1.0) -> None:
         """Take the gains of one query, between -1 and 1: one of each option over the baseline.
 
         Parameters
@@ -79,18 +79,21 @@ class Trust:
         gains : array of shape (n_options,)
         new_item_gains : array of shape (n_options,), optional
             Gains when only items count that nothing was learnt about before, if there are any.
+        weight : float
+            How often the query counts in means and bounds; `weights` count every query once.
         """
         checked = [self._checked(gains, "gains")]
         if new_item_gains is not None:
             checked.append(self._checked(new_item_gains, "new_item_gains"))
+        weight = check_number("weight", weight)
         self._expected += float(self.weights()[:-1] @ checked[0])
         self._total[:-1] += checked[0]
         keep = 1.0 if self.half_life is None else 0.5 ** (1.0 / self.half_life)
         for kind, values in enumerate(checked):
-            self._weight[kind] = keep * self._weight[kind] + 1.0
-            self._squared_weight[kind] = keep**2 * self._squared_weight[kind] + 1.0
-            self._gain[kind] = keep * self._gain[kind] + values
-            self._squared_gain[kind] = keep * self._squared_gain[kind] + values**2
+            self._weight[kind] = keep * self._weight[kind] + weight
+            self._squared_weight[kind] = keep**2 * self._squared_weight[kind] + weight**2
+            self._gain[kind] = keep * self._gain[kind] + weight * values
+            self._squared_gain[kind] = keep * self._squared_gain[kind] + weight * values**2
             self._count[kind] += 1
 
     def _checked(self, gains: Any, name: str) -> np.ndarray:

@@ -20,6 +20,7 @@ from ..search import ExactIndex, ExactView
 from ..similarity.base import row_products
 from ..similarity.tasks import Tasks
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
+from .evidence import Publishing
 from .log import Log, LogError
 from .snapshots import Snapshots
 from .state import ItemStore, Learning, State, Tally
@@ -44,21 +45,41 @@ class Model(NamedTuple):
     """Similarities s(q, x) = q'Mx after a position of the log: one for all, or one for each task.
 
     `common` is the M of queries without a task. It is None, for the inner product, until something was
-    learnt. `tasks` is what `freeze` of a multi-task learner returned.
+    learnt. `tasks` is what `freeze` of a multi-task learner returned. Queries are served as
+    q + trust (M'q - q): with a trust of 0 by the inner product, with 1 by what was learnt.
+
+    Examples
+    --------
+    >>> Model(0, np.diag([3.0, 1.0]), trust=0.5).transform(np.ones((1, 2)))
+    array([[2., 1.]])
     """
 
     position: int
     common: Any = None
     tasks: Tasks | None = None
+    trust: float = 1.0
 
     @property
     def task_names(self) -> list[Hashable]:
         """Tasks with a similarity of their own."""
         return [] if self.tasks is None else self.tasks.tasks_
 
+    @property
+    def learnt(self) -> Model:
+        """The same, fully trusted."""
+        return self._replace(trust=1.0)
+
     def matrix(self, task: Hashable = None) -> Any:
-        """M of a task; the common M for an unknown task."""
-        return self.common if self.tasks is None else self.tasks.matrix(task)
+        """The matrix of a task, as it is trusted; of no task for an unknown one."""
+        matrix = self.common if self.tasks is None else self.tasks.matrix(task)
+        if matrix is None or self.trust == 1:
+            return matrix
+        part = matrix.dtype.type(self.trust)
+        if sp.issparse(matrix):
+            return sp.csr_matrix(
+                part * matrix + (1 - part) * sp.identity(matrix.shape[0], matrix.dtype, "csr")
+            )
+        return part * matrix + (1 - part) * np.eye(len(matrix), dtype=matrix.dtype)
 
     def is_finite(self) -> bool:
         """Whether the common M is finite, and with it those of all tasks, which are part of it."""
@@ -68,11 +89,13 @@ class Model(NamedTuple):
         return bool(np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all())
 
     def transform(self, rows: Any, task: Hashable = None) -> Any:
-        """Queries q as M'q."""
-        if self.common is None:
+        """Queries q as M'q, as far as it is trusted."""
+        if self.common is None or self.trust == 0:
             return rows
         tasks = self.tasks
         queries = rows @ self.common if tasks is None else tasks.transform_query(rows, task)
+        if self.trust != 1:
+            queries = rows + queries.dtype.type(self.trust) * (queries - rows)
         return sp.csr_matrix(queries) if sp.issparse(queries) else queries
 
 
@@ -100,6 +123,8 @@ class Version(NamedTuple):
     tally: Tally
     #: The learner's own statistics.
     statistics: dict[str, Any]
+    #: What the evidence says; None if what was learnt is always served.
+    evidence: dict[str, Any] | None
 
     def search(
         self, rows: Any, k: int, task: Hashable = None, *, learnt: bool = True, leave_out: int = 0
@@ -191,6 +216,7 @@ class LearningEngine:
     log, learning : what to learn from, and how
     folder : of the snapshots
     n_features : length of sparse vectors; None if vectors are dense
+    publishing : what to publish; None is as the log was begun, or the default of a new log
     snapshot_every : events between two snapshots; fewer if learning them again would take long
     """
 
@@ -204,11 +230,12 @@ class LearningEngine:
         folder: Path,
         n_features: int | None = None,
         snapshot_every: int = 2000,
+        publishing: Publishing | None = None,
     ) -> None:
         self._log, self._learning, self._snapshot_every = log, learning, snapshot_every
-        self._check_settings(n_features)
+        self.publishing = self._check_settings(n_features, publishing)
         self.items = ItemStore(log, n_features)
-        self.snapshots = Snapshots(folder, learning)
+        self.snapshots = Snapshots(folder, learning, self.publishing)
         self._condition = threading.Condition()
         #: Position of the last event in the log.
         self._known = log.last
@@ -228,18 +255,25 @@ class LearningEngine:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def _check_settings(self, n_features: int | None) -> None:
-        """A log is bound to how it is learnt from, and to the kind of its vectors."""
-        mine = {"learning": self._learning.as_json(), "n_features": n_features}
+    def _check_settings(self, n_features: int | None, publishing: Publishing | None) -> Publishing:
+        """A log is bound to how it is learnt from and published, and to the kind of its vectors."""
         stored = self._log.setting("service")
+        if publishing is None:
+            publishing = Publishing() if stored is None else Publishing.stored_in(stored)
+        mine = {
+            "learning": self._learning.as_json(),
+            "n_features": n_features,
+            "publishing": publishing.as_json(),
+        }
         if stored is None:
             self._learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
-        elif stored != mine:
+        elif stored | {"publishing": Publishing.stored_in(stored).as_json()} != mine:
             raise LogError(
                 f"{self._log.path}: was begun with {stored}, got {mine}; use the same settings, or "
                 "change them with simstream replay --adopt"
             )
+        return publishing
 
     # -- progress -----------------------------------------------------------------------------
 
@@ -311,7 +345,11 @@ class LearningEngine:
     def _state_at(self, position: int) -> State:
         """The state after a position, from the newest usable snapshot or from the beginning."""
         state = self.snapshots.resume(self.items, self._log, position)
-        return state or State(self._learning, self.items, self._log).read_on(position)
+        if state is None:
+            evidence = self.publishing.new_evidence()
+            state = State(self._learning, self.items, self._log, evidence=evidence)
+            state.read_on(position)
+        return state
 
     def _run(self) -> None:
         try:
@@ -380,7 +418,7 @@ class LearningEngine:
         state = self._state
         newest = self._read_model()
         if newest is not None:
-            self._served = newest._replace(position=state.position)
+            self._served = newest._replace(position=state.position, trust=state.trust)
         self.version = Version(
             state.position,
             self._pinned or self._served,
@@ -389,6 +427,7 @@ class LearningEngine:
             self.items.view,
             state.tally.copy(),
             _statistics_of(state.learner),
+            None if state.evidence is None else state.evidence.summary(),
         )
         self._tell_waiting()
 
@@ -414,7 +453,8 @@ class LearningEngine:
             state = self._state_at(position)
             if state.learner is not None and state.is_whole:
                 self.snapshots.save(state)
-            self._pinned = model_of(position, state.learner, self._learning.has_tasks)
+            pinned = model_of(position, state.learner, self._learning.has_tasks)
+            self._pinned = pinned._replace(trust=state.trust)
 
     # -- snapshots ----------------------------------------------------------------------------
 

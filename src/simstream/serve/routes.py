@@ -195,7 +195,11 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
             ]
 
         try:
-            answer = {"position": version.model.position, "results": shown(look())}
+            hits = look()
+            randomised = service.randomise(hits)
+            answer = {"position": version.model.position, "results": shown(hits)}
+            if randomised is not None:
+                answer["randomised"] = randomised
             if body.baseline:
                 answer["baseline"] = shown(look(learnt=False))
         except ValueError as error:  # products that overflow float32
@@ -349,7 +353,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/v1/status", tags=["operation"])
     def get_status() -> Any:
-        """Items, events, losses and accuracy."""
+        """Items, events, losses and accuracy; which similarity is served, and why."""
         return service.status()
 
     @app.get("/healthz", tags=["operation"])
@@ -424,6 +428,7 @@ class Metrics:
                 "Of these, predicted by the inner product.",
                 tally.baseline_right,
             ),
+            **_published(service.published()),
             "restart_seconds": ("Duration of the last start.", service.engine.restart_seconds),
             "uptime_seconds": ("Time since the start.", time.time() - self._started),
         }
@@ -431,3 +436,15 @@ class Metrics:
             yield CounterMetricFamily(f"simstream_{name}", about, count)
         for name, (about, value) in gauges.items():
             yield GaugeMetricFamily(f"simstream_{name}", about, value)
+
+
+def _published(told: dict[str, Any]) -> dict[str, tuple[str, float]]:
+    """Gauges of what is served; those of gains only where they are known."""
+    gain = told.get("gain") or {}
+    gauges = {
+        "trust": ("Trust in what was learnt: 0 serves the inner product.", told["trust"]),
+        "measured_events": ("Events measured before learning.", told.get("events")),
+        "gain": ("Mean gain over the inner product, on new queries.", gain.get("mean")),
+        "gain_lower_bound": ("Lower bound of the gain.", gain.get("lower_bound")),
+    }
+    return {name: (about, value) for name, (about, value) in gauges.items() if value is not None}
