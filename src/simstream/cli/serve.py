@@ -50,7 +50,7 @@ def publishing_options(command: Any) -> Any:
             "--promote",
             type=click.Choice(["safe", "always"]),
             help="Serve what was learnt only as far as events that were not learnt from yet say that it is "
-            "better, or always (default: safe; folders of earlier versions: always).",
+            "better, or always (default: safe; always in the demo and in folders of earlier versions).",
         ),
         click.option(
             "--half-life",
@@ -208,14 +208,15 @@ def serve(
         raise click.BadParameter(text, param_hint="--host") from error
     check_port(host, port)
     data = None if items is None else read_items(items, dtype="float32")
-    learning, asking, measure = Learning(), Asking(), None
+    learning, asking, measure, publishing = Learning(), Asking(), None, Publishing()
     if demo:
         from ..serve import demo as digits
 
         learning, asking, measure = digits.LEARNING, digits.ASKING, digits.Measure()
+        publishing = digits.PUBLISHING
     kept = _kept(folder)
     learning, n_features = _learning(folder, kept, learning, algorithm, dict(params), block, data)
-    published = Publishing.stored_in(kept) if kept else Publishing()
+    published = Publishing.stored_in(kept) if kept else publishing
     given: dict[str, Any] = {"delta": delta, "near": near, "random_share": random_share}
     settings = Settings(
         folder,

@@ -21,6 +21,7 @@ from ..asking import Asking
 from ..metrics import precision_at_k
 from .access import ServiceError
 from .engine import Model
+from .evidence import Publishing
 from .import_export import import_items
 from .service import Service, digest_of
 from .state import Learning
@@ -29,6 +30,9 @@ from .writer import Ledger, Write
 #: How the demo learns and asks by default: thirty answers make a visible difference.
 LEARNING = Learning("oasis", {"C": 0.3})
 ASKING = Asking(delta=0.1, near=24)
+
+#: The demo shows what is learnt as soon as it is learnt.
+PUBLISHING = Publishing("always")
 
 ABOUT = (
     "Digits in eight colours. At first the colour counts as much as the shape; "

@@ -67,7 +67,7 @@ class Publishing:
     """
 
     promote: str = "safe"
-    caution: float = 2.0
+    caution: float = 2.5
     half_life: float | None = 500.0
     propensity: float | str = 0.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -439,12 +440,13 @@ class Metrics:
 
 
 def _published(told: dict[str, Any]) -> dict[str, tuple[str, float]]:
-    """Gauges of what is served; those of gains only where they are known."""
-    gain = told.get("gain") or {}
-    gauges = {
-        "trust": ("Trust in what was learnt: 0 serves the inner product.", told["trust"]),
-        "measured_events": ("Events measured before learning.", told.get("events")),
-        "gain": ("Mean gain over the inner product, on new queries.", gain.get("mean")),
-        "gain_lower_bound": ("Lower bound of the gain.", gain.get("lower_bound")),
-    }
-    return {name: (about, value) for name, (about, value) in gauges.items() if value is not None}
+    """Gauges of what is served, NaN where there is no number yet."""
+    gauges = {"trust": ("Trust in what was learnt: 0 serves the inner product.", told["trust"])}
+    if told["promote"] == "safe":
+        gain, bound = (told["gain"][name] for name in ("mean", "lower_bound"))
+        gauges |= {
+            "measured_events": ("Events measured before learning.", told["events"]),
+            "gain": ("Mean gain over the inner product.", math.nan if gain is None else gain),
+            "gain_lower_bound": ("Its lower bound.", math.nan if bound is None else bound),
+        }
+    return gauges

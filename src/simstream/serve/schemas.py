@@ -10,7 +10,14 @@ from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from .events import SparseVector, Vector
 from .writer import Judgement, NewItem
@@ -224,6 +231,14 @@ class Feedback(_Strict):
                     f"randomised: expected less than the {len(shown)} items shown, got {self.randomised}"
                 )
         return self
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: Any) -> Any:
+        """Without a field that is not used: digests of the requests in a log were made without it."""
+        values = handler(self)
+        if self.randomised is None:
+            del values["randomised"]
+        return values
 
     def as_judgement(self) -> Judgement:
         """The comparisons it stands for."""

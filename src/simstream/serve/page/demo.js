@@ -11,11 +11,11 @@ export function introduceDemo(demo) {
   byId("follow").checked = Boolean(demo);
 }
 
-/** Show the share of correct neighbours, learnt and baseline. */
+/** Show the share of correct neighbours: baseline, learnt and, where it is another one, served. */
 export function showPrecision(place, demo) {
   place.hidden = !demo;
   if (!demo) return;
-  const { neighbours, items, learnt, baseline } = demo;
+  const { neighbours, items, learnt, trusted, baseline } = demo;
   const share = (accuracy) => ({ accuracy });
   place.replaceChildren(
     element("p", {}, `Top-${neighbours} neighbours showing the same digit`),
@@ -24,6 +24,7 @@ export function showPrecision(place, demo) {
       { className: "accuracies" },
       ...shareRow("learnt", "Learnt", share(learnt)),
       ...shareRow("baseline", "Baseline", share(baseline)),
+      ...(trusted === learnt ? [] : shareRow("trusted", "Trusted", share(trusted))),
     ),
     element("p", { className: "hint" }, `Measured on ${number(items)} held-out digits, which are never asked about.`),
   );
