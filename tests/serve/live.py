@@ -23,9 +23,11 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 @contextmanager
 def running(folder, **options):
-    """A service without HTTP; it serves whatever was learnt unless `publishing` says otherwise."""
-    options.setdefault("publishing", Publishing("always"))
-    service = Service(Settings(Path(folder), **options))
+    """A service without HTTP; in a new folder it serves whatever was learnt unless `publishing` is given."""
+    folder = Path(folder)
+    if not (folder / "log.sqlite").exists():
+        options.setdefault("publishing", Publishing("always"))
+    service = Service(Settings(folder, **options))
     try:
         yield service
     finally:

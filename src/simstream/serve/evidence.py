@@ -19,6 +19,10 @@ from .clicks import Clicks
 
 #: Degrees of trust: 0 serves the inner product, 1 what was learnt.
 DEGREES = np.array([0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
+_ALL_DEGREES = np.concatenate([[0.0], DEGREES])
+
+#: A margin that outweighs any other.
+_HUGE = 1e300
 
 #: So many events are all measured; after them one in `_THINNING`, so that measuring costs little.
 _ALL_MEASURED = 1000
@@ -26,7 +30,7 @@ _THINNING = 16
 
 #: Events measured by the same reading of what was learnt: a sixteenth of all so far, but no more than this.
 #: Reading a matrix of sparse items takes long.
-_LONGEST = 64
+_LONGEST = 256
 _LONGEST_COSTLY = 1024
 
 #: Queries learnt from last that are remembered.
@@ -126,7 +130,8 @@ class Evidence:
         self._new, self._all = (
             Trust(len(DEGREES), caution=publishing.caution, half_life=half_life) for _ in range(2)
         )
-        self._keep = 1.0 if half_life is None else 0.5 ** (1.0 / half_life)
+        keep = 1.0 if half_life is None else 0.5 ** (1.0 / half_life)
+        self._keeps = np.array([keep, keep**2, keep, keep, keep])
         # Weights, their squares, and weighted shares predicted by inner product, learnt and served
         # similarity, over queries not learnt from before.
         self._shares = np.zeros(5)
@@ -163,29 +168,26 @@ class Evidence:
         weights : of its comparisons
         is_new : whether nothing was learnt from the query before
         """
-        # An overflow predicts nothing: -inf is wrong with any trust.
-        learnt = np.where(np.isfinite(learnt), learnt, -np.inf)
-        mixed = baseline + DEGREES[:, None] * (learnt - baseline)
-        margins = np.concatenate([baseline[None], mixed])
-        shares = ((margins > 0) + 0.5 * (margins == 0)) @ weights / weights.sum()
-        gains, weight = shares[1:] - shares[0], float(weights.mean())
+        if not np.isfinite(
+            learnt
+        ).all():  # an overflow predicts nothing: with any trust it is wrong
+            learnt = np.where(np.isfinite(learnt), learnt, -_HUGE)
+        margins = baseline + _ALL_DEGREES[:, None] * (learnt - baseline)
+        total = float(weights.sum())
+        shares = 0.5 + 0.5 * (np.sign(margins) @ weights) / total
+        gains, weight = shares[1:] - shares[0], total / len(weights)
         self._all.update(gains, weight=weight)
         if is_new:
-            served = shares[self._place(self.trust)]
+            served = shares[_ALL_DEGREES.searchsorted(self.trust)]
             self._new.update(gains, weight=weight)
-            self._shares *= (self._keep, self._keep**2, *[self._keep] * 3)
-            self._shares += (weight, weight**2, *weight * np.array([shares[0], shares[-1], served]))
+            taken = np.array([1.0, weight, shares[0], shares[-1], served])
+            self._shares = self._keeps * self._shares + weight * taken
         bounds = self._bounds()
         best = int(np.argmax(bounds))
         self.trust = float(DEGREES[best]) if bounds[best] > 0 else 0.0
 
     def _bounds(self) -> np.ndarray:
         return np.minimum(self._new.lower_bounds(), self._all.lower_bounds())
-
-    @staticmethod
-    def _place(trust: float) -> int:
-        """Place of a degree of trust after the inner product."""
-        return int(np.searchsorted(DEGREES, trust, "right"))
 
     # -- telling ------------------------------------------------------------------------------
 
