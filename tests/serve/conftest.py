@@ -4,6 +4,7 @@ import pytest
 from browser import chromium
 from live import Client, ServerProcess, add_items, served, vectors
 
+from simstream.serve.evidence import Publishing
 from simstream.serve.service import Service, Settings
 
 
@@ -23,10 +24,18 @@ def demo(tmp_path_factory, window):
     server.terminate()
 
 
+@pytest.fixture(scope="module")
+def safe_demo(tmp_path_factory, window):
+    """The demo, serving only what can be trusted."""
+    server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "--promote", "safe")
+    yield server.port
+    server.terminate()
+
+
 @pytest.fixture
 def call(tmp_path):
     """A client of a service with items i0 to i9."""
-    service = Service(Settings(tmp_path))
+    service = Service(Settings(tmp_path, publishing=Publishing("always")))
     add_items(service, vectors(10))
     with served(service) as port:
         client = Client(port)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from simstream import OASIS
+from simstream.serve.evidence import Publishing
 from simstream.serve.service import Service, Settings
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
@@ -22,8 +23,11 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 @contextmanager
 def running(folder, **options):
-    """A service without HTTP."""
-    service = Service(Settings(Path(folder), **options))
+    """A service without HTTP; in a new folder it serves whatever was learnt unless `publishing` is given."""
+    folder = Path(folder)
+    if not (folder / "log.sqlite").exists():
+        options.setdefault("publishing", Publishing("always"))
+    service = Service(Settings(folder, **options))
     try:
         yield service
     finally:

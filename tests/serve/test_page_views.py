@@ -173,6 +173,43 @@ def test_status_is_drawn_and_keeps_itself_fresh(window, demo, tmp_path):
     page.until(lambda: page.script(STATUS_REQUESTS) > hidden, "figures, seen again")
 
 
+def published_shown(page, view):
+    code = """const place = document.getElementById(`${arguments[0]}-published`);
+        const texts = (what) => [...place.querySelectorAll(what)].map((one) => one.textContent);
+        return [texts("strong")[0], texts(".name"), texts(".value"), texts(".range"), place.innerText]"""
+    return page.script(code, view)
+
+
+def test_what_is_served_is_shown_beside_the_alternatives(window, safe_demo, tmp_path):
+    page = Page(window, safe_demo)
+    teach_digits(page, 600, seed=6)
+    told = page.api("GET", "/v1/status")["published"]
+    assert told["serves"] in ("trusted", "learnt")
+
+    def percent(share):
+        return f"{int(np.floor(100 * share + 0.5))}\u202f%"
+
+    names = ("baseline", "learnt", "trusted")
+    for view in ("label", "status"):
+        page.open(view)
+        page.until(
+            lambda view=view: not page.element(f"{view}-published").get_property("hidden"), "it"
+        )
+        served, rows, values, ranges, text = published_shown(page, view)
+        assert served.startswith("learnt similarity")
+        assert rows == ["Baseline", "Learnt", "Trusted"]
+        assert values == [percent(told[name]["accuracy"]) for name in names]
+        assert [r.split("\N{EN DASH}")[1] for r in ranges] == [
+            percent(told[n]["high"]) for n in names
+        ]
+        assert told["why"] in text
+        page.script(f"document.getElementById('{view}-published').scrollIntoView()")
+        page.picture(tmp_path, f"published-{view}")
+    assert told["rule"] in page.text("status-rule")
+    page.open("explore/digit-0042")
+    page.until(lambda: page.text("learnt-what") == served, "what is served")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 def test_every_view_fits_the_screen(window, demo, tmp_path, scheme, phone):

@@ -73,7 +73,7 @@ def test_its_log_gives_the_model_that_was_saved(saved):
     with running(folder, learning=settings.learning, n_features=settings.n_features) as service:
         last = service.writer.last
         state = State(settings.learning, service.engine.items, service.log).read_on(last)
-        kept, _ = service.engine.snapshots.load(last)
+        kept = service.engine.snapshots.load(service.engine.items, service.log, last).learner
         assert (state.tally.triplets, state.tally.answers) == (
             service.version.tally.triplets,
             service.version.tally.answers,

@@ -78,7 +78,14 @@ class Trust:
         )  # of all gains, nothing forgotten; the baseline is the last
         self._expected = 0.0
 
-    def update(self, gains: Any, evidence: Any = None, new_item_gains: Any = None) -> None:
+    def update(
+        self,
+        gains: Any,
+        evidence: Any = None,
+        new_item_gains: Any = None,
+        *,
+        weight: float = 1.0,
+    ) -> None:
         """Take the gains of one query over the baseline, one of each option, between -1 and 1.
 
         Parameters
@@ -89,19 +96,22 @@ class Trust:
             mostly zero. By default the gains themselves.
         new_item_gains : array of shape (n_options,), optional
             Gains if only items count that nothing was learnt about before, where there are any.
+        weight : float
+            How often the query counts in means and bounds; `weights` count every query once.
         """
         values = [self._checked(gains, "gains")]
         values.append(values[0] if evidence is None else self._checked(evidence, "evidence"))
         if new_item_gains is not None:
             values.append(self._checked(new_item_gains, "new_item_gains"))
+        weight = check_number("weight", weight)
         self._expected += float(self.weights()[:-1] @ values[0])
         self._total[:-1] += values[0]
         keep = 1.0 if self.half_life is None else 0.5 ** (1.0 / self.half_life)
         for kind, value in enumerate(values):
-            self._weight[kind] = keep * self._weight[kind] + 1.0
-            self._squared_weight[kind] = keep**2 * self._squared_weight[kind] + 1.0
-            self._sum[kind] = keep * self._sum[kind] + value
-            self._squared_sum[kind] = keep * self._squared_sum[kind] + value**2
+            self._weight[kind] = keep * self._weight[kind] + weight
+            self._squared_weight[kind] = keep**2 * self._squared_weight[kind] + weight**2
+            self._sum[kind] = keep * self._sum[kind] + weight * value
+            self._squared_sum[kind] = keep * self._squared_sum[kind] + weight * value**2
             self._count[kind] += 1
 
     def _checked(self, gains: Any, name: str) -> np.ndarray:
@@ -130,6 +140,10 @@ class Trust:
         """Mean gain of each option less `caution` standard errors; -inf where there are too few queries."""
         kind = _ON_NEW_ITEMS if new_items else _GAINS
         return self._means(kind) - self.caution * self._standard_errors(kind)
+
+    def standard_errors(self, *, new_items: bool = False) -> np.ndarray:
+        """Standard error of each mean gain; infinite where there are too few queries."""
+        return self._standard_errors(_ON_NEW_ITEMS if new_items else _GAINS)
 
     def _means(self, kind: int) -> np.ndarray:
         return self._sum[kind] / max(self._weight[kind], 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +24,50 @@ from .options import (
     service_folder_option,
 )
 from .output import configure_logging, echo_json, echo_table, logger
+
+
+class Propensity(click.ParamType):
+    """The power of the probability that a result is looked at: a number, none, or swaps."""
+
+    name = "power"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
+        """Parse the option's text."""
+        if value == "swaps":
+            return "swaps"
+        power = -1.0
+        with suppress(TypeError, ValueError):
+            power = 0.0 if value == "none" else float(value)
+        if not 0 <= power < float("inf"):
+            self.fail(f"expected none, swaps or a power >= 0, got {value!r}", param, ctx)
+        return power
+
+
+def publishing_options(command: Any) -> Any:
+    """What a service publishes: options of serve and replay."""
+    options = (
+        click.option(
+            "--promote",
+            type=click.Choice(["safe", "always"]),
+            help="Serve what was learnt only as far as events that were not learnt from yet say that it is "
+            "better, or always (default: safe; always in the demo and in folders of earlier versions).",
+        ),
+        click.option(
+            "--half-life",
+            type=click.FloatRange(min=0, min_open=True),
+            help="With safe: measured events after which an event counts half (default: 500).",
+        ),
+        click.option(
+            "--propensity",
+            type=Propensity(),
+            metavar="none|POWER|swaps",
+            help="With safe: the result at rank r is looked at with probability (1/r)^POWER, and clicks are "
+            "weighed by its inverse, at most 10; swaps estimates POWER (default: none).",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command(short_help="Search over HTTP that learns from feedback.")
@@ -49,6 +93,15 @@ from .output import configure_logging, echo_json, echo_table, logger
     "--block",
     type=COUNT,
     help="Learn in blocks of this many events (default: 1, each event at once).",
+)
+@publishing_options
+@click.option(
+    "--randomise",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Show two neighbouring results of this share of searches in random order, for --propensity swaps.",
 )
 @click.option(
     "--delta",
@@ -105,6 +158,10 @@ def serve(
     algorithm: str | None,
     params: tuple[tuple[str, Any], ...],
     block: int | None,
+    promote: str | None,
+    half_life: float | None,
+    propensity: float | str | None,
+    randomise: float,
     delta: float | None,
     near: int | None,
     random_share: float | None,
@@ -141,6 +198,7 @@ def serve(
     from ..serve.access import KeyRing, check_host
     from ..serve.app import check_port, run
     from ..serve.demo import FOLDERS, load_demo
+    from ..serve.evidence import Publishing
     from ..serve.import_export import import_file
     from ..serve.log import damage_told
     from ..serve.service import Limits, Service, Settings
@@ -155,11 +213,14 @@ def serve(
         raise click.BadParameter(text, param_hint="--host") from error
     check_port(host, port)
     data = None if items is None else read_items(items, dtype="float32")
-    learning, asking, measure = Learning(), Asking(), None
+    learning, asking, measure, publishing = Learning(), Asking(), None, Publishing()
     shown = None if demo is None else load_demo(demo)
     if shown is not None:
         learning, asking, measure = shown.learning, shown.asking, shown.measure
-    learning, n_features = _learning(folder, learning, algorithm, dict(params), block, data)
+        publishing = shown.publishing
+    kept = _kept(folder)
+    learning, n_features = _learning(folder, kept, learning, algorithm, dict(params), block, data)
+    published = Publishing.stored_in(kept) if kept else publishing
     given: dict[str, Any] = {"delta": delta, "near": near, "random_share": random_share}
     settings = Settings(
         folder,
@@ -169,6 +230,8 @@ def serve(
         limits=Limits(rate=rate),
         snapshot_every=snapshot_every,
         measure=measure,
+        publishing=_published(published, promote, half_life, propensity),
+        randomise=randomise,
     )
     with damage_told(folder / "log.sqlite"), ExitStack() as stack:
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only
@@ -222,8 +285,29 @@ def _start_demo(service: Any, demo: Any, *, simulate: bool) -> Callable[[], None
     return lambda: None
 
 
+def _kept(folder: Path) -> dict[str, Any] | None:
+    """The settings that the log of a folder was begun with, if there is one."""
+    from ..serve.log import Log, damage_told
+
+    if not (folder / "log.sqlite").exists():
+        return None
+    log = Log(folder / "log.sqlite")
+    with damage_told(log.path), closing(log):
+        kept: dict[str, Any] | None = log.setting("service")
+    return kept
+
+
+def _published(
+    kept: Any, promote: str | None, half_life: float | None, propensity: float | str | None
+) -> Any:
+    """What was published as the options change it."""
+    given = {"promote": promote, "half_life": half_life, "propensity": propensity}
+    return replace(kept, **{name: value for name, value in given.items() if value is not None})
+
+
 def _learning(
     folder: Path,
+    kept: dict[str, Any] | None,
     default: Any,
     algorithm: str | None,
     params: dict[str, Any],
@@ -234,14 +318,8 @@ def _learning(
     options say otherwise."""
     import scipy.sparse as sp
 
-    from ..serve.log import Log, damage_told
     from ..serve.state import Learning
 
-    kept: dict[str, Any] | None = None
-    if (folder / "log.sqlite").exists():
-        log = Log(folder / "log.sqlite")
-        with damage_told(log.path), closing(log):
-            kept = log.setting("service")
     before = Learning(**kept["learning"]) if kept else default
     learning = _changed(before, algorithm, params, block)
     if learning.algorithm not in ALGORITHMS:
@@ -285,6 +363,7 @@ def _changed(kept: Any, algorithm: str | None, params: dict[str, Any], block: in
 @click.option("--algorithm", "-a", help="Use another learner (default: that of the log).")
 @params_option
 @click.option("--block", type=COUNT, help="Learn in blocks of this many events.")
+@publishing_options
 @click.option("--until", type=NATURAL, help="Log position to stop at (default: the end).")
 @click.option(
     "--output",
@@ -303,6 +382,9 @@ def replay(
     algorithm: str | None,
     params: tuple[tuple[str, Any], ...],
     block: int | None,
+    promote: str | None,
+    half_life: float | None,
+    propensity: float | str | None,
     until: int | None,
     output: Path | None,
     adopt: bool,
@@ -316,7 +398,9 @@ def replay(
     simstream replay                              does the model match the log?
     simstream replay -a sors -p lam=1e-5          what would another learner do?
     simstream replay -a sors -p lam=1e-5 --adopt  use it from now on
+    simstream replay --promote safe --adopt       serve only what the log says can be trusted
     """
+    from ..serve.evidence import Publishing
     from ..serve.log import damage_told, lock_folder
     from ..serve.snapshots import adopt_learning, compare
     from ..serve.state import Learning
@@ -329,7 +413,13 @@ def replay(
     def chosen(kept: Learning) -> Learning:
         nonlocal is_same
         wanted = _changed(kept, algorithm, dict(params), block)
-        is_same = wanted == kept
+        is_same &= wanted == kept
+        return wanted
+
+    def published(kept: Publishing) -> Publishing:
+        nonlocal is_same
+        wanted: Publishing = _published(kept, promote, half_life, propensity)
+        is_same &= wanted == kept
         return wanted
 
     if adopt:
@@ -337,7 +427,7 @@ def replay(
             pass
     try:
         with damage_told(folder / "log.sqlite"):
-            report, learner = compare(folder, chosen, until)
+            report, learner = compare(folder, chosen, until, published)
     except KeyError as error:
         raise click.BadParameter(f"unknown algorithm {error}", param_hint="--algorithm") from None
     # The kept model is compared with the log learnt in the kept way, whatever else was rebuilt.
@@ -349,7 +439,7 @@ def replay(
             raise click.UsageError("--output: the log holds nothing to learn from")
         learner.save(output, extra={"position": report["position"]})
     if adopt:
-        adopt_learning(folder, chosen)
+        adopt_learning(folder, chosen, published)
     if as_json:
         echo_json(report)
         return

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..asking import Asking
 from .access import ServiceError
+from .evidence import Publishing
 from .service import Service
 from .state import Learning
 
@@ -23,6 +24,7 @@ class Demo(NamedTuple):
     hint: str
     learning: Learning
     asking: Asking
+    publishing: Publishing
     #: Takes the served `Model`, returns JSON values about the quality of search.
     measure: Callable[[Any], dict[str, Any]]
     #: Adds the items, unless they are there already.
@@ -49,6 +51,7 @@ def load_demo(name: str) -> Demo:
             hint="Search on the page and click on what belongs together; or start with --simulate",
             learning=docstrings.LEARNING,
             asking=docstrings.ASKING,
+            publishing=Publishing(),
             measure=docstrings.LinkMeasure(),
             add_to=docstrings.add_docstrings,
             progress=docstrings.progress,
@@ -65,6 +68,7 @@ def load_demo(name: str) -> Demo:
         hint="Answer some questions on the page, judging by shape; or start with --simulate",
         learning=digits.LEARNING,
         asking=digits.ASKING,
+        publishing=Publishing("always"),  # every answer is seen at once
         measure=digits.Measure(),
         add_to=digits.add_digits,
         progress=digits.progress,

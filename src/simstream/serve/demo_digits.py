@@ -148,15 +148,16 @@ class Measure:
         _, held_out = digits()
         self._data = held_out.rows, held_out.numbers
         self._baseline = self._precision(None)
-        #: Position and precision of the last measured model.
-        self._last = (-1, self._baseline)
+        #: Position and trust of the last measured model; precision of what was learnt, and of what is served.
+        self._last = (-1, 0.0, self._baseline, self._baseline)
 
     def __call__(self, model: Model) -> dict[str, Any]:
-        """The precision of the served model and of the inner product, as JSON values."""
-        position, precision = self._last
-        if position != model.position:
+        """The precision of what was learnt, of what is served and of the inner product, as JSON values."""
+        position, trust, precision, served = self._last
+        if (position, trust) != (model.position, model.trust):
             precision = self._precision(model.common)
-            self._last = (model.position, precision)
+            served = precision if model.trust == 1 else self._precision(model.similarity())
+            self._last = (model.position, model.trust, precision, served)
         return {
             "about": ABOUT,
             "what": f"Top-{NEIGHBOURS} neighbours showing the same digit",
@@ -164,6 +165,7 @@ class Measure:
             "neighbours": NEIGHBOURS,
             "items": len(self._data[1]),
             "learnt": precision,
+            "trusted": served,
             "baseline": self._baseline,
         }
 
@@ -209,7 +211,7 @@ def progress(service: Service, measure: Measure) -> str:
     version = service.version
     tally, told = version.tally, measure(version.model)
     return (
-        f"{tally.answers} questions answered, {tally.skips} skipped: {told['learnt']:.0%} of the top-"
+        f"{tally.answers} questions answered, {tally.skips} skipped: {told['trusted']:.0%} of the top-"
         f"{NEIGHBOURS} neighbours show the same digit (inner product: {told['baseline']:.0%}), "
         f"measured on {told['items']} held-out digits"
     )

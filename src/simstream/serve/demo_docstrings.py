@@ -105,15 +105,16 @@ class LinkMeasure:
         queries = np.random.default_rng(0).permutation(np.unique(links[:, 0]))[:_N_MEASURED]
         self._judged = corpus().relevance(links[np.isin(links[:, 0], queries)])
         self._baseline = self._recall(Model(0))
-        #: Position and recall of the last measured model.
-        self._last = (-1, self._baseline)
+        #: Position and trust of the last measured model; recall of what was learnt, and of what is served.
+        self._last = (-1, 0.0, self._baseline, self._baseline)
 
     def __call__(self, model: Model) -> dict[str, Any]:
-        """The recall of the served model and of the inner product, as JSON values."""
-        position, recall = self._last
-        if position != model.position:
-            recall = self._recall(model)
-            self._last = (model.position, recall)
+        """The recall of what was learnt, of what is served and of the inner product, as JSON values."""
+        position, trust, recall, served = self._last
+        if (position, trust) != (model.position, model.trust):
+            recall = self._recall(model.learnt)
+            served = recall if model.trust == 1 else self._recall(model)
+            self._last = (model.position, model.trust, recall, served)
         n_queries = len(self._judged[0])
         return {
             "about": ABOUT,
@@ -123,6 +124,7 @@ class LinkMeasure:
             "neighbours": NEIGHBOURS,
             "items": n_queries,
             "learnt": recall,
+            "trusted": served,
             "baseline": self._baseline,
         }
 
@@ -165,6 +167,6 @@ def progress(service: Service, measure: LinkMeasure) -> str:
     version = service.version
     told = measure(version.model)
     return (
-        f"{version.tally.triplets} comparisons: {told['learnt']:.0%} of the links of held-out docstrings are "
-        f"among the {NEIGHBOURS} nearest neighbours (inner product: {told['baseline']:.0%})"
+        f"{version.tally.triplets} comparisons: {told['trusted']:.0%} of the links of held-out docstrings "
+        f"are among the {NEIGHBOURS} nearest neighbours (inner product: {told['baseline']:.0%})"
     )

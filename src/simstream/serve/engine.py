@@ -21,6 +21,7 @@ from ..similarity.base import row_products
 from ..similarity.bilinear import Bilinear
 from ..similarity.tasks import Tasks
 from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
+from .evidence import Publishing
 from .log import Log, LogError
 from .snapshots import Snapshots
 from .state import ItemStore, Learning, State, Tally
@@ -45,21 +46,34 @@ class Model(NamedTuple):
     """Bilinear similarities after a position of the log: one for all, or one for each task.
 
     `common` is that of queries without a task. It is None, for the inner product, until something was
-    learnt. `tasks` is what `freeze` of a multi-task learner returned.
+    learnt. `tasks` is what `freeze` of a multi-task learner returned. A query q that what was learnt maps to
+    t is served as q + trust (t - q): with a trust of 0 by the inner product, with 1 by what was learnt.
+
+    Examples
+    --------
+    >>> Model(0, Bilinear(np.diag([3.0, 1.0])), trust=0.5).transform(np.ones((1, 2)))
+    array([[2., 1.]])
     """
 
     position: int
     common: Bilinear | None = None
     tasks: Tasks | None = None
+    trust: float = 1.0
 
     @property
     def task_names(self) -> list[Hashable]:
         """Tasks with a similarity of their own."""
         return [] if self.tasks is None else self.tasks.tasks_
 
+    @property
+    def learnt(self) -> Model:
+        """The same, fully trusted."""
+        return self._replace(trust=1.0)
+
     def similarity(self, task: Hashable = None) -> Bilinear | None:
-        """The similarity of a task; the common one for an unknown task."""
-        return self.common if self.tasks is None else self.tasks.for_task(task)
+        """The similarity of a task, as it is trusted; the common one for an unknown task."""
+        learnt = self.common if self.tasks is None else self.tasks.for_task(task)
+        return learnt if learnt is None or self.trust == 1 else blended(learnt, self.trust)
 
     def is_finite(self) -> bool:
         """Whether the common M is finite, and with it those of all tasks, which are part of it."""
@@ -74,8 +88,8 @@ class Model(NamedTuple):
         return all(part is None or np.isfinite(part).all() for part in parts)
 
     def transform(self, rows: Any, task: Hashable = None) -> Any:
-        """Queries as vectors whose inner products with items rank as the similarity does."""
-        if self.common is None:
+        """Queries as vectors whose inner products with items rank as the trusted similarity does."""
+        if self.common is None or self.trust == 0:
             return rows
         tasks = self.tasks
         if self.is_normalised:
@@ -83,12 +97,44 @@ class Model(NamedTuple):
         queries = (
             self.common._transform(rows) if tasks is None else tasks.transform_query(rows, task)
         )
+        if self.trust != 1:
+            queries = rows + queries.dtype.type(self.trust) * (queries - rows)
         return sp.csr_matrix(queries) if sp.issparse(queries) else queries
 
     @property
     def is_normalised(self) -> bool:
         """Whether the similarity is a cosine, and ranks only with a number for every item."""
         return self.common is not None and bool(self.common.normalise)
+
+
+def blended(learnt: Bilinear, trust: float) -> Bilinear:
+    """A share of what was learnt and the rest of the inner product, as one similarity.
+
+    The plain inner product is (q - m)'(x - m) + m'(x - m), up to a number that depends on the query alone.
+
+    Examples
+    --------
+    >>> blended(Bilinear(np.diag([3.0, 1.0])), 0.5).matrix
+    array([[2., 0.],
+           [0., 1.]])
+    """
+    matrix = learnt.matrix
+    part = matrix.dtype.type(trust)
+    identity = sp.identity(matrix.shape[0], matrix.dtype, "csr")
+    if not sp.issparse(matrix):
+        identity = identity.toarray()
+    item_term = None if learnt.item_term is None else part * learnt.item_term
+    if learnt.centre is not None:
+        mean = learnt.centre[0] if isinstance(learnt.centre, tuple) else learnt.centre
+        item_term = (1 - part) * mean + (0 if item_term is None else item_term)
+    folded = None if learnt.folded is None else part * learnt.folded
+    mixed = part * matrix + (1 - part) * identity
+    return Bilinear(
+        sp.csr_matrix(mixed) if sp.issparse(matrix) else mixed,
+        centre=learnt.centre,
+        item_term=item_term,
+        folded=folded,
+    )
 
 
 def model_of(position: int, learner: Any, has_tasks: bool) -> Model:
@@ -121,6 +167,8 @@ class Version(NamedTuple):
     tally: Tally
     #: The learner's own statistics.
     statistics: dict[str, Any]
+    #: What the evidence says; None if what was learnt is always served.
+    evidence: dict[str, Any] | None
 
     def search(
         self, rows: Any, k: int, task: Hashable = None, *, learnt: bool = True, leave_out: int = 0
@@ -219,6 +267,7 @@ class LearningEngine:
     log, learning : what to learn from, and how
     folder : of the snapshots
     n_features : length of sparse vectors; None if vectors are dense
+    publishing : what to publish; None is as the log was begun, or the default of a new log
     snapshot_every : events between two snapshots; fewer if learning them again would take long
     """
 
@@ -232,11 +281,12 @@ class LearningEngine:
         folder: Path,
         n_features: int | None = None,
         snapshot_every: int = 2000,
+        publishing: Publishing | None = None,
     ) -> None:
         self._log, self._learning, self._snapshot_every = log, learning, snapshot_every
-        self._check_settings(n_features)
+        self.publishing = self._check_settings(n_features, publishing)
         self.items = ItemStore(log, n_features)
-        self.snapshots = Snapshots(folder, learning)
+        self.snapshots = Snapshots(folder, learning, self.publishing)
         self._condition = threading.Condition()
         #: Position of the last event in the log.
         self._known = log.last
@@ -258,18 +308,32 @@ class LearningEngine:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def _check_settings(self, n_features: int | None) -> None:
-        """A log is bound to how it is learnt from, and to the kind of its vectors."""
-        mine = {"learning": self._learning.as_json(), "n_features": n_features}
+    def _check_settings(self, n_features: int | None, publishing: Publishing | None) -> Publishing:
+        """A log is bound to how it is learnt from and published, and to the kind of its vectors."""
         stored = self._log.setting("service")
+        is_cosine = bool(self._learning.params.get("normalise"))
+        if publishing is None:
+            new = Publishing("always" if is_cosine else "safe")
+            publishing = new if stored is None else Publishing.stored_in(stored)
+        if is_cosine and publishing.promote == "safe":
+            raise ValueError(
+                "promote: expected 'always' for a learner that is read as a cosine (normalise), got 'safe': "
+                "cosines and inner products cannot be mixed"
+            )
+        mine = {
+            "learning": self._learning.as_json(),
+            "n_features": n_features,
+            "publishing": publishing.as_json(),
+        }
         if stored is None:
             self._learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
-        elif stored != mine:
+        elif stored | {"publishing": Publishing.stored_in(stored).as_json()} != mine:
             raise LogError(
                 f"{self._log.path}: was begun with {stored}, got {mine}; use the same settings, or "
                 "change them with simstream replay --adopt"
             )
+        return publishing
 
     # -- progress -----------------------------------------------------------------------------
 
@@ -341,7 +405,11 @@ class LearningEngine:
     def _state_at(self, position: int) -> State:
         """The state after a position, from the newest usable snapshot or from the beginning."""
         state = self.snapshots.resume(self.items, self._log, position)
-        return state or State(self._learning, self.items, self._log).read_on(position)
+        if state is None:
+            evidence = self.publishing.new_evidence()
+            state = State(self._learning, self.items, self._log, evidence=evidence)
+            state.read_on(position)
+        return state
 
     def _run(self) -> None:
         try:
@@ -410,7 +478,7 @@ class LearningEngine:
         state, view = self._state, self.items.view
         newest = self._read_model()
         if newest is not None:
-            self._served = newest._replace(position=state.position)
+            self._served = newest._replace(position=state.position, trust=state.trust)
         model = self._pinned or self._served
         self._scaled = view.scaled(model.common, self._scaled) if model.is_normalised else None
         self.version = Version(
@@ -422,6 +490,7 @@ class LearningEngine:
             self._scaled,
             state.tally.copy(),
             _statistics_of(state.learner),
+            None if state.evidence is None else state.evidence.summary(),
         )
         self._tell_waiting()
 
@@ -449,7 +518,8 @@ class LearningEngine:
             state = self._state_at(position)
             if state.learner is not None and state.is_whole:
                 self.snapshots.save(state)
-            self._pinned = model_of(position, state.learner, self._learning.has_tasks)
+            pinned = model_of(position, state.learner, self._learning.has_tasks)
+            self._pinned = pinned._replace(trust=state.trust)
 
     # -- snapshots ----------------------------------------------------------------------------
 

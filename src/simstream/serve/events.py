@@ -11,6 +11,7 @@ between: the state after it is the state after p.
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -28,7 +29,9 @@ class EventKind(StrEnum):
     #: An item is added or replaced (`subject` is its id), or deleted.
     ITEM = "item"
     DELETE = "delete"
-    #: Comparisons: ``triplets`` of item positions (an anchor of 0 stands for the event's own vector).
+    #: Comparisons: ``triplets`` of item positions (an anchor of 0 stands for the event's own vector). Of
+    #: clicks also the ``ranks`` of their positives; if the results at two neighbouring ranks were shown in
+    #: random order, the first of these (``randomised``) and all ``clicked`` ranks.
     FEEDBACK = "feedback"
     #: A question was shown; a question was answered (``winner`` 0 or 1) or skipped (None).
     QUESTION = "question"
@@ -81,6 +84,25 @@ def triplets_of(event: Event) -> list[Sequence[int]]:
         return event.body["triplets"]
     (anchor, *candidates), winner = event.body["items"], event.body["winner"]
     return [] if winner is None else [(anchor, candidates[winner], candidates[1 - winner])]
+
+
+def query_of(event: Event) -> int:
+    """A number of the query that feedback or an answer is about.
+
+    It is the position of the anchor, or a negative number made of the query's own vector.
+
+    Examples
+    --------
+    >>> body = {"items": [3, 5, 8], "winner": 1}
+    >>> query_of(Event(9, 0.0, "answer", None, None, body))
+    3
+    """
+    if event.vector is None:
+        return int(
+            event.body["items"][0] if "items" in event.body else event.body["triplets"][0][0]
+        )
+    digest = hashlib.blake2b(event.vector, digest_size=8).digest()
+    return -1 - int.from_bytes(digest, "little") // 2
 
 
 # -- vectors ----------------------------------------------------------------------------------

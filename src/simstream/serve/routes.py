@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -195,7 +196,11 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
             ]
 
         try:
-            answer = {"position": version.model.position, "results": shown(look())}
+            hits = look()
+            randomised = service.randomise(hits)
+            answer = {"position": version.model.position, "results": shown(hits)}
+            if randomised is not None:
+                answer["randomised"] = randomised
             if body.baseline:
                 answer["baseline"] = shown(look(learnt=False))
         except ValueError as error:  # products that overflow float32
@@ -349,7 +354,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/v1/status", tags=["operation"])
     def get_status() -> Any:
-        """Items, events, losses and accuracy."""
+        """Items, events, losses and accuracy; which similarity is served, and why."""
         return service.status()
 
     @app.get("/healthz", tags=["operation"])
@@ -424,6 +429,7 @@ class Metrics:
                 "Of these, predicted by the inner product.",
                 tally.baseline_right,
             ),
+            **_published(service.published()),
             "restart_seconds": ("Duration of the last start.", service.engine.restart_seconds),
             "uptime_seconds": ("Time since the start.", time.time() - self._started),
         }
@@ -431,3 +437,16 @@ class Metrics:
             yield CounterMetricFamily(f"simstream_{name}", about, count)
         for name, (about, value) in gauges.items():
             yield GaugeMetricFamily(f"simstream_{name}", about, value)
+
+
+def _published(told: dict[str, Any]) -> dict[str, tuple[str, float]]:
+    """Gauges of what is served, NaN where there is no number yet."""
+    gauges = {"trust": ("Trust in what was learnt: 0 serves the inner product.", told["trust"])}
+    if told["promote"] == "safe":
+        gain, bound = (told["gain"][name] for name in ("mean", "lower_bound"))
+        gauges |= {
+            "measured_events": ("Events measured before learning.", told["events"]),
+            "gain": ("Mean gain over the inner product.", math.nan if gain is None else gain),
+            "gain_lower_bound": ("Its lower bound.", math.nan if bound is None else bound),
+        }
+    return gauges

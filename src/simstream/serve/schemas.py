@@ -10,7 +10,14 @@ from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from ..data.clicks import pairs_from_clicks
 from .events import SparseVector, Vector
@@ -178,6 +185,15 @@ class Feedback(_Strict):
     clicked: Annotated[list[Name] | None, Field(min_length=1, max_length=1000)] = None
     up: Annotated[list[Name] | None, Field(min_length=1, max_length=1000)] = None
     down: Annotated[list[Name] | None, Field(min_length=1, max_length=1000)] = None
+    randomised: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=999,
+            strict=True,
+            description="With clicked: what the search answered under this name.",
+        ),
+    ] = None
     task: Task = None
     key: Annotated[Name | None, Field(description="Idempotency key of this judgement alone.")] = (
         None
@@ -188,7 +204,7 @@ class Feedback(_Strict):
         given = {
             name
             for name in self.model_fields_set
-            if name not in ("task", "key") and getattr(self, name) is not None
+            if name not in ("task", "key", "randomised") and getattr(self, name) is not None
         }
         kinds = (
             {"anchor", "positive", "negative"},
@@ -208,7 +224,22 @@ class Feedback(_Strict):
             raise ValueError("expected only items from shown")
         if len(set(marked)) < len(marked):
             raise ValueError("expected at most one click or thumb per item")
+        if self.randomised is not None:
+            if self.clicked is None:
+                raise ValueError("randomised: expected it only together with clicked")
+            if self.randomised >= len(shown):
+                raise ValueError(
+                    f"randomised: expected less than the {len(shown)} items shown, got {self.randomised}"
+                )
         return self
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: Any) -> Any:
+        """Without a field that is not used: digests of the requests in a log were made without it."""
+        values = handler(self)
+        if self.randomised is None:
+            del values["randomised"]
+        return values
 
     def as_judgement(self) -> Judgement:
         """The comparisons it stands for."""
@@ -218,7 +249,16 @@ class Feedback(_Strict):
         anchor = self.query if isinstance(self.query, str) else as_vector(self.query)
         if self.clicked is not None:
             pairs = pairs_from_clicks(self.shown or [], self.clicked)
-            return Judgement(anchor, pairs, self.task, "clicks")
+            rank = {item: place for place, item in enumerate(self.shown or [], 1)}
+            return Judgement(
+                anchor,
+                pairs,
+                self.task,
+                "clicks",
+                [rank[better] for better, _ in pairs],
+                self.randomised,
+                sorted(rank[item] for item in self.clicked),
+            )
         pairs = list(product(self.up or [], self.down or []))
         return Judgement(anchor, pairs, self.task, "thumbs")
 

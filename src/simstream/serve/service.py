@@ -17,8 +17,10 @@ import numpy as np
 
 from ..asking import Asking, bring_near, choose_triplet, draw_triplets
 from .access import BusyError, NotFoundError, StorageError
+from .clicks import MOST_RANDOMISED
 from .engine import LearningEngine, Version, margins, similarities
 from .events import Vector, decode_vector
+from .evidence import Publishing
 from .log import Log, lock_folder
 from .state import Learning
 from .writer import Ledger, Question, Receipt, Write, Writer
@@ -59,6 +61,10 @@ class Settings:
     ----------
     folder : holds the log, the snapshots and the keys
     learning, limits : see `Learning` and `Limits`
+    publishing : Publishing, optional
+        What is published. None is as the folder was begun, and the default for a new folder.
+    randomise : float
+        Share of searches that show two neighbouring results in random order; see `simstream.serve.clicks`.
     asking : how questions are chosen, see `simstream.asking`
     n_features : int, optional
         Length of sparse vectors. None means dense vectors, whose length the first item determines.
@@ -75,6 +81,8 @@ class Settings:
     n_features: int | None = None
     snapshot_every: int = 2000
     measure: Callable[[Any], dict[str, Any]] | None = None
+    publishing: Publishing | None = None
+    randomise: float = 0.0
 
 
 def digest_of(value: Any) -> str:
@@ -103,7 +111,8 @@ class Service:
     >>> import tempfile
     >>> from simstream.serve.writer import Judgement, NewItem
     >>> learning = Learning("oasis", {"C": 10.0})
-    >>> service = Service(Settings(Path(tempfile.mkdtemp()), learning))
+    >>> publishing = Publishing("always")
+    >>> service = Service(Settings(Path(tempfile.mkdtemp()), learning, publishing=publishing))
     >>> rows = {"a": [1.0, 0.0], "b": [0.9, 0.1], "c": [0.8, 0.6]}
     >>> items = [NewItem(name, np.array(row), {}) for name, row in rows.items()]
     >>> judgement = Judgement("a", [("c", "b")])
@@ -130,6 +139,7 @@ class Service:
                 settings.folder / "snapshots",
                 settings.n_features,
                 settings.snapshot_every,
+                settings.publishing,
             )
             self._opened = opened.pop_all()  # nothing failed: `close` closes them
         items = self.engine.items
@@ -142,6 +152,7 @@ class Service:
         )
         self.writer = Writer(self.log, ledger, self.engine.notify, settings.limits.waiting)
         self._rng = np.random.default_rng(settings.asking.seed)
+        self._coin = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
 
@@ -183,7 +194,7 @@ class Service:
         """Choose three of the searchable items to ask about; see `simstream.asking`."""
         items, asking, rng = self.engine.items, self.settings.asking, self._rng
         version = self.version
-        model, view = version.model, version.view
+        model, view = version.model.learnt, version.view  # what the learner is unsure about
         if len(view) < 3:
             raise NotFoundError("question: there are fewer than three items to ask about")
         positions = np.array(view.ids)
@@ -228,6 +239,22 @@ class Service:
         hits = version.search(rows, k, task, learnt=learnt, leave_out=leave_out)
         return [(items.names[position], score) for position, score in hits]
 
+    def randomise(self, hits: list[Any]) -> int | None:
+        """Put two neighbours of a share of the searches in random order; return the rank of the first.
+
+        One of the first `clicks.MOST_RANDOMISED` pairs of neighbours is chosen. None leaves the order.
+        """
+        share, n_pairs = self.settings.randomise, min(len(hits) - 1, MOST_RANDOMISED)
+        if not share or n_pairs < 1:
+            return None
+        with self._lock:
+            place, (chosen, coin) = int(self._coin.integers(n_pairs)), self._coin.random(2)
+        if chosen >= share:
+            return None
+        if coin < 0.5:
+            hits[place], hits[place + 1] = hits[place + 1], hits[place]
+        return place + 1
+
     def position_of(self, name: str, version: Version) -> int:
         """Position of the event that added an item of a version."""
         position = self.engine.items.position_in(version.view, name)
@@ -265,6 +292,7 @@ class Service:
             "skips": tally.skips,
             "query_ratio": tally.query_ratio(),
             "accuracy": tally.accuracy(),
+            "published": self.published(),
             "losses": [
                 {"triplets": (place + 1) * tally.stride, "loss": loss}
                 for place, loss in enumerate(tally.losses)
@@ -274,6 +302,20 @@ class Service:
             "throughput": self._events_per_second(),
             "demo": None if measure is None else measure(version.model),
         }
+
+    def published(self) -> dict[str, Any]:
+        """Which similarity is served and why, as JSON values."""
+        version, promote = self.version, self.engine.publishing.promote
+        model = version.model
+        trust = 0.0 if model.common is None else model.trust
+        serves = "trusted" if 0 < trust < 1 else "learnt" if trust else "baseline"
+        told = {"promote": promote, "serves": serves}
+        if version.evidence is None:
+            return told | {"trust": trust, "why": "What was learnt is always served.", "rule": None}
+        told |= version.evidence | {"trust": trust}
+        if version.is_pinned:
+            told["why"] = f"The version at log position {model.position} is pinned."
+        return told
 
     def _events_per_second(self) -> float:
         """Events kept per second since the last call that was at least a second ago."""

@@ -18,6 +18,7 @@ import numpy as np
 from .. import ModelFileError, load, read_header
 from ..persistence import read_file
 from .events import can_start_from
+from .evidence import Publishing
 from .log import Log, LogError, lock_folder
 from .state import ItemStore, Learning, State, Tally
 
@@ -33,9 +34,12 @@ class Snapshots:
     one or the log is used.
     """
 
-    def __init__(self, folder: Path, learning: Learning) -> None:
-        self._folder, self._learning = folder, learning
-        settings = json.dumps(learning.as_json(), sort_keys=True)
+    def __init__(self, folder: Path, learning: Learning, publishing: Publishing) -> None:
+        self._folder, self._learning, self._publishing = folder, learning, publishing
+        bound: dict[str, Any] = learning.as_json()
+        if publishing.promote != "always":  # else nothing but what was learnt is saved
+            bound["publishing"] = publishing.as_json()
+        settings = json.dumps(bound, sort_keys=True)
         self._digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
         #: Files refused so far.
@@ -57,32 +61,57 @@ class Snapshots:
             "learning": self._digest,
             "tally": asdict(state.tally),
         }
+        if state.evidence is not None:
+            extra["evidence"] = state.evidence.state()
+            extra["has_reference"] = state.reference is not None
+            if (
+                state.reference is not None
+            ):  # first: a snapshot is complete once its own file is there
+                where = self._reference_path(state.position)
+                state.reference.save(where, extra={"position": state.position})
         state.learner.save(self.path(state.position), extra=extra)
 
-    def load(self, position: int) -> tuple[Any, Tally] | None:
-        """Learner and counts of a position; a file that cannot be trusted is renamed and gives None."""
+    def load(self, items: ItemStore, log: Log, position: int) -> State | None:
+        """The state of a position; a file that cannot be trusted is renamed and gives None."""
         path = self.path(position)
         try:
             learner = load(path)  # verifies the checksum of header and arrays
             extra = read_header(path)["extra"]
             if extra["position"] != position or extra["learning"] != self._digest:
                 raise ModelFileError(f"{path}: made at another position or with other settings")
-            return learner, Tally(**extra["tally"])
-        except (OSError, ModelFileError, KeyError, TypeError) as error:
+            evidence, reference = self._publishing.new_evidence(), None
+            if evidence is not None:
+                evidence.restore(extra["evidence"])
+                reference = self._load_reference(position) if extra["has_reference"] else None
+            tally = Tally(**extra["tally"])
+            what = self._learning, items, log, learner, tally, position, evidence, reference
+            return State(*what)
+        except (OSError, ModelFileError, KeyError, TypeError, ValueError) as error:
             self.n_refused += 1
             logger.warning("snapshot at position %d refused: %s", position, error)
             if path.exists():
                 path.replace(path.with_suffix(".bad"))
             return None
 
+    def _load_reference(self, position: int) -> Any:
+        path = self._reference_path(position)
+        reference = load(path)
+        if read_header(path)["extra"]["position"] != position:
+            raise ModelFileError(f"{path}: made at another position")
+        return reference
+
+    def _reference_path(self, position: int) -> Path:
+        """The file of what events are measured by."""
+        return self._folder / f"reference-{position:012d}.safetensors"
+
     def resume(self, items: ItemStore, log: Log, position: int) -> State | None:
         """The state after a position, continued from the newest usable snapshot; None without one."""
         controls = log.controls(position)
         for start in reversed(self.positions()):
             if can_start_from(controls, start, position):
-                saved = self.load(start)
+                saved = self.load(items, log, start)
                 if saved is not None:
-                    return State(self._learning, items, log, *saved, start).read_on(position)
+                    return saved.read_on(position)
         return None
 
     def thin_out(self, keep: set[int]) -> None:
@@ -90,6 +119,7 @@ class Snapshots:
         positions = self.positions()
         for position in set(positions) - to_keep(positions) - keep:
             self.path(position).unlink(missing_ok=True)
+            self._reference_path(position).unlink(missing_ok=True)
 
 
 def to_keep(positions: list[int]) -> set[int]:
@@ -114,9 +144,16 @@ def to_keep(positions: list[int]) -> set[int]:
 # -- learning the log again -------------------------------------------------------------------
 
 Choice = Callable[[Learning], Learning]
+Publish = Callable[[Publishing], Publishing]
 
 
-def compare(folder: Path, choose: Choice, until: int | None = None) -> tuple[dict[str, Any], Any]:
+def _as_before(published: Publishing) -> Publishing:
+    return published
+
+
+def compare(
+    folder: Path, choose: Choice, until: int | None = None, publish: Publish = _as_before
+) -> tuple[dict[str, Any], Any]:
     """Replay a log with its own learner and with a chosen one; return a report and the chosen learner.
 
     Parameters
@@ -124,37 +161,58 @@ def compare(folder: Path, choose: Choice, until: int | None = None) -> tuple[dic
     folder : of a service
     choose : takes how the log was learnt, returns how to learn it now
     until : position to stop at; None is the end
+    publish : takes what was published, returns what to publish now
     """
     with contextlib.closing(Log(folder / "log.sqlite")) as log:
-        kept, n_features = _stored_settings(log)
+        kept, n_features, published = _stored_settings(log)
         position = log.last if until is None else min(until, log.last)
         items = ItemStore(log, n_features)
         items.catch_up(position)
-        chosen = choose(kept)
-        first = State(kept, items, log).read_on(position)
-        second = first if chosen == kept else State(chosen, items, log).read_on(position)
+        chosen, publishing = choose(kept), publish(published)
+        first = second = _replayed(kept, published, items, log, position)
+        if chosen != kept or publishing != published:
+            second = _replayed(chosen, publishing, items, log, position)
         models = {
             _name(kept, "kept"): _described(first),
             _name(chosen, "rebuilt"): _described(second),
         }
-        saved = Snapshots(folder / "snapshots", kept).resume(items, log, position)
+        saved = Snapshots(folder / "snapshots", kept, published).resume(items, log, position)
         identical = None
         if saved is not None:
-            identical = saved.tally == first.tally and same_bits(saved.learner, first.learner)
+            identical = (
+                saved.tally == first.tally
+                and _evidence_of(saved) == _evidence_of(first)
+                and same_bits(saved.learner, first.learner)
+                and (first.reference is None or same_bits(saved.reference, first.reference))
+            )
         return {"position": position, "models": models, "identical": identical}, second.learner
 
 
-def adopt_learning(folder: Path, choose: Choice) -> None:
-    """Bind a log that no service uses to another way of learning. Its old snapshots are refused then."""
+def adopt_learning(folder: Path, choose: Choice, publish: Publish = _as_before) -> None:
+    """Bind a log that no service uses to another way of learning or of publishing.
+
+    Its old snapshots are refused then: the log is learnt again, and the evidence measured from its beginning.
+    """
     with lock_folder(folder), contextlib.closing(Log(folder / "log.sqlite")) as log:
-        kept, n_features = _stored_settings(log)
+        kept, n_features, published = _stored_settings(log)
         chosen = choose(kept)
         chosen.new_learner()  # raises if that is impossible
-        log.set_setting("service", {"learning": chosen.as_json(), "n_features": n_features})
+        settings = {"learning": chosen.as_json(), "n_features": n_features}
+        log.set_setting("service", settings | {"publishing": publish(published).as_json()})
+
+
+def _replayed(
+    learning: Learning, publishing: Publishing, items: ItemStore, log: Log, position: int
+) -> State:
+    return State(learning, items, log, evidence=publishing.new_evidence()).read_on(position)
+
+
+def _evidence_of(state: State) -> Any:
+    return None if state.evidence is None else state.evidence.state()
 
 
 def same_bits(first: Any, second: Any) -> bool:
-    """Whether two learners hold exactly the same numbers: what they save is equal, bit for bit."""
+    """Whether two learners or similarities hold the same numbers: what they save is equal, bit for bit."""
     saved = []
     with tempfile.TemporaryDirectory() as folder:
         for learner in (first, second):
@@ -169,11 +227,12 @@ def same_bits(first: Any, second: Any) -> bool:
     )
 
 
-def _stored_settings(log: Log) -> tuple[Learning, int | None]:
+def _stored_settings(log: Log) -> tuple[Learning, int | None, Publishing]:
     settings = log.setting("service")
     if settings is None:
         raise LogError(f"{log.path}: expected the log of a service, got an empty one")
-    return Learning(**settings["learning"]), settings["n_features"]
+    learning = Learning(**settings["learning"])
+    return learning, settings["n_features"], Publishing.stored_in(settings)
 
 
 def _name(learning: Learning, role: str) -> str:
@@ -194,4 +253,5 @@ def _described(state: State) -> dict[str, float | None]:
         "accuracy (random questions)": accuracy["learnt"]["accuracy"],
         "baseline accuracy": accuracy["baseline"]["accuracy"],
         "entries of M": entries,
+        "trust": state.trust,
     }

@@ -22,6 +22,8 @@ from .. import DivergedError, catalogue
 from .._engines import FEWEST_ITEMS
 from ..persistence import upgraded_params
 from ..search import ExactIndex, ExactView
+from ..similarity.base import all_products
+from ..similarity.bilinear import Bilinear
 from .events import (
     LEARNER_KINDS,
     Event,
@@ -29,8 +31,10 @@ from .events import (
     SparseVector,
     Vector,
     decode_vector,
+    query_of,
     triplets_of,
 )
+from .evidence import Evidence
 from .log import ItemChange, Log
 
 #: The recent accuracy covers this many answers to random questions.
@@ -94,6 +98,7 @@ class ItemStore:
 
     def __init__(self, log: Log, n_features: int | None = None) -> None:
         self._log = log
+        self.is_sparse = n_features is not None
         self.n_features = n_features
         self._index = ExactIndex()
         #: Id -> position of the event that added the item, for current items.
@@ -336,6 +341,10 @@ class State:
     items : where vectors are looked up
     log : where events are read
     learner, tally, position : what to continue from; nothing learnt yet by default
+    evidence : Evidence, optional
+        Where events are measured before they are learnt from; None measures none, and trusts the learner.
+    reference : similarity, optional
+        What events are measured by.
     """
 
     def __init__(
@@ -346,12 +355,17 @@ class State:
         learner: Any = None,
         tally: Tally | None = None,
         position: int = 0,
+        evidence: Evidence | None = None,
+        reference: Any = None,
     ) -> None:
         self._learning, self._items, self._log = learning, items, log
         #: None until something was learnt.
         self.learner = learner
         self.tally = tally or Tally()
         self.position = position
+        self.evidence = evidence
+        #: What was learnt when the evidence last asked for it; events are measured by this.
+        self.reference = reference
         #: Seconds of computing since this state was made or saved: what repeating it would take.
         self.seconds = 0.0
         self._pending: list[_Triplet] = []
@@ -360,6 +374,11 @@ class State:
     def is_whole(self) -> bool:
         """Whether nothing waits for the end of a block: only then can the state be saved."""
         return not self._pending
+
+    @property
+    def trust(self) -> float:
+        """How far what was learnt may be served: 0 is the inner product, 1 all of it."""
+        return 1.0 if self.evidence is None else self.evidence.trust
 
     def advance(self, events: Iterable[Event], until: int) -> None:
         """Apply the next events.
@@ -401,14 +420,53 @@ class State:
             tally.skips += 1
         else:
             tally.answers += 1
+        if self.evidence is not None and "randomised" in body:
+            self.evidence.clicks.add(body["randomised"], body["clicked"])
+        triplets = []
         for anchor, positive, negative in triplets_of(event):
             start = event.vector if anchor == 0 and event.vector is not None else anchor
             triplet = _Triplet(start, positive, negative, body.get("task"), event.position)
-            if event.kind == EventKind.ANSWER and body["random"]:
-                self._predict(triplet)
-            self._pending.append(triplet)
+            triplets.append(triplet)
+        if triplets:
+            self._predict(event, triplets)
+        self._pending += triplets
 
-    def _predict(self, triplet: _Triplet) -> None:
+    def _predict(self, event: Event, triplets: list[_Triplet]) -> None:
+        """Count how well each similarity predicts an event, before it is learnt from."""
+        if event.kind == EventKind.ANSWER and event.body["random"]:
+            self._predict_random(triplets[0])
+        evidence, body = self.evidence, event.body
+        if evidence is None:
+            return
+        ranks = body.get("ranks")
+        offered = evidence.offer(query_of(event))
+        if offered.is_due:
+            self._read_reference(evidence)
+        if offered.is_measured and self.reference is not None:
+            weights = np.ones(len(triplets)) if ranks is None else evidence.clicks.weights(ranks)
+            evidence.add(*self._margins(triplets), weights, is_new=offered.is_new)
+
+    def _read_reference(self, evidence: Evidence) -> None:
+        """Read what was learnt so far: the next events are measured by it."""
+        if self._learning.block == 1:
+            self._learn()
+        if self.learner is not None:
+            self.reference = _frozen(self.learner, self._learning.has_tasks)
+            evidence.was_read(is_costly=self._items.is_sparse)
+
+    def _margins(self, triplets: list[_Triplet]) -> tuple[np.ndarray, np.ndarray]:
+        """Margins of the triplets of one anchor, by the inner product and by the reference."""
+        rows = self._rows(triplets)
+        task = (triplets[0].task,) if self._learning.has_tasks else ()
+        anchor, differences = rows[:1], rows[1::3] - rows[2::3]
+        with np.errstate(over="ignore", invalid="ignore"):  # of a learner that diverges
+            learnt = self.reference.transform_query(anchor, *task)
+            baseline, learnt = (
+                all_products(differences, query)[:, 0] for query in (anchor, learnt)
+            )
+        return baseline, learnt
+
+    def _predict_random(self, triplet: _Triplet) -> None:
         """Count whether each similarity predicts an answer, before it is learnt from."""
         if self._learning.block == 1:
             self._learn()
@@ -484,3 +542,13 @@ class State:
         learner.preprocessor = rows
         learner.prepare()
         return learner
+
+
+def _frozen(learner: Any, has_tasks: bool) -> Any:
+    """What was learnt so far, with a `transform_query` to the space of the items; it never changes."""
+    if has_tasks:
+        return learner.freeze()
+    similarity = learner.similarity_
+    if type(similarity) is Bilinear:
+        return similarity
+    return Bilinear(learner.get_bilinear_matrix())  # of low rank: it has a space of its own

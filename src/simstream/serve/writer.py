@@ -52,6 +52,11 @@ class Judgement(NamedTuple):
     task: str | None = None
     #: How it was given: "triplet", "clicks" or "thumbs".
     source: str = "triplet"
+    #: Of clicks: where the first of each pair was shown, from 1.
+    ranks: Sequence[int] | None = None
+    #: The first of two neighbouring ranks whose results were shown in random order, and all clicked ranks.
+    randomised: int | None = None
+    clicked: Sequence[int] = ()
 
 
 class Question(NamedTuple):
@@ -157,6 +162,10 @@ class Ledger:
             "task": judgement.task,
             "source": judgement.source,
         }
+        if judgement.ranks is not None:
+            body["ranks"] = list(judgement.ranks)
+        if judgement.randomised is not None:
+            body |= {"randomised": judgement.randomised, "clicked": list(judgement.clicked)}
         self._add(EventKind.FEEDBACK, vector=vector, body=body)
 
     def ask(self, question: Question) -> None:

@@ -1,6 +1,6 @@
-// How often each similarity predicted the answer to a random question, with its interval.
+// How often each similarity predicted what people said, with its interval; and which of them is served.
 
-import { element, percent, svg } from "./dom.js";
+import { element, number, percent, svg } from "./dom.js";
 
 /** Show an accuracy in an element; `recent` shows that of the most recent answers. */
 export function showAccuracy(place, accuracy, { recent = false } = {}) {
@@ -20,6 +20,37 @@ export function showAccuracy(place, accuracy, { recent = false } = {}) {
     ),
     element("p", { className: "hint" }, about),
   );
+}
+
+/**
+ * Show which similarity is served and why: inner product, learnt and trusted similarity beside each other. Nothing is
+ * shown where what was learnt is always served.
+ */
+export function showPublished(place, published) {
+  place.hidden = published.promote !== "safe";
+  if (place.hidden) return;
+  const { baseline, learnt, trusted, events, new_queries: fresh, why } = published;
+  const about = events
+    ? `Comparisons of ${number(fresh)} new queries, each predicted before learning from it; newer ones count more. ` +
+      "Bars: 95\u202f% intervals."
+    : "Nothing has been measured yet.";
+  place.replaceChildren(
+    element("p", {}, "Served: ", element("strong", {}, servedSimilarity(published))),
+    element(
+      "div",
+      { className: "accuracies" },
+      ...shareRow("baseline", "Baseline", baseline),
+      ...shareRow("learnt", "Learnt", learnt),
+      ...shareRow("trusted", "Trusted", trusted),
+    ),
+    element("p", { className: "hint" }, `${why} ${about}`),
+  );
+}
+
+/** What searches use, in words. */
+export function servedSimilarity({ serves, trust }) {
+  if (serves === "baseline") return "inner product";
+  return serves === "learnt" ? "learnt similarity" : `learnt similarity, trust ${trust}`;
 }
 
 /**

@@ -15,11 +15,11 @@ export function introduceDemo(demo) {
 /** Whether a click on a result is a judgement. */
 export let clicksTeach = false;
 
-/** Show the share of what was found, learnt and baseline. */
+/** Show the share of what was found: baseline, learnt and, where it is another one, served. */
 export function showPrecision(place, demo) {
   place.hidden = !demo;
   if (!demo) return;
-  const { what, how, learnt, baseline } = demo;
+  const { what, how, learnt, trusted, baseline } = demo;
   const share = (accuracy) => ({ accuracy });
   place.replaceChildren(
     element("p", {}, what),
@@ -28,6 +28,7 @@ export function showPrecision(place, demo) {
       { className: "accuracies" },
       ...shareRow("learnt", "Learnt", share(learnt)),
       ...shareRow("baseline", "Baseline", share(baseline)),
+      ...(trusted === learnt ? [] : shareRow("trusted", "Trusted", share(trusted))),
     ),
     element("p", { className: "hint" }, how),
   );

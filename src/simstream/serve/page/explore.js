@@ -1,5 +1,6 @@
 // Explore: the neighbours of an item before and after learning, and which of them moved.
 
+import { servedSimilarity } from "./accuracy.js";
 import { ApiError, insist } from "./api.js";
 import { drawItem, find, items, load, total } from "./catalogue.js";
 import { clicksTeach } from "./demo.js";
@@ -81,11 +82,12 @@ async function search(id) {
   searches += 1;
   const mine = searches;
   const body = { item: id, task: currentTask(), baseline: true };
-  let ranks, contents;
+  let ranks, contents, status;
   try {
-    [ranks, contents] = await Promise.all([
+    [ranks, contents, status] = await Promise.all([
       insist("POST", "/v1/search", { ...body, k: KNOWN }),
       insist("POST", "/v1/search", { ...body, k: SHOWN, payload: true }),
+      insist("GET", "/v1/status"),
     ]);
     if (mine !== searches) return;
     if (chosen !== id) await showChosen(id);
@@ -95,6 +97,7 @@ async function search(id) {
     return;
   }
   if (mine !== searches) return;
+  byId("learnt-what").textContent = servedSimilarity(status.published);
   drawNeighbours(ranks, new Map([...contents.baseline, ...contents.results].map((hit) => [hit.id, hit])));
 }
 

@@ -1,6 +1,6 @@
 // Label: one question at a time, answered by a click or a key.
 
-import { showAccuracy } from "./accuracy.js";
+import { showAccuracy, showPublished } from "./accuracy.js";
 import { ApiError, insist } from "./api.js";
 import { showPrecision } from "./demo.js";
 import { byId, number, percent, showItem } from "./dom.js";
@@ -171,6 +171,7 @@ async function refreshCounts() {
   counts = status;
   drawCounts();
   showPrecision(byId("label-precision"), status.demo);
+  showPublished(byId("label-published"), status.published);
 }
 
 function drawCounts() {

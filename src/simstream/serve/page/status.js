@@ -1,6 +1,6 @@
 // Status: figures and the loss curve, refreshed while the page is visible.
 
-import { showAccuracy } from "./accuracy.js";
+import { showAccuracy, showPublished } from "./accuracy.js";
 import { insist } from "./api.js";
 import { drawCurve } from "./curve.js";
 import { showPrecision } from "./demo.js";
@@ -56,6 +56,8 @@ function draw() {
   if (status.diverged && warning.textContent !== told) warning.textContent = told;
   drawCurve(byId("curve"), status.losses);
   showAccuracy(byId("status-accuracy"), status.accuracy);
+  showPublished(byId("status-published"), status.published);
+  byId("status-rule").textContent = status.published.rule ?? status.published.why;
   showPrecision(byId("status-precision"), status.demo);
   byId("refreshed").textContent = `As of ${new Date().toLocaleTimeString()}; refreshes every 2 s while this page is visible.`;
 }
