@@ -579,7 +579,8 @@ def test_near_triplets_do_not_depend_on_pieces_and_interruptions(
     near = ["--negatives", "near", "--positives", "near", "--near-share", 0.8]
     arguments = ["train", items_file, "-a", algorithm, "-q"]
     succeed(*arguments, *near, "-n", total, "--seed", 3, "-o", path)
-    learner = catalogue.find(algorithm).cls()(preprocessor=items)
+    # Near is near by the similarity as it is read: from labels, the cosine in the learnt space.
+    learner = catalogue.find(algorithm).cls()(preprocessor=items, normalise=True)
     block = learner.prepare()
     refresh = block * -(-1000 // block)
     options = {"negatives": "near", "positives": "near", "share": 0.8, "refresh": refresh}
