@@ -179,6 +179,7 @@ def test_near_triplets_are_chosen_by_the_learner_as_it_learns(wine, n_tuples):
     options = {"negatives": "near", "positives": "near", "share": 0.8}
     model = FromLabels(OASIS(0.01), n_tuples=n_tuples, random_state=7, **options).fit(X, y)
     expected = OASIS(0.01, preprocessor=X, normalise=True)  # as it is read from labels
+    expected.prepare()
     sampler = TripletSampler(y, generator(7), items=X, model=expected, **options)
     for begin in range(0, n_tuples, 1000):
         expected.partial_fit(sampler.draw(min(1000, n_tuples - begin)))
