@@ -27,7 +27,7 @@ def demo(tmp_path_factory, window):
 @pytest.fixture(scope="module")
 def safe_demo(tmp_path_factory, window):
     """The demo, serving only what can be trusted."""
-    server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "--promote", "safe")
+    server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "digits", "--promote", "safe")
     yield server.port
     server.terminate()
 
