@@ -49,21 +49,27 @@ class DenseChanges:
         self._shift = np.append(-centre, constant).astype(items.dtype)
 
     def _features(self, queries: np.ndarray) -> np.ndarray:
-        return np.pad(queries, ((0, 0), (0, 1))) + self._shift
+        features = np.empty((len(queries), len(self._shift)), queries.dtype)
+        np.add(queries, self._shift[:-1], out=features[:, :-1])
+        features[:, -1] = self._shift[-1]
+        return features
 
     def forget_rows(self) -> None:
         """Rows of items have another meaning from now on: nothing depends on it."""
 
     def change(self, number: int, queries: np.ndarray) -> np.ndarray:
         """What a candidate adds to queries."""
-        learner = self.learners[number]
-        if not learner.__sklearn_is_fitted__():
-            return np.zeros_like(queries)
-        return learner.transform_query(self._features(queries)) - queries
+        return self._change(self.learners[number], queries, self._features(queries))
 
     def changes(self, query: np.ndarray) -> list[np.ndarray]:
         """What each candidate adds to one query."""
-        return [self.change(number, query) for number in range(len(self.learners))]
+        features = self._features(query)
+        return [self._change(learner, query, features) for learner in self.learners]
+
+    def _change(self, learner: Any, queries: np.ndarray, features: np.ndarray) -> np.ndarray:
+        if not learner.__sklearn_is_fitted__():
+            return np.zeros_like(queries)
+        return learner.transform_rows(features) - queries
 
     def learn(
         self,

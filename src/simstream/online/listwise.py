@@ -217,6 +217,10 @@ class ListwiseSoftmax(TripletLearner):
         self._engine.learn(step, self._engine.geometry.comparisons(tuples), 1)
         return self
 
+    def transform_rows(self, rows: np.ndarray) -> np.ndarray:
+        """`transform_query` for checked rows, by the matrix as it is: nothing is copied or kept."""
+        return rows @ self._fitted().matrix()
+
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         return self._item_cache().lists(self.preprocessor, tuples, self.n_relevant, dtype)
 
