@@ -89,6 +89,18 @@ def query_map(matrix: np.ndarray) -> Scores:
     return lambda queries, items: (queries @ matrix) @ items.T
 
 
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Rows scaled to length one; those of zeros stay.
+
+    Examples
+    --------
+    >>> unit_rows(np.array([[0.0, 2.0], [0.0, 0.0]])).tolist()
+    [[0.0, 1.0], [0.0, 0.0]]
+    """
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(lengths, np.finfo(rows.dtype).tiny)
+
+
 def cosine(matrix: np.ndarray | None = None) -> Scores:
     """Cosines, of items mapped by a layer if there is one.
 
@@ -99,9 +111,7 @@ def cosine(matrix: np.ndarray | None = None) -> Scores:
     """
 
     def unit(rows: np.ndarray) -> np.ndarray:
-        mapped = rows if matrix is None else rows @ matrix
-        lengths = np.linalg.norm(mapped, axis=1, keepdims=True)
-        return mapped / np.maximum(lengths, np.finfo(mapped.dtype).tiny)
+        return unit_rows(rows if matrix is None else rows @ matrix)
 
     return lambda queries, items: unit(queries) @ unit(items).T
 
@@ -189,53 +199,70 @@ def lists_from_labels(
     return np.column_stack([query, order[relevant], order[negatives]])
 
 
+def _learn_in_rounds(
+    items: np.ndarray,
+    layer: np.ndarray,
+    draw: Callable[[], np.ndarray],
+    *,
+    rounds: int,
+    n_relevant: int = 1,
+    **given: Any,
+) -> tuple[Scores, np.ndarray]:
+    """ListwiseSoftmax on items of length one, in rounds, each on lists of its own.
+
+    Before each round the items are mapped by what was learnt so far, and scaled to length one again: so the
+    rounds together learn a linear layer that is read by cosines. Returned are the scores as the last round
+    has learnt them, and the layer.
+    """
+    for _ in range(rounds):
+        before, lists = layer, draw()
+        model = ListwiseSoftmax(
+            **given,
+            n_steps=1,
+            n_relevant=n_relevant,
+            average_from=max(1, len(lists) // 3),
+            preprocessor=unit_rows(items @ before),
+        ).fit(lists)
+        root = Spectrum.of_matrix(model.get_bilinear_matrix()).components
+        layer = before @ root.T.astype(np.float32)
+
+    def scores(queries: np.ndarray, others: np.ndarray) -> np.ndarray:
+        return model.score_items(unit_rows(queries @ before), unit_rows(others @ before))
+
+    return scores, layer
+
+
 def _listwise_labels(
     task: LabelTask,
     *,
-    eta: float,
-    temperature: float,
     n_relevant: int,
     n_negatives: int,
-    rounds: int,
     lists_per_item: int,
     regularization: float | None,
+    **given: Any,
 ) -> Learnt:
-    """ListwiseSoftmax on items of length one, in rounds.
-
-    Before each round but the first the items are mapped by what the last one learnt, and scaled to length one
-    again: so the rounds together learn one linear layer that is read by cosines.
-    """
-    rng = np.random.default_rng([task.seed, 3])
     layer = np.eye(task.items.shape[1], dtype=np.float32)
     if regularization is not None:
         whitened = RCA(regularization=regularization).fit(task.items, task.labels)
         layer = whitened.components_.T.astype(np.float32)
-    n = lists_per_item * len(task.items)
-    for _ in range(rounds):
-        items = task.items @ layer
-        items /= np.maximum(np.linalg.norm(items, axis=1, keepdims=True), 1e-12)
-        model = ListwiseSoftmax(
-            eta,
-            temperature,
-            n_steps=1,
-            n_relevant=n_relevant,
-            average_from=max(1, n // 3),
-            preprocessor=items,
-        ).fit(lists_from_labels(task.labels, n, n_relevant, n_negatives, rng))
-        root = Spectrum.of_matrix(model.get_bilinear_matrix()).components
-        layer = layer @ root.T.astype(np.float32)
+    rng, n = np.random.default_rng([task.seed, 3]), lists_per_item * len(task.items)
+
+    def draw() -> np.ndarray:
+        return lists_from_labels(task.labels, n, n_relevant, n_negatives, rng)
+
+    _, layer = _learn_in_rounds(task.items, layer, draw, n_relevant=n_relevant, **given)
     return Learnt(cosine(layer))
 
 
-def _listwise_triplets(task: TripletTask, *, eta: float, temperature: float) -> Learnt:
-    model = ListwiseSoftmax(
-        eta,
-        temperature,
-        n_steps=1,
-        average_from=max(1, len(task.triplets) // 3),
-        preprocessor=task.items,
-    ).fit(task.triplets)
-    return Learnt(model.score_items)
+def _listwise_triplets(task: TripletTask, *, regularization: float | None, **given: Any) -> Learnt:
+    layer = np.eye(task.items.shape[1], dtype=np.float32)
+    if regularization is not None:
+        together = np.zeros(len(task.items), dtype=np.int64)
+        whitened = RCA(regularization=regularization).fit_chunklets(task.items, together)
+        layer = whitened.components_.T.astype(np.float32)
+    rng = np.random.default_rng([task.seed, 3])
+    scores, _ = _learn_in_rounds(task.items, layer, lambda: rng.permutation(task.triplets), **given)
+    return Learnt(scores)
 
 
 # -- OASIS --------------------------------------------------------------------------------------------------
@@ -317,17 +344,20 @@ CONTENDERS: dict[str, Contender] = {
         triplets=_listwise_triplets,
         parameters={
             "labels": {**_FROM_LABELS, "rounds": 1, "lists_per_item": 6, "regularization": None},
-            "triplets": {"eta": 2.0, "temperature": 0.1},
+            "triplets": {"eta": 2.0, "temperature": 0.1, "rounds": 1, "regularization": None},
         },
     ),
     "RCA, then ListwiseSoftmax": Contender(
         note=(
-            "`RCA(regularization=1)`, then three rounds of the same, two lists of each item in a round; "
+            "items whitened by `RCA` (within classes; where there are triplets, all items together), then "
+            "the same learner in rounds: three with two lists of each item, six with all triplets; "
             "between rounds items are mapped by what was learnt and scaled to length one"
         ),
         labels=_listwise_labels,
+        triplets=_listwise_triplets,
         parameters={
             "labels": {**_FROM_LABELS, "rounds": 3, "lists_per_item": 2, "regularization": 1.0},
+            "triplets": {"eta": 0.5, "temperature": 0.1, "rounds": 6, "regularization": 0.3},
         },
     ),
     "OASIS": Contender(
