@@ -311,8 +311,11 @@ def summary(store: RecordStore) -> dict[str, Any]:
                     "fast": seconds[0] >= _TIMES_FASTER[part] * seconds[1],
                 }
             )
-    counts = {key: sum(one[key] for one in reached) for key in ("as good", "safe", "fast")}
-    return {"rows": rows, "n": len(rows), "counts": counts, "most_loss": _MOST_LOSS}
+    missed = {
+        key: [row["name"] for row, one in zip(rows, reached, strict=True) if not one[key]]
+        for key in ("as good", "safe", "fast")
+    }
+    return {"rows": rows, "missed": missed, "most_loss": _MOST_LOSS}
 
 
 # -- numbers and words --------------------------------------------------------------------------------------
