@@ -9,7 +9,7 @@ from click import ClickException
 from commands import fail, succeed
 from simstream import metrics
 from simstream_repro.adaptation import plan
-from simstream_repro.adaptation.page import part_tables
+from simstream_repro.adaptation.page import part_tables, summary
 from simstream_repro.protocols.adaptation import contenders, tasks, torch_layers
 from simstream_repro.protocols.adaptation.contenders import CONTENDERS
 from simstream_repro.records import RecordStore
@@ -129,6 +129,119 @@ def test_what_is_missing_is_told(tmp_path, monkeypatch, data_folder):
     plan.check_needs([cell for cell in cells if "torch" not in cell.method], data_folder)
 
 
+def records_of(method, seeds, value, seconds):
+    """Finished records of one contender on digits, as the command would have written them."""
+    cells = plan.STUDIES["labels"].cells(seeds, [method])
+    measures = {"mAP": value, "P@1": 0.5, "seconds": seconds, "process MB": 100.0}
+    for cell in cells:
+        if cell.dataset == "digits":
+            own = {**measures, "mAP": value + 0.1 * cell.seed}
+            yield cell, {"status": "done", "measures": own, "n_train": 8, "n_test": 8}
+
+
+def test_comparisons_are_over_the_seeds_that_both_have(tmp_path):
+    store = RecordStore(tmp_path)
+    for cell, result in [
+        *records_of("nothing learnt", [0, 1, 2], 0.2, 0.0),
+        *records_of("torch, SupCon", [0], 0.4, 50.0),
+        *records_of("RCA, then ListwiseSoftmax", [0, 1, 2], 0.5, 2.0),
+    ]:
+        store.append(cell, result)
+    (table,) = part_tables("labels", store)
+    own = next(row for row in table["rows"] if row["name"] == "RCA, then ListwiseSoftmax")
+    assert own["cells"][0]["text"] == "0.600 (0.500 0.600 0.700)"
+    assert (own["beside"], own["faster"], own["worst"]) == ("+0.100", "25x", "+0.300")
+    assert not any(cell["best"] for row in table["rows"] for cell in row["cells"])
+    found = summary(store)
+    (row,) = found["rows"]
+    assert (row["before"], row["theirs"], row["own"], row["n_seeds"]) == (
+        "0.200",
+        "0.400",
+        "0.500",
+        1,
+    )
+    assert found["missed"] == {"as good": [], "safe": [], "fast": []}
+
+
+def test_the_summary_tells_what_was_not_reached(tmp_path):
+    store = RecordStore(tmp_path)
+    for cell, result in [
+        *records_of("nothing learnt", [0, 1], 0.506, 0.0),
+        *records_of("torch, SupCon", [0, 1], 0.7, 9.0),
+        *records_of("RCA, then ListwiseSoftmax", [0, 1], 0.5, 2.0),
+    ]:
+        store.append(cell, result)
+    names = ["digits"]
+    assert summary(store)["missed"] == {"as good": names, "safe": names, "fast": names}
+
+
+# -- contenders of simstream --------------------------------------------------------------------------------
+
+
+def labelled(seed=0, n=200):
+    """Four classes that differ in three features, which are the smallest ones."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 4
+    items = rng.standard_normal((n, D)) * np.where(np.arange(D) < 3, 1, 3)
+    items[:, :3] += 4 * np.eye(4)[labels][:, :3] - 1
+    return items.astype(np.float32), labels
+
+
+def answers_by_three_features():
+    """Items, and all triplets ordered by the distance in the first three features."""
+    rng = np.random.default_rng(0)
+    items = rng.standard_normal((30, D)).astype(np.float32)
+    anchor, first, second = np.array(list(itertools.permutations(range(30), 3))).T
+    near = lambda one, other: np.linalg.norm((items[one] - items[other])[:, :3], axis=1)  # noqa: E731
+    answers = np.column_stack([anchor, first, second])[near(anchor, first) < near(anchor, second)]
+    return items, rng.permutation(answers)
+
+
+def quality_from_labels(name):
+    items, labels = labelled()
+    task = tasks.LabelTask(items[:100], labels[:100], 0)
+    learnt = CONTENDERS[name].learn("labels", task)
+    return metrics.mean_average_precision(learnt.scores, items[100:], labels[100:])
+
+
+def accuracy_from_triplets(name):
+    items, answers = answers_by_three_features()
+    task, (anchor, near, far) = tasks.TripletTask(items, answers[:5000], 0), answers[5000:].T
+    scores = CONTENDERS[name].learn("triplets", task).scores(items, items)
+    return (scores[anchor, near] > scores[anchor, far]).mean()
+
+
+def test_the_adapter_gains_and_maps_queries_alone():
+    task, test = tasks.search_task(made_collection(n_queries=200, n_items=500), 0)
+    before = ndcg(CONTENDERS["nothing learnt"].learn("search", task), test)
+    learnt = CONTENDERS["Adapter"].learn("search", task)
+    assert ndcg(learnt, test) > before + 0.1
+    candidate, trust = learnt.details["chosen"]
+    assert candidate in (0, 1, 2)
+    assert 0 < trust <= 1
+    one = learnt.scores(test.queries, test.items)
+    np.testing.assert_allclose(learnt.scores(test.queries, 2 * test.items), 2 * one, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ListwiseSoftmax", "RCA, then ListwiseSoftmax"])
+def test_the_listwise_learner_gains_from_labels_and_triplets(name):
+    assert quality_from_labels(name) > quality_from_labels("nothing learnt") + 0.1
+    assert accuracy_from_triplets(name) > accuracy_from_triplets("nothing learnt") + 0.1
+
+
+def test_lists_from_labels_leave_out_the_query_and_lonely_items():
+    labels = np.array([0, 1, 1, 0, 2, 1, 0])
+    lists = contenders.lists_from_labels(labels, 4000, 2, 3, np.random.default_rng(0))
+    query, relevant, negatives = lists[:, :1], lists[:, 1:3], lists[:, 3:]
+    assert (labels[relevant] == labels[query]).all()
+    assert (relevant != query).all()
+    assert (labels[negatives] != labels[query]).all()
+    assert set(query.ravel()) == {0, 1, 2, 3, 5, 6}
+    assert set(negatives.ravel()) == set(range(7))
+    for one in (0, 3, 6):
+        assert set(relevant[query[:, 0] == one].ravel()) == {0, 3, 6} - {one}
+
+
 # -- layers of torch ----------------------------------------------------------------------------------------
 
 
@@ -144,37 +257,13 @@ def test_a_query_map_of_torch_gains():
 @pytest.mark.parametrize("name", ["torch, SupCon", "torch, triplet loss"])
 def test_layers_of_torch_learn_from_labels(name):
     pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    labels = np.arange(200) % 4
-    items = rng.standard_normal((200, D)).astype(np.float32) * np.where(np.arange(D) < 3, 1, 3)
-    items[:, :3] += 4 * np.eye(4)[labels][:, :3] - 1
-    items = items.astype(np.float32)
-    task = tasks.LabelTask(items[:100], labels[:100], 0)
-
-    def quality(learnt):
-        model = lambda queries, pool: learnt.scores(queries, pool)  # noqa: E731
-        return metrics.mean_average_precision(model, items[100:], labels[100:])
-
-    before = quality(CONTENDERS["nothing learnt"].learn("labels", task))
-    assert quality(CONTENDERS[name].learn("labels", task)) > before + 0.1
+    assert quality_from_labels(name) > quality_from_labels("nothing learnt") + 0.1
 
 
 def test_a_layer_of_torch_learns_from_triplets():
     pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    items = rng.standard_normal((30, D)).astype(np.float32)
-    anchor, first, second = np.array(list(itertools.permutations(range(30), 3))).T
-    near = lambda one, other: np.linalg.norm((items[one] - items[other])[:, :3], axis=1)  # noqa: E731
-    answers = np.column_stack([anchor, first, second])[near(anchor, first) < near(anchor, second)]
-    answers = rng.permutation(answers)
-    task, held_out = tasks.TripletTask(items, answers[:5000], 0), answers[5000:]
-
-    def accuracy(name):
-        scores = CONTENDERS[name].learn("triplets", task).scores(items, items)
-        anchor, near, far = held_out.T
-        return (scores[anchor, near] > scores[anchor, far]).mean()
-
-    assert accuracy("torch, triplet loss") > accuracy("nothing learnt") + 0.1
+    before = accuracy_from_triplets("nothing learnt")
+    assert accuracy_from_triplets("torch, triplet loss") > before + 0.1
 
 
 def test_losses_of_torch_by_their_definitions():
