@@ -77,7 +77,7 @@ def means_tables(given: PaperRecords, exhibit: Exhibit) -> list[dict[str, Any]]:
         rows = means_beside(given, exhibit, measure)
         if not rows:
             continue
-        heads = [*exhibit.beside]
+        heads = list(exhibit.beside)
         tables.append(
             {
                 "label": f"Mean {measure.label}; in brackets, on how many of the data sets it is at "
@@ -94,6 +94,8 @@ def means_tables(given: PaperRecords, exhibit: Exhibit) -> list[dict[str, Any]]:
                 "rows": _family_rows(rows, measure),
             }
         )
+        if exhibit.methods:
+            tables.append(_by_dataset(given, exhibit, measure))
     return [{"compared": False, "is_time": False} | one for one in tables]
 
 
@@ -125,6 +127,30 @@ def _family_rows(rows: list[MethodMeans], measure: TableMeasure) -> list[dict[st
             cells.append(_text(f"{n_good} of {len(known)}" if known else ""))
         found.append({"name": family, "cells": cells})
     return found
+
+
+def _by_dataset(given: PaperRecords, exhibit: Exhibit, measure: TableMeasure) -> dict[str, Any]:
+    """The numbers behind the means of some methods: data sets as rows."""
+    numbers = {head: _numbers(given, study, measure) for head, study in exhibit.beside.items()}
+    first = next(iter(numbers.values()))
+    datasets = given.paper.studies[next(iter(exhibit.beside.values()))].datasets
+    columns = {exhibit.baseline: first.get(exhibit.baseline, {})}
+    for method in exhibit.methods:
+        for head, table in numbers.items():
+            if method in table:
+                columns[f"{method}, {head}"] = table[method]
+    rows = []
+    for name in datasets:
+        values = [column.get(name) for column in columns.values()]
+        known = [one for one in values[1:] if one is not None]
+        if known and values[0] is not None:
+            best = (min if measure.better == "lower" else max)([values[0], *known])
+            cells = [
+                _text("" if one is None else f"{one:.{measure.digits}f}", best=one == best)
+                for one in values
+            ]
+            rows.append({"name": given.paper.datasets[name].label, "cells": cells})
+    return {"label": f"{measure.label} by data set", "methods": list(columns), "rows": rows}
 
 
 def _text(shown: str, *, best: bool = False) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class Exhibit(TypedTable, frozen=True, kw_only=True):
     kind: Literal["table", "figure", "absent", "ranks", "pairs", "means"]
     study: str = ""
     #: For "means": heading -> study, that of the baseline first; the method that the others are compared
-    #: with; family -> methods, in the order of the rows.
+    #: with; family -> methods, in the order of the rows. `methods` are shown for each data set too.
     beside: dict[str, str] = msgspec.field(default_factory=dict)
     baseline: str = ""
     families: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)

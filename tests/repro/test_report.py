@@ -123,6 +123,7 @@ kind = "means"
 study = "x-main"
 beside = { "as printed" = "x-main", "another way" = "x-other" }
 baseline = "OASIS"
+methods = ["SDCA"]
 measures = [{ name = "map", ours = "mAP", label = "mAP", digits = 2 }]
 [exhibits.families]
 triplets = ["SDCA"]
@@ -327,13 +328,15 @@ def test_means_are_over_the_data_sets_that_all_columns_of_a_row_have(store):
     assert (lmnn.method, lmnn.n_datasets) == ("LMNN", 1)  # over budget on vehicle
     assert lmnn.columns == (None, pytest.approx((0.41, 1)))
     (view,) = (one for one in paper_page(paper, store)["exhibits"] if one["id"] == "x-means")
-    rows, families = (
+    rows, families, datasets = (
         {row["name"]: [cell["ours"] for cell in row["cells"]] for row in table["rows"]}
         for table in view["tables"]
     )
     assert rows["SDCA"] == ["triplets", "2", "0.41", "0.59 (2)", "0.50 (1)"]
     assert rows["LMNN"] == ["batch", "1", "0.41", "", "0.41 (1)"]
     assert families == {"triplets": ["1 of 1", "1 of 1"], "batch": ["", "1 of 1"]}
+    assert view["tables"][2]["methods"] == ["OASIS", "SDCA, as printed", "SDCA, another way"]
+    assert datasets["vehicle"] == ["0.41", "0.59", "0.70"]
 
 
 @pytest.mark.parametrize(
