@@ -197,9 +197,14 @@ class Exhibit(TypedTable, frozen=True, kw_only=True):
     id: str
     title: str
     #: "ranks": average ranks of the methods by the one measure; "pairs": all pairs of methods by these ranks,
-    #: with adjusted p-values.
-    kind: Literal["table", "figure", "absent", "ranks", "pairs"]
+    #: with adjusted p-values; "means": means over data sets of methods in several studies.
+    kind: Literal["table", "figure", "absent", "ranks", "pairs", "means"]
     study: str = ""
+    #: For "means": heading -> study, that of the baseline first; the method that the others are compared
+    #: with; family -> methods, in the order of the rows. `methods` are shown for each data set too.
+    beside: dict[str, str] = msgspec.field(default_factory=dict)
+    baseline: str = ""
+    families: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     measures: tuple[TableMeasure, ...] = ()
     #: File of published numbers.
     published: str = ""
@@ -459,8 +464,12 @@ def parse_paper(text: str, file: str = "paper") -> Paper:
             if name not in paper.studies:
                 raise ValueError(f"{file}: explanation: tested_by: expected studies, got {name!r}")
     for exhibit in paper.exhibits.values():
-        if exhibit.study and exhibit.study not in paper.studies:
-            raise ValueError(f"{file}: exhibit {exhibit.id}: no such study: {exhibit.study!r}")
+        for name in filter(None, (exhibit.study, *exhibit.beside.values())):
+            if name not in paper.studies:
+                raise ValueError(f"{file}: exhibit {exhibit.id}: no such study: {name!r}")
+        for name in filter(None, (exhibit.baseline, *itertools.chain(*exhibit.families.values()))):
+            if name not in paper.methods:
+                raise ValueError(f"{file}: exhibit {exhibit.id}: no such method: {name!r}")
     return paper
 
 
@@ -519,7 +528,8 @@ def select(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:
                 if shown is None:
                     note = paper.exhibits[wanted].note or "its data is not public"
                     raise ValueError(f"{wanted}: {note}")
-                studies = [shown]
+                others = paper.exhibits[wanted].beside.values()
+                studies = [shown, *(paper.studies[name] for name in others)]
             else:
                 continue
             found |= {study.id: (paper, study) for study in studies}

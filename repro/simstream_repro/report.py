@@ -17,6 +17,7 @@ from simstream.data import atomic_write
 
 from .claims import adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
+from .means import means_tables
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
 from .records import RecordStore
 from .verdicts import (
@@ -187,6 +188,9 @@ def _exhibit(
     elif exhibit.kind == "figure":
         view["figure"] = draw(given, exhibit)
         view["text"] = "" if view["figure"] else "Not run yet."
+    elif exhibit.kind == "means":
+        view["tables"] = means_tables(given, exhibit)
+        view["text"] = "" if view["tables"] else "Not run yet."
     elif exhibit.kind in ("ranks", "pairs"):
         view |= _ranks(given, exhibit, study)
     given_data = [paper.datasets[name] for name in (study.datasets if study else ())]

@@ -9,6 +9,7 @@ import pytest
 from simstream_repro import report as reporting
 from simstream_repro.claims import check_claims, rank_methods
 from simstream_repro.figures import style_of
+from simstream_repro.means import means_beside
 from simstream_repro.plan import load_paper, paper_ids, parse_paper
 from simstream_repro.records import RecordStore
 from simstream_repro.report import paper_page
@@ -100,6 +101,33 @@ check = { kind = "reaches", study = "x-main", curve = "mAP", winner = "OASIS", l
 dataset = ["vehicle"]
 method = ["OASIS"]
 text = "because <it> is"
+"""
+
+
+MEANS = """
+[[studies]]
+id = "x-other"
+title = "other"
+protocol = "retrieval"
+datasets = ["vehicle", "vowel"]
+methods = ["SDCA", "LMNN"]
+settings = { n_triplets = 20 }
+[methods.LMNN]
+learner = "LMNN"
+[methods.RCA]
+learner = "RCA"
+[[exhibits]]
+id = "x-means"
+title = "Means"
+kind = "means"
+study = "x-main"
+beside = { "as printed" = "x-main", "another way" = "x-other" }
+baseline = "OASIS"
+methods = ["SDCA"]
+measures = [{ name = "map", ours = "mAP", label = "mAP", digits = 2 }]
+[exhibits.families]
+triplets = ["SDCA"]
+batch = ["LMNN", "RCA"]
 """
 
 
@@ -280,6 +308,49 @@ def test_a_method_over_budget_ranks_last():
     result, used = rank_methods(records, ["A", "B", "C"], "mAP", lower_is_better=False)
     assert result.average_ranks.tolist() == [1, 2, 3]
     assert used == ["d", "e"]
+
+
+def test_means_are_over_the_data_sets_that_all_columns_of_a_row_have(store):
+    """OASIS has 0.41 and SDCA 0.595 on both sets in one study; in the other SDCA is better on one of them."""
+    paper = parse_paper(PAPER + MEANS)
+    exhibit = paper.exhibits["x-means"]
+    (measure,) = exhibit.measures
+    values = {("vehicle", "SDCA"): 0.7, ("vowel", "SDCA"): 0.3, ("vowel", "LMNN"): 0.41}
+    for cell in paper.cells(paper.studies["x-other"]):
+        value = values.get((cell.dataset, cell.method))
+        done = {"status": "done", "measures": {"mAP": value}}
+        over = {"status": "over budget", "error": "more than 1 GB", "measures": {}}
+        store.append(cell, over if value is None else done)
+    sdca, lmnn = means_beside(PaperRecords(paper, store), exhibit, measure)
+    assert (sdca.method, sdca.family, sdca.n_datasets) == ("SDCA", "triplets", 2)
+    assert sdca.baseline == pytest.approx(0.41)
+    assert sdca.columns == (pytest.approx((0.595, 2)), pytest.approx((0.5, 1)))
+    assert (lmnn.method, lmnn.n_datasets) == ("LMNN", 1)  # over budget on vehicle
+    assert lmnn.columns == (None, pytest.approx((0.41, 1)))
+    (view,) = (one for one in paper_page(paper, store)["exhibits"] if one["id"] == "x-means")
+    rows, families, datasets = (
+        {row["name"]: [cell["ours"] for cell in row["cells"]] for row in table["rows"]}
+        for table in view["tables"]
+    )
+    assert rows["SDCA"] == ["triplets", "2", "0.41", "0.59 (2)", "0.50 (1)"]
+    assert rows["LMNN"] == ["batch", "1", "0.41", "", "0.41 (1)"]
+    assert families == {"triplets": ["1 of 1", "1 of 1"], "batch": ["", "1 of 1"]}
+    assert view["tables"][2]["methods"] == ["OASIS", "SDCA, as printed", "SDCA, another way"]
+    assert datasets["vehicle"] == ["0.41", "0.59", "0.70"]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "message"),
+    [
+        ('= "x-other" }', '= "x-nothing" }', "no such study: 'x-nothing'"),
+        ('baseline = "OASIS"', 'baseline = "Osiris"', "no such method: 'Osiris'"),
+        ('["LMNN", "RCA"]\n', '["LMNN", "RCB"]\n', "no such method: 'RCB'"),
+    ],
+)
+def test_means_of_what_is_not_there_are_refused(good, bad, message):
+    assert good in MEANS
+    with pytest.raises(ValueError, match=message):
+        parse_paper(PAPER + MEANS.replace(good, bad))
 
 
 @pytest.mark.parametrize("paper_id", paper_ids())

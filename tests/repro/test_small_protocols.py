@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import simstream
-from simstream import TripletSampler, datasets
+from simstream import FromLabels, TripletSampler, datasets, metrics
 from simstream_repro import protocols
 from simstream_repro.protocols import retrieval
 from simstream_repro.protocols.common import LabelledItems, dataset, teach
@@ -55,6 +55,46 @@ def test_plain_numpy_times_both(learner, parameters):
     found = protocols.run(replace(cell, settings=CELL.settings | {"eager_steps": 20}))["measures"]
     assert found["seconds"] > 0
     assert found["speed-up"] == pytest.approx(found["eager seconds"] / found["seconds"])
+
+
+FROM_LABELS = {"n_triplets": 400, "k": [1], "from_labels": {}}
+
+
+@pytest.mark.parametrize(
+    ("learner", "n_tuples", "how"),
+    [
+        ("OASIS", 400, {"negatives": "near", "positives": "near"}),
+        ("ListwiseSoftmax", 400, {"n_negatives": 5}),
+        ("LEGO", 800, {}),  # as many pairs as 400 triplets have
+        ("LEGO", 400, {"tuples": "triplets"}),
+    ],
+)
+def test_from_labels_is_what_the_library_does_from_labels(learner, n_tuples, how):
+    settings = FROM_LABELS | {"from_labels": how}
+    found = protocols.run(replace(CELL, learner=learner, parameters={}, settings=settings))
+    train, test = retrieval.parts(CELL, RetrievalSettings(n_triplets=1), 0)
+    model = FromLabels(getattr(simstream, learner)(), n_tuples=n_tuples, random_state=0, **how)
+    model.fit(train.items, train.labels)
+    assert found["measures"]["mAP"] == pytest.approx(model.score(test.items, test.labels))
+    assert found["stream"] == ""  # every learner has tuples of its own
+
+
+def test_options_are_for_the_learners_that_have_them():
+    settings = FROM_LABELS | {"options": {"normalise": True, "n_components": 2}}
+    found = protocols.run(replace(CELL, learner="RCA", parameters={}, settings=settings))
+    train, test = retrieval.parts(CELL, RetrievalSettings(n_triplets=1), 0)
+    model = simstream.RCA(normalise=True, n_components=2).fit(train.items, train.labels)
+    expected = metrics.mean_average_precision(model, test.items, test.labels)
+    assert found["measures"]["mAP"] == pytest.approx(expected)
+    protocols.run(replace(CELL, settings=settings))  # OASIS has no n_components
+
+
+def test_from_labels_refuses_what_it_cannot_do():
+    with pytest.raises(ValueError, match="no stops and no tuning_triplets"):
+        protocols.run(replace(CELL, settings=FROM_LABELS | {"stops": [100]}))
+    cell = replace(CELL, grid={"C": [0.1, 1.0]}, settings=FROM_LABELS).tuning()
+    with pytest.raises(ValueError, match="methods without a grid"):
+        protocols.run(cell)
 
 
 LEARN_IN_SPAN = {

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import simstream
-from simstream import OSLLRGS, TripletSampler, datasets, metrics
+from simstream import OSLLRGS, FromLabels, TripletSampler, datasets, metrics
 from simstream.datasets.facts import differences, facts
 
 from ..clock import working_seconds
@@ -155,6 +155,25 @@ def teach(
         done = stop
         at_stop(stop, learner)
     return seconds
+
+
+def teach_from_labels(
+    learner: Any, train: LabelledItems, n_triplets: int, seed: int, how: dict[str, Any]
+) -> tuple[Any, float]:
+    """Train as one would from class labels: the learner that has learnt, and CPU seconds of training alone.
+
+    `FromLabels` with the parameters `how` draws the tuples: as many triplets, as many lists, or the pairs
+    of as many triplets, two for each. Batch learners get the labels themselves.
+    """
+    kind = getattr(learner, "natural_tuples", "labels")
+    if kind == "labels":
+        return learner, seconds_of(learner.fit, dense(train.items), train.labels)
+    draws_pairs = kind == "pairs" and how.get("tuples", "auto") != "triplets"
+    n_tuples = 2 * n_triplets if draws_pairs else n_triplets
+    model = FromLabels(learner, n_tuples=n_tuples, random_state=seed, **how)
+    clone(model).set_params(n_tuples=WARM_UP).fit(*train)
+    seconds = seconds_of(model.fit, *train)
+    return model.learner_, seconds
 
 
 def seconds_of(work: Callable[..., Any], *arguments: Any) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from simstream import datasets
@@ -31,6 +32,7 @@ from .common import (
     retrieval_measures,
     split_per_class,
     teach,
+    teach_from_labels,
     triplet_stream,
 )
 
@@ -70,8 +72,17 @@ class RetrievalSettings(ProtocolSettings, frozen=True, kw_only=True):
     k: tuple[int, ...] = ()
     #: Where along the stream mAP, sparsity and loss are recorded as curves.
     stops: tuple[int, ...] = ()
+    #: Parameters of `simstream.FromLabels`, which then draws what learners learn from (batch learners take
+    #: the labels themselves); without them, all learn from the same triplets.
+    from_labels: dict[str, Any] | None = None
+    #: Parameters of those learners that have them.
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     #: Whether 1-NN of test items among training items is measured too.
     knn: bool = False
+
+    def __post_init__(self) -> None:
+        if self.from_labels is not None and (self.stops or self.tuning_triplets is not None):
+            raise ValueError("from_labels: expected no stops and no tuning_triplets beside it")
 
 
 def parts(
@@ -121,22 +132,35 @@ def run(cell: Cell, settings: RetrievalSettings) -> dict[str, Any]:
         for name, value in found.items():
             add_point(curves, name, n, value)
 
-    model = make(cell)
+    model = _make(cell, settings)
     begin = working_seconds()
     train, test, span = in_coordinates(cell, settings, train, test)
     seconds = working_seconds() - begin if span is not None else 0.0
-    stops = settings.stops
-    seconds += teach(model, train, triplets, stops=stops, at_stop=at_stop if stops else None)
+    stops, how = settings.stops, settings.from_labels
+    if how is None:
+        seconds += teach(model, train, triplets, stops=stops, at_stop=at_stop if stops else None)
+    else:
+        model, own = teach_from_labels(model, train, settings.n_triplets, cell.seed, how)
+        seconds += own
     known = train if settings.knn else None
     measures = retrieval_measures(model, test, known, settings.k, with_itself=with_itself)
     measures |= span_measures(model, span) | {"seconds": seconds}
     n_train, n_test = len(train.labels), len(test.labels)
-    stream = digest(triplets)
+    stream = digest(triplets) if how is None else ""
     return record(cell, measures, curves, seconds, stream=stream, n_train=n_train, n_test=n_test)
+
+
+def _make(cell: Cell, settings: RetrievalSettings) -> Any:
+    """The learner of a cell, with those of the options that it has."""
+    model = make(cell)
+    has = model.get_params(deep=False)
+    return model.set_params(**{name: one for name, one in settings.options.items() if name in has})
 
 
 def tune(cell: Cell, settings: RetrievalSettings) -> dict[str, Any]:
     """Choose parameters on the training part of the first seed (of each, if every run does)."""
+    if settings.from_labels is not None:
+        raise ValueError("from_labels: expected methods without a grid")
     whole, _ = parts(cell, settings, cell.data_seed)
     rng = np.random.default_rng(10_000)
     rows, held_out = split_per_class(whole.labels, rng, share=TUNING_SHARE)
@@ -145,7 +169,7 @@ def tune(cell: Cell, settings: RetrievalSettings) -> dict[str, Any]:
     triplets = triplet_stream(train.labels, n, 10_000)
 
     def evaluate(candidate: Cell) -> float:
-        model = make(candidate)
+        model = _make(candidate, settings)
         teach(model, train, triplets)
         return retrieval_measures(model, test, None, ())["mAP"]
 
