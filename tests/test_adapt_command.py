@@ -585,7 +585,7 @@ def test_the_model_of_train_is_not_gone_on_with_an_adapter(rotated, tmp_path):
     succeed(*rotated.arguments)
     write_items(tmp_path / "items.npz", rotated.items, np.arange(N_ITEMS) % 5)
     message = fail(2, "train", tmp_path / "items.npz", "--resume", rotated.model)
-    assert "got a model of Adapter" in message
+    assert "use simstream adapt --resume" in message
 
 
 def test_the_picture_shows_the_report(rotated):

@@ -1,5 +1,6 @@
 """The adapter: it gains where feedback says something, and keeps the baseline where it does not."""
 
+import json
 import time
 
 import numpy as np
@@ -149,6 +150,17 @@ def test_ids_and_rows_are_the_same(data, adapter):
     assert by_id.report({"query 3": "three"}).n_queries == 150
 
 
+def test_ids_may_be_numbers_of_numpy(data, tmp_path):
+    items, queries, relevance = data
+    ids = np.arange(len(queries)) + 1000
+    named = [(int(q) + 1000, int(i)) for q, i in relevance[:30]]
+    adapter = Adapter(random_state=0).fit(queries, items, named, query_ids=ids)
+    adapter.learn_one(queries[40], [1, 2], [2], name=np.int64(7))
+    adapter.save(tmp_path / "model.safetensors")
+    told = json.loads(json.dumps(adapter.report().to_dict()))
+    assert told["n_queries"] == 31
+
+
 def test_ids_survive_new_rows(data, tmp_path):
     items, queries, relevance = data
     ids = [f"item {row}" for row in range(len(items))]
@@ -186,6 +198,14 @@ def test_measures_of_ranks_are_those_of_simstream_metrics():
         measured = measures_of_ranks(order, np.ones(len(order)))
         expected = [report[name] for name in ("nDCG@10", "mAP", "P@1", "recall@10")]
         np.testing.assert_allclose(measured, expected)
+
+
+def test_grades_of_any_size_learn_the_same(data):
+    items, queries, relevance = data
+    small = Adapter(random_state=0).fit(queries, items, [(q, i, 1) for q, i in relevance])
+    large = Adapter(random_state=0).fit(queries, items, [(q, i, 1e30) for q, i in relevance])
+    assert small.chosen_ == large.chosen_
+    assert np.array_equal(small.transform_query(queries), large.transform_query(queries))
 
 
 def test_graded_ndcg_by_hand():
@@ -255,11 +275,21 @@ def test_items_below_the_last_click_are_unknown(data):
 
 def test_a_click_far_down_counts_more_but_not_without_limit(data):
     items, queries, _ = data
-    adapter = Adapter(random_state=0).set_items(items)
-    seen = []
-    adapter._learn = lambda query, grades, shown, name, own=-1: seen.append(grades)
-    adapter.learn_one(queries[0], [5, 6, 7], [6, 7], propensities=[1.0, 0.5, 0.01])
-    assert seen == [{5: 0.0, 6: 2.0, 7: 10.0}]
+
+    def learnt(propensities):
+        adapter = Adapter(random_state=0).set_items(items)
+        for row in range(5):
+            adapter.learn_one(queries[row], [5, 6, 7], [7], propensities=propensities)
+        adapter.learn_one(queries[9], [5, 6, 7], [5])
+        return adapter._state.trust._weight[0], adapter._state.changes.change(0, queries[:1])
+
+    plain, plain_change = learnt(None)
+    rare, rare_change = learnt([1.0, 0.5, 0.5])
+    limited, _ = learnt([1.0, 0.5, 0.001])
+    assert plain == pytest.approx(6, rel=0.02)
+    assert rare == pytest.approx(11, rel=0.02)  # five that count twice, and one
+    assert limited == pytest.approx(51, rel=0.02)
+    assert np.linalg.norm(rare_change) > 1.1 * np.linalg.norm(plain_change)
 
 
 @pytest.mark.parametrize(
@@ -284,16 +314,23 @@ def test_contradictory_clicks_are_refused(data, shown, clicked, options, message
 
 
 @pytest.mark.parametrize("kind", ["random", "baseline"])
-def test_feedback_that_turns_against_it_brings_the_baseline_back(kind):
+@pytest.mark.parametrize("recurring", [False, True], ids=["new", "recurring"])
+def test_feedback_that_turns_against_it_brings_the_baseline_back(kind, recurring):
     items, queries, relevance = collection(n_queries=500, seed=1)
     adapter = Adapter(random_state=0, half_life=50).fit(queries, items, relevance[:200])
     assert adapter.chosen_ is not None
     misleading = relevance[200:450].copy()
     if kind == "random":
-        misleading[:, 1] = np.random.default_rng(0).integers(0, len(items), len(misleading))
+        misleading[:, 1] = np.random.default_rng(1).integers(0, len(items), len(misleading))
     else:  # people like what the baseline shows first, whatever it is
         misleading[:, 1] = searched(queries[200:450], items, 1)[:, 0]
-    adapter.partial_fit(queries, misleading)
+    for begin in range(0, 250, 50):
+        part = misleading[begin : begin + 50]
+        if recurring:  # the very same queries come again and again
+            part[:, 0] = np.arange(50)
+            if kind == "baseline":
+                part[:, 1] = searched(queries[:50], items, 1)[:, 0]
+        adapter.partial_fit(queries, part)
     held_out, relevant = queries[450:], relevance[450:, 1]
     after = mean_rank(adapter.transform_query(held_out), items, relevant)
     assert after <= 1.05 * mean_rank(held_out, items, relevant)
@@ -354,6 +391,34 @@ def test_the_length_of_vectors_does_not_matter(data, adapter):
     )
 
 
+def test_the_length_of_queries_alone_does_not_matter(data, adapter):
+    items, queries, relevance = data
+    lengths = np.random.default_rng(0).uniform(0.01, 100, (len(queries), 1))
+    other = Adapter(random_state=0).fit(lengths * queries, items, relevance[:150])
+    assert other.chosen_ == adapter.chosen_
+    np.testing.assert_allclose(
+        other.transform_query(lengths * queries) / lengths,
+        adapter.transform_query(queries),
+        rtol=0.01,
+        atol=0.01,
+    )
+
+
+@pytest.mark.parametrize(
+    "changed", [{"measure": "P@1"}, {"trust": (0.1, 0.2)}, {"selection": "weights"}]
+)
+def test_what_gains_were_measured_with_cannot_change(data, changed):
+    items, queries, relevance = data
+    adapter = Adapter(random_state=0).fit(queries, items, relevance[:30])
+    adapter.set_params(**changed)
+    for call in (
+        lambda: adapter.partial_fit(queries, relevance[30:]),
+        lambda: adapter.transform_query(queries),
+    ):
+        with pytest.raises(ValueError, match=f"{next(iter(changed))}: cannot change in the middle"):
+            call()
+
+
 def test_many_items_are_ranked_in_part(data):
     items, queries, relevance = data
     adapter = Adapter(random_state=0, pool_size=100).fit(queries[:150], items, relevance[:150])
@@ -372,6 +437,20 @@ def test_one_single_query_keeps_the_baseline(data):
     adapter = Adapter(random_state=0).fit(queries[:1], items, [(0, 7)])
     assert adapter.chosen_ is None
     assert adapter.report().n_queries == 1
+
+
+def test_items_that_are_all_zero_are_refused(data):
+    _, queries, relevance = data
+    with pytest.raises(ValueError, match="items: expected some that are not zero, got only zeros"):
+        Adapter().fit(queries, np.zeros((300, N_FEATURES)), relevance)
+
+
+def test_one_single_item_and_very_long_vectors(data):
+    items, queries, relevance = data
+    one = Adapter(random_state=0).fit(queries, items[:1], [(row, 0) for row in range(20)])
+    assert one.chosen_ is None
+    long = Adapter(random_state=0, dtype="float64").fit(1e20 * queries, 1e20 * items, relevance)
+    assert np.isfinite(long.transform_query(1e20 * queries)).all()
 
 
 def test_zero_vectors_are_skipped(data):
@@ -469,6 +548,7 @@ def test_bad_vectors_are_refused_and_nothing_is_lost(data, change, message):
         {"pool_size": 2.5},
         {"candidates": []},
         {"candidates": [simstream.OASIS()]},
+        {"candidates": [simstream.ListwiseSoftmax(normalise=True)]},
     ],
 )
 def test_bad_parameters_are_refused(data, parameters):
@@ -556,9 +636,12 @@ def test_refused_judgements_leave_the_items_as_they_were(data):
 
 
 def test_an_adapter_with_nothing_learnt_can_be_saved(data, tmp_path):
-    items, queries, _ = data
+    items, queries, relevance = data
     for rows in (items, sp.csr_matrix(items)):
         Adapter(random_state=0).set_items(rows).save(tmp_path / "empty.safetensors")
         loaded = simstream.load(tmp_path / "empty.safetensors")
         assert loaded.chosen_ is None
         assert np.array_equal(loaded.transform_query(queries), queries.astype(np.float32))
+        again = Adapter(random_state=0).fit(queries, rows, relevance[:100])
+        loaded.partial_fit(queries, relevance[:100], items=rows)
+        assert np.array_equal(loaded.transform_query(queries), again.transform_query(queries))

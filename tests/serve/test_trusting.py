@@ -15,6 +15,7 @@ from simstream.serve.clicks import Clicks
 from simstream.serve.engine import Model
 from simstream.serve.evidence import Evidence, Publishing
 from simstream.serve.log import LogError
+from simstream.serve.schemas import Feedback
 from simstream.serve.service import Service, Settings
 from simstream.serve.snapshots import adopt_learning, compare, same_bits
 from simstream.serve.state import Learning
@@ -385,11 +386,16 @@ def test_randomised_searches_and_their_clicks_over_http(folder):
         assert len(orders) == 6
         body = {"query": rows[0].tolist(), "shown": shown, "clicked": shown[2:3]}
         assert client("POST", "/v1/feedback?wait=true", body | {"randomised": 2})[0] == 201
-        # A click on the first result compares nothing, but it is a click.
+        # A click on the first result corrects nothing, but it is a click.
         body["clicked"] = shown[:1]
         assert client("POST", "/v1/feedback?wait=true", body | {"randomised": 1})[0] == 201
         event = service.log.get(service.writer.last - 1)
-        assert (event.body["ranks"], event.body["clicked"]) == ([3, 3], [3])
+        # Learnt from: what was skipped above. Measured by: everything else that was shown.
+        assert len(event.body["triplets"]) == 2
+        assert (event.body["ranks"], event.body["clicked"]) == ([3] * 5, [3])
+        assert len(event.body["compared"]) == 5
+        on_top = service.log.get(service.writer.last)
+        assert (len(on_top.body["triplets"]), len(on_top.body["compared"])) == (0, 5)
         propensity = client("GET", "/v1/status")[1]["published"]["propensity"]
         assert propensity == {"power": 0.0, "how": "swaps", "swapped_clicks": 2}
         for wrong in (
@@ -398,6 +404,28 @@ def test_randomised_searches_and_their_clicks_over_http(folder):
         ):
             assert client("POST", "/v1/feedback", {"randomised": 6} | wrong)[0] == 422
         client.close()
+
+
+@pytest.mark.parametrize("share_of_honest", [0.7, 0.0])
+def test_clicks_on_what_is_served_do_not_talk_it_out_of_the_baseline(tmp_path, share_of_honest):
+    """The inner product is right already; the other clicks are on anything that is shown."""
+    rng = np.random.default_rng(0)
+    rows = vectors(100, d=16)
+    served_well, by_baseline = [], []
+    with running(tmp_path, publishing=Publishing()) as service:
+        add_items(service, rows)
+        for _ in range(250):
+            item = int(rng.integers(100))
+            query = rows[item] + 0.22 * rng.normal(size=16).astype(np.float32)
+            shown = [name for name, _ in service.search(query, 10)]
+            plain = [name for name, _ in service.search(query, 10, learnt=False)]
+            served_well.append(shown[:1] == [f"i{item}"])
+            by_baseline.append(plain[:1] == [f"i{item}"])
+            right = f"i{item}" in shown and rng.random() < share_of_honest
+            clicked = f"i{item}" if right else shown[rng.integers(10)]
+            feedback = Feedback(query=query.tolist(), shown=shown, clicked=[clicked])
+            do(service, Ledger.judge, feedback.as_judgement())
+    assert np.mean(served_well) >= np.mean(by_baseline) - 0.02
 
 
 def test_the_weight_of_a_click_weighs_the_evidence(tmp_path):

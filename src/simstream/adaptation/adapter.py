@@ -18,7 +18,7 @@ from ..persistence import with_prefix
 from ..similarity.base import Similarity, all_products, one_row, row_products
 from ..similarity.learner import new_generator
 from ..validation import Items, check_choice, check_integer, check_items
-from .changes import DenseChanges, SparseChanges
+from .changes import DenseChanges, SparseChanges, typical_length
 from .report import MEASURES, AdaptationReport, History, measures_of_ranks
 from .searched import Ranked, SearchedItems, row_of, rows_by_id
 from .trust import Trust
@@ -48,8 +48,8 @@ class Adapter(Similarity):
     Parameters
     ----------
     candidates : list of `ListwiseSoftmax`, optional
-        By default three that differ in their steps, with a temperature that fits the spread of the scores.
-        The adapter sets where they start and their precision.
+        With other values of eta, temperature and n_steps; the adapter sees to the rest. By default three
+        that differ in eta, with a temperature that fits the spread of the scores.
     trust : sequence of float
         Shares of the learnt change to try, each above 0 and at most 1.
     measure : "nDCG@10", "mAP", "P@1" or "recall@10"
@@ -151,6 +151,12 @@ class Adapter(Similarity):
                 raise TypeError(
                     f"candidates: expected ListwiseSoftmax learners, got {type(learner).__name__}"
                 )
+            plain = ListwiseSoftmax(learner.eta, learner.temperature, learner.n_steps)
+            if repr(learner) != repr(plain):
+                raise ValueError(
+                    "candidates: expected only eta, temperature and n_steps, the adapter sees to the rest; "
+                    f"got {learner!r}"
+                )
 
     def _new_trust(self, n_candidates: int) -> Trust:
         return Trust(
@@ -181,6 +187,8 @@ class Adapter(Similarity):
         """
         self.check_parameters()
         checked = check_items(items, "items", dtype=self.dtype)
+        if not abs(checked.values).max() > 0:
+            raise ValueError("items: expected some that are not zero, got only zeros")
         state = self._state
         if state is not None and checked.shape[1] != state.n_features:
             raise ValueError(
@@ -209,13 +217,14 @@ class Adapter(Similarity):
             changes = SparseChanges(learners, items.shape[1])
         else:
             changes = DenseChanges(learners, items)
-        trust = self._new_trust(len(learners))
-        return _State(items.shape[1], changes, trust, new_generator(self.random_state))
+        trusts = self._new_trust(len(learners)), self._new_trust(len(learners))
+        rng = new_generator(self.random_state)
+        return _State(items.shape[1], typical_length(items), changes, trusts, rng, self._fixed())
 
     def _items_to_search(self) -> SearchedItems:
         if self._searched is None:
             raise ValueError(
-                "items: expected them by set_items, fit or partial_fit first, got none"
+                "items: there are none to search yet; call set_items(items) or fit first"
             )
         return self._searched
 
@@ -239,9 +248,9 @@ class Adapter(Similarity):
         items : array or CSR matrix of shape (n_items, d)
         relevance : sequence of (query, item) or (query, item, grade)
             Row numbers, or ids if `query_ids` or `item_ids` are given, in order of arrival. An item without a
-            grade, or with a grade above 0, is relevant, the more the higher; one with another grade is not.
-            The judgements of a query are taken together, where its first one is; of several on one item the
-            last counts. Queries without a relevant item are skipped.
+            grade, or with a grade above 0, is relevant; one with another grade is not. How high a grade is
+            counts in nDCG, not in what is learnt. The judgements of a query are taken together, where its
+            first one is; of several on one item the last counts. Queries without a relevant item are skipped.
         query_ids, item_ids : sequences of different strings or integers, optional
         own_items : sequence of n_queries rows or ids of items, or None where there is none, optional
             Where queries are items themselves, the item that each of them is: it is neither ranked nor learnt
@@ -289,16 +298,16 @@ class Adapter(Similarity):
             searched = self._items_to_search()
             rows = self._read_queries(queries, "queries")
             n_queries = rows.shape[0]
-            names = rows_by_id(query_ids, n_queries, "query_ids")
-            judged = grades_by_query(relevance, names, n_queries, searched)
+            query_rows = rows_by_id(query_ids, n_queries, "query_ids")
+            judged = grades_by_query(relevance, query_rows, n_queries, searched)
             own = _own_rows(own_items, n_queries, searched)
         except (TypeError, ValueError):
             self._state, self._searched = before
             raise
+        names = range(n_queries) if query_rows is None else list(query_rows)
         for row, grades in judged.items():
-            name = row if query_ids is None else query_ids[row]
             grades.pop(own[row], None)
-            self._learn(rows[row : row + 1], grades, None, name, own[row])
+            self._learn(rows[row : row + 1], grades, name=names[row], own=own[row])
         return self
 
     def learn_one(
@@ -312,7 +321,7 @@ class Adapter(Similarity):
     ) -> Adapter:
         """Learn from one search: which items were shown, and which of them were clicked.
 
-        Clicked items are relevant; items shown above the last click and not clicked are negatives. Its gain
+        Clicked items are relevant; items shown above the last click and not clicked are negatives. The gain
         is measured on the order of the shown items alone. A search without a click is skipped.
 
         Parameters
@@ -321,9 +330,9 @@ class Adapter(Similarity):
         shown : ids (or rows) of the items shown, from the top
         clicked : those of them that were clicked
         propensities : sequence of float, optional
-            Probability that each of the shown items was looked at. A click counts by its inverse, at most 10
-            times, because clicks far down are rare (Joachims, Swaminathan, Schnabel. Unbiased
-            learning-to-rank with biased feedback. WSDM 2017).
+            Probability that each of the shown items was looked at. The search counts by the mean inverse of
+            its clicks, at most 10 times, because clicks far down are rare (Joachims, Swaminathan, Schnabel.
+            Unbiased learning-to-rank with biased feedback. WSDM 2017).
         name : string or integer, optional
             What the report calls the query; the number of the query by default.
 
@@ -340,16 +349,24 @@ class Adapter(Similarity):
         if not chosen <= set(order):
             raise ValueError("clicked: expected items that were shown, got others")
         weights = _inverse_propensities(propensities, len(order))
-        last = max((place for place, item in enumerate(order) if item in chosen), default=-1)
-        grades = {
-            item: weights[place] if item in chosen else 0.0
-            for place, item in enumerate(order[: last + 1])
-        }
-        self._learn(row, grades, np.array(order, np.int64), name)
+        places = [place for place, item in enumerate(order) if item in chosen]
+        last = max(places, default=-1)
+        grades = {item: float(item in chosen) for item in order[: last + 1]}
+        weight = float(np.mean([weights[place] for place in places])) if places else 1.0
+        if isinstance(name, np.generic):
+            name = name.item()
+        self._learn(row, grades, shown=np.array(order, np.int64), name=name, weight=weight)
         return self
 
     def _learn(
-        self, query: Any, grades: dict[int, float], shown: Any, name: Hashable, own: int = -1
+        self,
+        query: Any,
+        grades: dict[int, float],
+        *,
+        name: Hashable,
+        shown: Any = None,
+        own: int = -1,
+        weight: float = 1.0,
     ) -> None:
         """Measure the gain on one query, then learn from it.
 
@@ -357,17 +374,20 @@ class Adapter(Similarity):
         ----------
         query : one row
         grades : of the judged items, by row
-        shown : the rows that are ranked to measure the gain; None for all
         name : what the report calls the query
+        shown : the rows that are ranked to measure the gain; None for all
         own : row of the item that the query is itself, -1 if it is none
+        weight : how often the query counts, and what the steps are multiplied by
         """
-        state, searched = self._fitted(), self._items_to_search()
+        state, searched = self._unchanged(), self._items_to_search()
         relevant = np.array([row for row, grade in grades.items() if grade > 0], np.int64)
         rejected = [row for row, grade in grades.items() if not grade > 0]
         if not len(relevant) or not abs(query).max() > 0:
             state.n_skipped += 1
             return
-        weights = np.array([grades[row] for row in relevant.tolist()])
+        # Its length makes no difference to the ranking, and must not make one to the steps.
+        query = state.rescaled(query)[0]
+        gains = np.array([grades[row] for row in relevant.tolist()])
         pool = searched.pool_with(relevant)
         changes = state.changes.changes(query)
         moved = _stacked([query, *changes])
@@ -375,12 +395,20 @@ class Adapter(Similarity):
         digest = _digest(query)
         known = state.known.get(digest, set())
         with ctrl_c_waits():  # the candidates, the trust and the counts always agree
-            if not known:  # otherwise the query was learnt from before
-                ranked, by_score = pool, scores
-                if shown is not None:
-                    ranked = searched.only(shown)
-                    by_score = ranked.scores(moved)
-                self._measure(ranked, by_score, relevant, weights, name, own)
+            ranked, by_score = pool, scores
+            if shown is not None:
+                ranked = searched.only(shown)
+                by_score = ranked.scores(moved)
+            self._measure(
+                ranked,
+                by_score,
+                relevant,
+                gains,
+                name=name,
+                own=own,
+                weight=weight,
+                is_new=not known,
+            )
             state.known[digest] = known = known | {searched.keys[row] for row in relevant}
             avoided = np.append(searched.rows_of(known), own)
             others = searched.random_rows(state.rng, self.n_random, avoided)
@@ -389,14 +417,14 @@ class Adapter(Similarity):
                 near = pool.nearest(scores[0] + by_change, self.n_near, avoided)
                 negatives = np.unique(np.concatenate([rejected, near, others]).astype(np.int64))
                 lists.append((relevant, negatives[~np.isin(negatives, relevant)]))
-            state.changes.learn(query, changes, searched.items, lists, float(weights.mean()))
+            state.changes.learn(query, changes, searched.items, lists, weight)
             state.learnt.update(searched.keys[row] for row in relevant)
             searched.is_learnt[relevant] = True
             state.n_queries += 1
             state.n_judgements += len(grades)
             if self.selection == "weights":
-                weights = state.trust.weights()
-                drawn = int(state.rng.choice(len(weights), p=weights))
+                chances = state.trust.weights()
+                drawn = int(state.rng.choice(len(chances), p=chances))
                 state.drawn = drawn if drawn < state.trust.n_options else None
 
     def _measure(
@@ -404,27 +432,33 @@ class Adapter(Similarity):
         ranked: Ranked,
         scores: np.ndarray,
         relevant: np.ndarray,
-        weights: np.ndarray,
+        grades: np.ndarray,
+        *,
         name: Hashable,
         own: int,
+        weight: float,
+        is_new: bool,
     ) -> None:
-        """Compare all options with the baseline on a query that nothing was learnt from."""
+        """Compare all options with the baseline on a query; `is_new` if nothing was learnt from it yet."""
         state, searched = self._fitted(), self._items_to_search()
         is_own = ranked.rows == own
-        by_options, by_baseline, rise = self._measured(ranked, scores, relevant, weights, is_own)
+        by_options, by_baseline, rise = self._measured(ranked, scores, relevant, grades, is_own)
         column = MEASURES.index(self.measure)
-        on_new = None
-        is_new = ~searched.is_learnt[relevant]
-        if is_new.any():
-            known = searched.is_learnt[ranked.rows] | is_own
-            options, baseline, _ = self._measured(
-                ranked, scores, relevant[is_new], weights[is_new], known
-            )
-            on_new = options[:, column] - baseline[column]
-        choice = self._choice()
-        used = by_baseline if choice is None else by_options[choice]
-        state.history.add(name, by_baseline, used, choice, is_new.any())
-        state.trust.update(by_options[:, column] - by_baseline[column], rise, on_new)
+        gains = by_options[:, column] - by_baseline[column]
+        if is_new:
+            on_new = None
+            is_unknown = ~searched.is_learnt[relevant]
+            if is_unknown.any():
+                left_out = searched.is_learnt[ranked.rows] | is_own
+                options, baseline, _ = self._measured(
+                    ranked, scores, relevant[is_unknown], grades[is_unknown], left_out
+                )
+                on_new = options[:, column] - baseline[column]
+            choice = self._choice()
+            used = by_baseline if choice is None else by_options[choice]
+            state.history.add(name, by_baseline, used, choice, bool(is_unknown.any()))
+            state.trust.update(gains, rise, on_new, weight=weight)
+        state.overall.update(gains, rise, weight=weight)
 
     def _measured(
         self,
@@ -458,9 +492,31 @@ class Adapter(Similarity):
     def __sklearn_is_fitted__(self) -> bool:
         return self._state is not None
 
-    def _choice(self) -> int | None:
+    def _fixed(self) -> dict[str, Any]:
+        """Parameters that gains were measured with."""
+        return {
+            "measure": self.measure,
+            "trust": [float(share) for share in self.trust],
+            "selection": self.selection,
+        }
+
+    def _unchanged(self) -> _State:
+        """What was learnt; raises if parameters have changed since that it depends on."""
         state = self._fitted()
-        return state.trust.choice if self.selection == "bound" else state.drawn
+        for name, value in self._fixed().items():
+            if value != state.fixed[name]:
+                raise ValueError(
+                    f"{name}: cannot change in the middle of a stream; expected {state.fixed[name]!r}, "
+                    f"got {value!r}"
+                )
+        return state
+
+    def _choice(self) -> int | None:
+        state = self._unchanged()
+        if self.selection == "weights":
+            return state.drawn
+        # Queries that come again are no evidence of a gain, but may well be evidence of a loss.
+        return state.trust.best(state.overall.passing())
 
     @property
     def chosen_(self) -> tuple[int, float] | None:
@@ -524,8 +580,10 @@ class Adapter(Similarity):
         if chosen is None:
             return rows
         candidate, share = chosen
-        change = self._fitted().changes.change(candidate, self._as_items(rows))
-        if sp.issparse(rows) and not sp.issparse(change):
+        state = self._fitted()
+        queries, lengths = state.rescaled(self._as_items(rows))
+        change = state.changes.change(candidate, queries) * lengths
+        if sp.issparse(rows):
             rows = rows.toarray()
         return rows + self.dtype_.type(share) * change
 
@@ -564,14 +622,21 @@ class _State:
     def __init__(
         self,
         n_features: int,
+        length: float,
         changes: DenseChanges | SparseChanges,
-        trust: Trust,
+        trusts: tuple[Trust, Trust],
         rng: np.random.Generator,
+        fixed: dict[str, Any],
     ) -> None:
         self.n_features = n_features
+        #: Typical length of the first items: queries are learnt from as if they had it.
+        self.length = length
         self.changes = changes
-        self.trust = trust
+        #: Of queries when they came for the first time, and of all queries.
+        self.trust, self.overall = trusts
         self.rng = rng
+        #: Parameters that gains were measured with.
+        self.fixed = fixed
         self.history = History()
         #: Digest of a query -> ids of the items known to be relevant.
         self.known: dict[bytes, set[Hashable]] = {}
@@ -580,6 +645,16 @@ class _State:
         #: What was drawn last, where options are drawn.
         self.drawn: int | None = None
         self.n_queries = self.n_judgements = self.n_skipped = 0
+
+    def rescaled(self, queries: Any) -> tuple[Any, np.ndarray]:
+        """Queries as long as items are, and what to multiply them by to have them back."""
+        lengths = np.sqrt(np.asarray(row_products(queries, queries), np.float64)) / self.length
+        lengths = np.where(lengths > 0, lengths, 1.0)[:, None]
+        if sp.issparse(queries):
+            scaled = sp.csr_matrix(queries.multiply(1.0 / lengths)).astype(queries.dtype)
+        else:
+            scaled = (queries / lengths).astype(queries.dtype)
+        return scaled, lengths.astype(queries.dtype)
 
     @property
     def is_sparse(self) -> bool:
@@ -590,6 +665,8 @@ class _State:
         """JSON values and arrays, enough to go on as if never saved."""
         header: dict[str, Any] = {
             "n_features": self.n_features,
+            "length": self.length,
+            "fixed": self.fixed,
             "generator": self.rng.bit_generator.state,
             "drawn": self.drawn,
             "counts": [self.n_queries, self.n_judgements, self.n_skipped],
@@ -600,8 +677,9 @@ class _State:
         }
         header["changes"], own = self.changes.state()
         arrays = {f"changes.{name}": array for name, array in own.items()}
-        header["trust"], own = self.trust.state()
-        arrays |= {f"trust.{name}": array for name, array in own.items()}
+        for kind, trust in (("trust", self.trust), ("overall", self.overall)):
+            header[kind], own = trust.state()
+            arrays |= {f"{kind}.{name}": array for name, array in own.items()}
         header["names"], own = self.history.state()
         arrays |= {f"history.{name}": array for name, array in own.items()}
         keys = sorted(self.learnt, key=str)
@@ -628,9 +706,12 @@ class _State:
             changes = SparseChanges.restored(learners, n_features, own)
         else:
             changes = DenseChanges.restored(learners, header["changes"], own)
-        trust = adapter._new_trust(len(learners))
-        trust.restore(header["trust"], with_prefix("trust.", arrays))
-        self = cls(n_features, changes, trust, np.random.default_rng())
+        trust, overall = (
+            adapter._new_trust(len(learners)).restore(header[kind], with_prefix(f"{kind}.", arrays))
+            for kind in ("trust", "overall")
+        )
+        rng, length = np.random.default_rng(), float(header["length"])
+        self = cls(n_features, length, changes, (trust, overall), rng, header["fixed"])
         self.rng.bit_generator.state = header["generator"]
         self.history = History.restored(header["names"], with_prefix("history.", arrays))
         self.learnt = set(header["learnt"])
@@ -655,14 +736,12 @@ def default_candidates(items: Items) -> list[Any]:
     scores = all_products(items.rows(sample), items.rows(others))
     scores[np.arange(len(sample)), np.arange(len(sample))] = -np.inf  # not the items themselves
     scores.sort(axis=1)
-    spread = float(np.mean(scores[:, -1] - scores[:, -min(_NEIGHBOUR, max(1, len(others) - 1))]))
-    squared = float(np.mean(row_products(items.rows(sample), items.rows(sample))))
+    furthest = min(_NEIGHBOUR, n_items - 1)
+    spread = float(np.mean(scores[:, -1] - scores[:, -furthest])) if furthest else 0.0
+    squared = typical_length(items) ** 2
     if not spread > 0:
-        spread = squared or 1.0
-    return [
-        ListwiseSoftmax(eta=step / max(squared, 1e-30) ** 2, temperature=spread / 4)
-        for step in _STEPS
-    ]
+        spread = squared
+    return [ListwiseSoftmax(eta=step / squared**2, temperature=spread / 4) for step in _STEPS]
 
 
 def grades_by_query(

@@ -7,14 +7,16 @@ the lists alone, whatever the number of features, and time in proportion to the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from .._engines import DivergedError
 from .._kernels.listwise import descend_by_gram
 from ..persistence import csr_arrays, csr_from_arrays, from_state, to_state, with_prefix
-from ..similarity.base import all_products
+from ..similarity.base import all_products, row_products
 from ..validation import Items
 
 #: The constant among the features of a query, compared with the length of the items: the larger, the faster
@@ -23,6 +25,15 @@ _CONSTANT = 0.1
 
 #: Relevant rows and other rows: what one candidate learns from.
 List = tuple[np.ndarray, np.ndarray]
+
+
+def typical_length(items: Items) -> float:
+    """Root mean square of the lengths of items; 1 if all are zero."""
+    largest = float(abs(items.values).max())  # so that no square overflows
+    if not largest > 0:
+        return 1.0
+    rows = items.values / items.dtype.type(largest)
+    return largest * float(np.sqrt(np.mean(row_products(rows, rows), dtype=np.float64)))
 
 
 class DenseChanges:
@@ -40,13 +51,15 @@ class DenseChanges:
 
     def __init__(self, learners: list[Any], items: Items) -> None:
         centre = items.values.mean(axis=0, dtype=np.float64)
-        length = float(np.sqrt(np.einsum("ij,ij->i", items.values, items.values).mean()))
-        constant = _CONSTANT * (length or 1.0)
-        start = np.vstack([np.eye(len(centre)), centre / constant])
-        self.learners = [
-            learner.set_params(dtype=str(items.dtype), init=start) for learner in learners
-        ]
-        self._shift = np.append(-centre, constant).astype(items.dtype)
+        constant = _CONSTANT * typical_length(items)
+        self._begin(learners, np.append(-centre, constant).astype(items.dtype))
+
+    def _begin(self, learners: list[Any], shift: np.ndarray) -> None:
+        """Take learners that have learnt nothing, and what is added to a query followed by 0."""
+        start = np.vstack([np.eye(len(shift) - 1), -shift[:-1] / shift[-1]])
+        self._shift, self.learners = shift, learners
+        for learner in learners:
+            learner.set_params(dtype=str(shift.dtype), init=start)
 
     def _features(self, queries: np.ndarray) -> np.ndarray:
         features = np.empty((len(queries), len(self._shift)), queries.dtype)
@@ -83,7 +96,8 @@ class DenseChanges:
         features = Items(self._features(query))
         for learner, (relevant, negatives) in zip(self.learners, lists, strict=True):
             if len(negatives):
-                learner.learn_rows(features, items, relevant, negatives, weight=weight)
+                with suppress(DivergedError):  # it stays as it was before this list
+                    learner.learn_rows(features, items, relevant, negatives, weight=weight)
 
     def state(self) -> tuple[list[Any], dict[str, np.ndarray]]:
         """JSON values of the candidates, and arrays."""
@@ -104,7 +118,7 @@ class DenseChanges:
     ) -> DenseChanges:
         """What `state` gave, `learners` being candidates that have learnt nothing."""
         self = cls.__new__(cls)
-        self._shift = arrays["shift"]
+        self._begin(learners, arrays["shift"])
         self.learners = [
             learner
             if inner is None

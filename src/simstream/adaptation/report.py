@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .trust import Trust
+from .trust import FEWEST, Trust
 
 #: Measures of one query's ranking, in the order in which they are kept.
 MEASURES = ("nDCG@10", "mAP", "P@1", "recall@10")
@@ -250,16 +250,19 @@ class AdaptationReport:
     @property
     def verdict(self) -> str:
         """One line for people in a hurry."""
+        if self.choice is None and self.n_queries < FEWEST:
+            count = "1 query is" if self.n_queries == 1 else f"{self.n_queries} queries are"
+            return f"baseline kept: {count} too few to tell"
         if self.choice is None:
             return (
                 f"baseline kept: no candidate's gain in {self.measure} is clear of chance over "
                 f"{self.n_queries} queries"
             )
-        chosen, whole = self.choice, self.measures[self.measure]
+        whole = self.measures[self.measure]
         return (
-            f"adapted: {self.measure} {whole.baseline:.3f} -> {whole.baseline + chosen.gain:.3f} "
-            f"expected (at least {whole.baseline + chosen.lower_bound:.3f}), measured on {self.n_queries} "
-            f"queries before they were learnt from; candidate {chosen.candidate} is trusted {chosen.trust:g}"
+            f"adapted: {self.measure} {whole.baseline:.3f} -> {whole.adapted:.3f} while learning from "
+            f"{self.n_queries} queries, each measured before; about "
+            f"{whole.baseline + self.choice.gain:.3f} from now on"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -326,8 +329,8 @@ class AdaptationReport:
             return ["The baseline, unchanged.", "", held_out]
         one = self.choice
         lines = [
-            f"Candidate {one.candidate}, trusted {one.trust:g}: expected gain {one.gain:+.3f}, lower bound "
-            f"{one.lower_bound:+.3f}.",
+            f"{100 * one.trust:g} % of what candidate {one.candidate} would change: mean gain "
+            f"{one.gain:+.3f}, lower bound {one.lower_bound:+.3f}.",
         ]
         if math.isfinite(one.new_item_gain):
             lines[0] += (

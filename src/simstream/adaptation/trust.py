@@ -10,7 +10,7 @@ import numpy as np
 from ..validation import check_integer, check_number
 
 #: Fewer queries than this say nothing about the spread of their gains.
-_FEWEST = 5
+FEWEST = 5
 
 # What is summed up.
 _GAINS, _EVIDENCE, _ON_NEW_ITEMS = 0, 1, 2
@@ -146,10 +146,10 @@ class Trust:
         return self._standard_errors(_ON_NEW_ITEMS if new_items else _GAINS)
 
     def _means(self, kind: int) -> np.ndarray:
-        return self._sum[kind] / max(self._weight[kind], 1.0)
+        return self._sum[kind] / self._weight[kind] if self._weight[kind] else self._sum[kind]
 
     def _standard_errors(self, kind: int) -> np.ndarray:
-        if self._count[kind] < _FEWEST:
+        if self._count[kind] < FEWEST:
             return np.full(self.n_options, np.inf)
         mean = self._means(kind)
         variance = np.maximum(self._squared_sum[kind] / self._weight[kind] - mean**2, 0.0)
@@ -159,14 +159,24 @@ class Trust:
     @property
     def choice(self) -> int | None:
         """The option to use; None for the baseline."""
-        if self._count[_GAINS] < _FEWEST:
+        return self.best()
+
+    def best(self, allowed: Any = True) -> int | None:
+        """The same, among the options that are allowed: a truth value for each."""
+        is_good = self.passing() & allowed
+        if not is_good.any():
             return None
-        bounds = self.lower_bounds()
+        return int(np.argmax(np.where(is_good, self.lower_bounds(), -np.inf)))
+
+    def passing(self) -> np.ndarray:
+        """Whether each option passes the three tests."""
+        if self._count[_GAINS] < FEWEST:
+            return np.zeros(self.n_options, bool)
         is_clear = self._means(_EVIDENCE) > self.clearance * self._standard_errors(_EVIDENCE)
-        is_good = is_clear & (bounds > 0)
-        if self._count[_ON_NEW_ITEMS] >= _FEWEST:
-            is_good &= self.lower_bounds(new_items=True) >= -self.tolerance
-        return int(np.argmax(np.where(is_good, bounds, -np.inf))) if is_good.any() else None
+        passes = is_clear & (self.lower_bounds() > 0)
+        if self._count[_ON_NEW_ITEMS] >= FEWEST:
+            passes &= self.lower_bounds(new_items=True) >= -self.tolerance
+        return passes
 
     def weights(self) -> np.ndarray:
         """Exponential weights of the options and, last, of the baseline."""

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from .. import Adapter
 from ..adaptation.report import AdaptationReport, Comparison
 from ..data import FormatError, read_clicks, read_ids, read_labels, read_relevance, read_texts
-from ..data.files import format_error, open_text_output
+from ..data.files import format_error, load_arrays, open_text_output
 from .exits import LEARNING, Interruption
 from .inputs import Collection, OpenedModel, Rows, TrainingRecord, open_model, read_collection
 from .learners import DEFAULT_SEED
@@ -157,9 +157,12 @@ def _new_adapter(options: AdaptOptions) -> Adapter:
 
 def _read_vectors(options: AdaptOptions, model: OpenedModel | None, unit_norm: bool) -> Collection:
     """Items and queries of one width, with their ids."""
+    queries = options.queries
+    if queries is None and options.items.suffix.lower() == ".npz":
+        queries = options.items if "queries" in load_arrays(options.items) else None
     data = read_collection(
         options.items,
-        options.queries,
+        queries,
         model=model,
         unit_norm=unit_norm,
         dtype="float32",
@@ -430,7 +433,7 @@ def _show(options: AdaptOptions, report: AdaptationReport, facts: dict[str, Any]
         return
     skipped = ""
     if facts["n_skipped"]:
-        skipped = f", {facts['n_skipped']:,} without a relevant item skipped"
+        skipped = f", {facts['n_skipped']:,} skipped (zero, or without a relevant item)"
     learnt = f"{facts['n_learnt']:,} {options.unit} learnt in {facts['seconds']:.1f} s{skipped}"
     echo_table(
         ["measure", "baseline", "adapted", "gain", "95 % interval"],
@@ -450,4 +453,6 @@ def _cells(name: str, one: Comparison) -> list[str]:
 def _used(report: AdaptationReport) -> str:
     if report.choice is None:
         return "the baseline, unchanged"
-    return f"candidate {report.choice.candidate}, trusted {report.choice.trust:g}"
+    return (
+        f"{100 * report.choice.trust:g} % of what candidate {report.choice.candidate} would change"
+    )

@@ -198,6 +198,11 @@ def _convert_model(source: Path, target: Path, task: str | None) -> dict[str, An
     if task is None and task_names(whole):
         logger.info("writing the matrix that all tasks share; --task NAME writes that of a task")
     is_metric = is_distance(learner)
+    if not is_metric and not hasattr(learner, "get_bilinear_matrix"):
+        raise click.UsageError(
+            f"{source}: expected a model that is one matrix, got an {type(learner).__name__}; use its "
+            "transform_query in Python"
+        )
     if getattr(learner, "centre", None) is not None or getattr(learner, "item_term", None):
         logger.warning("writing the matrix alone: its centre and item term are only in the model")
     matrix = learner.get_mahalanobis_matrix() if is_metric else learner.get_bilinear_matrix()

@@ -44,7 +44,8 @@ def show(output_dir: Path, seed: int, as_json: bool) -> None:
     data, links, model = (output_dir / name for name in _FILES)
     write_items(data, outcome.corpus.vectors, ids=outcome.corpus.names)
     with atomic_write(links) as temporary:
-        lines = (f"{query}\t{item}\n" for query, item in outcome.train_links.tolist())
+        names = outcome.corpus.names
+        lines = (f"{names[query]}\t{names[item]}\n" for query, item in outcome.train_links.tolist())
         Path(temporary).write_text("query\titem\n" + "".join(lines))
     outcome.adapter.save(model)
     written = [data, links, model]

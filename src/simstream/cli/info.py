@@ -192,7 +192,7 @@ def _count_fields(facts: dict[str, Any]) -> dict[str, str]:
             f"{facts['n_skipped']:,} skipped",
             "used": "the baseline, unchanged"
             if chosen is None
-            else f"candidate {chosen['candidate']}, trusted {chosen['trust']:g}",
+            else f"{100 * chosen['trust']:g} % of what candidate {chosen['candidate']} would change",
             "verdict": facts["verdict"],
         }
     if "n_rounds" in facts:

@@ -122,6 +122,8 @@ def resume_learner(
         raise click.UsageError(
             f"--resume: expected a model of {ALGORITHMS[algorithm]}, got one of {name}"
         )
+    if name == "Adapter":
+        raise click.UsageError("--resume: this is an adapter; use simstream adapt --resume")
     if name not in ALGORITHMS.values() or catalogue.find(name).is_batch:
         raise click.UsageError(
             f"--resume: expected an online learner, got a model of {name}, which cannot learn "

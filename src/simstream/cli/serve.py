@@ -50,7 +50,7 @@ def publishing_options(command: Any) -> Any:
             "--promote",
             type=click.Choice(["safe", "always"]),
             help="Serve what was learnt only as far as events that were not learnt from yet say that it is "
-            "better, or always (default: safe; always in the demo and in folders of earlier versions).",
+            "better, or always (default: safe; always for --demo digits and folders of earlier versions).",
         ),
         click.option(
             "--half-life",

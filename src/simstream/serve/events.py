@@ -30,8 +30,9 @@ class EventKind(StrEnum):
     ITEM = "item"
     DELETE = "delete"
     #: Comparisons: ``triplets`` of item positions (an anchor of 0 stands for the event's own vector). Of
-    #: clicks also the ``ranks`` of their positives; if the results at two neighbouring ranks were shown in
-    #: random order, the first of these (``randomised``) and all ``clicked`` ranks.
+    #: clicks also all comparisons of clicked with other shown items (``compared``) and the ``ranks`` of the
+    #: clicked ones; if the results at two neighbouring ranks were shown in random order, the first of these
+    #: (``randomised``) and all ``clicked`` ranks.
     FEEDBACK = "feedback"
     #: A question was shown; a question was answered (``winner`` 0 or 1) or skipped (None).
     QUESTION = "question"

@@ -249,13 +249,16 @@ class Feedback(_Strict):
         anchor = self.query if isinstance(self.query, str) else as_vector(self.query)
         if self.clicked is not None:
             pairs = pairs_from_clicks(self.shown or [], self.clicked)
+            # Pairs that correct what was shown do not tell how good it was: clicks on top are part of that.
+            compared = pairs_from_clicks(self.shown or [], self.clicked, "no-click")
             rank = {item: place for place, item in enumerate(self.shown or [], 1)}
             return Judgement(
                 anchor,
                 pairs,
                 self.task,
                 "clicks",
-                [rank[better] for better, _ in pairs],
+                compared,
+                [rank[better] for better, _ in compared],
                 self.randomised,
                 sorted(rank[item] for item in self.clicked),
             )

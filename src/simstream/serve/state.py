@@ -422,13 +422,21 @@ class State:
             tally.answers += 1
         if self.evidence is not None and "randomised" in body:
             self.evidence.clicks.add(body["randomised"], body["clicked"])
-        triplets = []
-        for anchor, positive, negative in triplets_of(event):
-            start = event.vector if anchor == 0 and event.vector is not None else anchor
-            triplet = _Triplet(start, positive, negative, body.get("task"), event.position)
-            triplets.append(triplet)
-        if triplets:
-            self._predict(event, triplets)
+        triplets, compared = (
+            [
+                _Triplet(
+                    event.vector if anchor == 0 and event.vector is not None else anchor,
+                    positive,
+                    negative,
+                    body.get("task"),
+                    event.position,
+                )
+                for anchor, positive, negative in found
+            ]
+            for found in (triplets_of(event), body.get("compared", ()))
+        )
+        if triplets or compared:
+            self._predict(event, compared or triplets)
         self._pending += triplets
 
     def _predict(self, event: Event, triplets: list[_Triplet]) -> None:

@@ -52,7 +52,9 @@ class Judgement(NamedTuple):
     task: str | None = None
     #: How it was given: "triplet", "clicks" or "thumbs".
     source: str = "triplet"
-    #: Of clicks: where the first of each pair was shown, from 1.
+    #: Of clicks: what a similarity is measured by, if not by the pairs that it learns from, and where the
+    #: first of each of these was shown, from 1.
+    compared: Sequence[tuple[str, str]] | None = None
     ranks: Sequence[int] | None = None
     #: The first of two neighbouring ranks whose results were shown in random order, and all clicked ranks.
     randomised: int | None = None
@@ -162,8 +164,16 @@ class Ledger:
             "task": judgement.task,
             "source": judgement.source,
         }
-        if judgement.ranks is not None:
-            body["ranks"] = list(judgement.ranks)
+        if judgement.compared is not None and judgement.ranks is not None:
+            # Items that are gone, and the anchor itself, are no comparison.
+            kept = [
+                (self._items[better], self._items[worse], rank)
+                for (better, worse), rank in zip(judgement.compared, judgement.ranks, strict=True)
+                if {better, worse} <= self._items.keys()
+                and body.get("anchor") not in (better, worse)
+            ][:MOST_TRIPLETS]
+            body["compared"] = [(start, better, worse) for better, worse, _ in kept]
+            body["ranks"] = [rank for _, _, rank in kept]
         if judgement.randomised is not None:
             body |= {"randomised": judgement.randomised, "clicked": list(judgement.clicked)}
         self._add(EventKind.FEEDBACK, vector=vector, body=body)
