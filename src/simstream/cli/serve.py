@@ -398,7 +398,7 @@ def replay(
     simstream replay                              does the model match the log?
     simstream replay -a sors -p lam=1e-5          what would another learner do?
     simstream replay -a sors -p lam=1e-5 --adopt  use it from now on
-    simstream replay --promote safe --adopt       serve only what the log says can be trusted
+    simstream replay --promote safe --adopt       serve what can be trusted
     """
     from ..serve.evidence import Publishing
     from ..serve.log import damage_told, lock_folder
