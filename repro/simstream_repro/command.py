@@ -200,7 +200,7 @@ def run(
     """
     from .plan import select
     from .records import RecordStore
-    from .runner import Budget, Job, run_jobs
+    from .runner import Budget, Job
 
     configure_logging(quiet)
     if budget is not None and not budget > 0:  # NaN passes every range
@@ -230,6 +230,16 @@ def run(
             "variable SIMSTREAM_DATA; simstream datasets says how to get them"
         )
     store = RecordStore(results)
+    _run(work, store, jobs, data_dir, quiet)
+    _summarise(work, store)
+
+
+def _run(
+    work: list[Job], store: RecordStore, jobs: int, data_dir: Path | None, quiet: bool
+) -> None:
+    """Run what is not finished yet, and show how it goes."""
+    from .runner import run_jobs
+
     try:
         with _progress(quiet) as report:
             run_jobs(
@@ -242,7 +252,6 @@ def run(
     except KeyboardInterrupt:
         logger.info("finished cells are saved: the same command resumes here")
         raise
-    _summarise(work, store)
 
 
 def _known_names(option: str, given: tuple[str, ...], known: set[str]) -> tuple[str, ...]:
@@ -410,7 +419,7 @@ def adaptation(
     from .adaptation.page import write_page
     from .adaptation.plan import STUDIES, check_needs
     from .records import RecordStore
-    from .runner import Budget, Job, run_jobs
+    from .runner import Budget, Job
 
     configure_logging(quiet)
     if results.exists() and not results.is_dir():
@@ -429,18 +438,7 @@ def adaptation(
         done = store.finished(job.cell for job in work)
         finished = {record["fingerprint"] for record in done}
         check_needs([job.cell for job in work if job.cell.fingerprint not in finished], data_dir)
-        try:
-            with _progress(quiet) as report:
-                run_jobs(
-                    work,
-                    store,
-                    n_processes=jobs,
-                    data_dir=None if data_dir is None else str(data_dir.resolve()),
-                    report=report,
-                )
-        except KeyboardInterrupt:
-            logger.info("finished cells are saved: the same command resumes here")
-            raise
+        _run(work, store, jobs, data_dir, quiet)
     elif not any(store.of_study(study.id) for study in STUDIES.values()):
         raise click.BadParameter(
             f"expected a folder with records of simstream repro adaptation, got {str(results)!r}",
