@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
@@ -325,3 +325,23 @@ def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:
         if isinstance(value, (numbers.Number, np.generic)) and value != value:
             raise ValueError(f"tasks: expected names or numbers, got {value} for {what} {place}")
     return [value.item() if isinstance(value, np.generic) else value for value in given]
+
+
+def check_unchanged(name: str, kept: Any, given: Any) -> None:
+    """Raise if a parameter is another than the one that learning began with."""
+    if kept != given:
+        refuse_change(name, kept, given)
+
+
+def refuse_change(name: str, kept: Any, given: Any) -> NoReturn:
+    """Raise because a parameter cannot change any more."""
+    raise ValueError(
+        f"{name}: cannot change in the middle of a stream; expected {kept!r}, got {given!r}"
+    )
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Rows below each other: an array, or a CSR matrix if some of them are sparse."""
+    if any(map(sp.issparse, parts)):
+        return sp.vstack(parts, "csr")
+    return np.concatenate(parts)

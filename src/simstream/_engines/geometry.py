@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..data.comparisons import Comparisons
-from ..validation import Items, check_centre, check_number
+from ..validation import Items, check_centre, check_number, refuse_change
 
 #: Fewest items from which a mean or a scale is worked out.
 FEWEST_ITEMS = 10
@@ -195,10 +195,10 @@ class Geometry:
     def check_unchanged(self, init_scale: Any, centre: Any, item_term: Any) -> None:
         """Raise if parameters have become others than those the first call was made with."""
         if init_scale != "auto" and float(init_scale) != self.scale:
-            _refuse_change("init_scale", self.scale, init_scale)
+            refuse_change("init_scale", self.scale, init_scale)
         if isinstance(centre, str) or centre is None:
             if (centre is None) != (self.query_mean is None):
-                _refuse_change("centre", None if self.query_mean is None else "a vector", centre)
+                refuse_change("centre", None if self.query_mean is None else "a vector", centre)
         else:
             pair = centre if isinstance(centre, tuple) else (centre, centre)
             kept = (self.query_mean, self.item_mean)
@@ -206,11 +206,11 @@ class Geometry:
                 mean is None or not np.array_equal(np.asarray(given, mean.dtype), mean)
                 for mean, given in zip(kept, pair, strict=True)
             ):
-                _refuse_change("centre", "the vector of the first call", "another one")
+                refuse_change("centre", "the vector of the first call", "another one")
         if (item_term is not False) != (self.constant > 0) or (
             type(item_term) is not bool and float(item_term) != self.constant
         ):
-            _refuse_change("item_term", self.constant or False, item_term)
+            refuse_change("item_term", self.constant or False, item_term)
 
     # -- saving -------------------------------------------------------------------------------
 
@@ -289,12 +289,6 @@ def _check_enough(name: str, tuples: Comparisons) -> None:
             f"{name}='auto': expected at least {FEWEST_ITEMS} items in the first call to work it out from, "
             f"got {fewest}; give them as preprocessor, or give a value"
         )
-
-
-def _refuse_change(name: str, kept: Any, given: Any) -> None:
-    raise ValueError(
-        f"{name}: cannot change in the middle of a stream; expected {kept!r}, got {given!r}"
-    )
 
 
 def _appended(rows: sp.csr_matrix, columns: np.ndarray) -> sp.csr_matrix:

@@ -6,14 +6,13 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from .._engines import Engine, Geometry, check_geometry
 from .._kernels import steps
 from ..data.comparisons import Comparisons
 from ..similarity.base import Similarity, check_features, one_row
 from ..similarity.learner import Learner, delegated
-from ..validation import Items, check_items
+from ..validation import Items, check_items, check_unchanged, stacked
 
 
 class OnlineLearner(Learner):
@@ -154,8 +153,7 @@ class OnlineLearner(Learner):
                     f"{name}: expected as many features as the {names[1]} ({rows[0].shape[1]}), "
                     f"got {row.shape[1]}"
                 )
-        stacked = sp.vstack(rows, "csr") if any(map(sp.issparse, rows)) else np.concatenate(rows)
-        right = check_items(stacked, " and ".join(names[1:]), dtype=dtype or left.dtype)
+        right = check_items(stacked(rows), " and ".join(names[1:]), dtype=dtype or left.dtype)
         return left, right
 
     def _target_dtype(self) -> Any:
@@ -177,10 +175,7 @@ class OnlineLearner(Learner):
         check_features(self.shape_, tuples.left, tuples.right)
         self._engine.geometry.check_unchanged(self.init_scale, self.centre, self.item_term)
         for name, (kept, given) in self._unchangeable(self._engine).items():
-            if kept != given:
-                raise ValueError(
-                    f"{name}: cannot change in the middle of a stream; expected {kept!r}, got {given!r}"
-                )
+            check_unchanged(name, kept, given)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None

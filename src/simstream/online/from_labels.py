@@ -23,7 +23,7 @@ from ..persistence import (
 )
 from ..similarity.base import SearchResult, short_repr
 from ..similarity.learner import new_generator
-from ..validation import check_choice, check_integer, check_items
+from ..validation import check_choice, check_integer, check_items, stacked
 
 
 class FromLabels(ClassifierMixin, BaseEstimator):
@@ -188,7 +188,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(np.concatenate(known if classes is None else [*known, classes]))
         self._labels = seen
         items = check_items(X, "X", dtype=learner.dtype_).values
-        self._references = items if first else _stack(self._references, items)
+        self._references = items if first else stacked([self._references, items])
         return self
 
     def _new_learner(self) -> Any:
@@ -314,7 +314,3 @@ class FromLabels(ClassifierMixin, BaseEstimator):
             self._references = csr_from_arrays("reference_", arrays, shape)
         self._rng = np.random.default_rng()
         self._rng.bit_generator.state = header["generator"]
-
-
-def _stack(a: Any, b: Any) -> Any:
-    return sp.vstack([a, b], "csr") if sp.issparse(a) or sp.issparse(b) else np.concatenate([a, b])

@@ -24,6 +24,7 @@ from ..persistence import upgraded_params
 from ..search import ExactIndex, ExactView
 from ..similarity.base import all_products
 from ..similarity.bilinear import Bilinear
+from ..validation import stacked
 from .events import (
     LEARNER_KINDS,
     Event,
@@ -503,7 +504,7 @@ class State:
                 parts.append(self._items.vectors(triplet[1:3]))
             else:
                 parts.append(self._items.vectors([triplet.anchor, *triplet[1:3]]))
-        return sp.vstack(parts, "csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+        return stacked(parts)
 
     def _learn(self) -> None:
         """Learn the pending triplets, in pieces that end at the points of the loss curve."""
