@@ -407,30 +407,38 @@ def _draw_stream(axes: Any, report: Any) -> None:
 
 
 def _draw_gains(axes: Any, report: Any) -> None:
-    """The gain of every query, largest first, filled down to zero."""
-    gains = np.sort(report.gains)[::-1]
+    """The gain of every query, and how many there are of each kind."""
+    _fill_gains(axes, report.gains, report.measure)
+    axes.set_xlabel("queries, sorted by their gain")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
+
+
+def _fill_gains(axes: Any, gains: Any, measure: str) -> dict[str, int]:
+    """Fill the gain of every query, largest first, down to zero; return how many are of each kind."""
+    gains = np.sort(np.asarray(gains, float))[::-1]
+    counts = {
+        "better": int((gains > 0).sum()),
+        "the same": int((gains == 0).sum()),
+        "worse": int((gains < 0).sum()),
+    }
     edges = np.arange(len(gains) + 1) + 0.5
-    steps = {"step": "post", "linewidth": 0}
     values = np.append(gains, gains[-1:])
-    kinds = (
-        ("better", report.n_won, _BLUE, values > 0),
-        ("worse", report.n_lost, _WRONG, values < 0),
-    )
-    for word, n, colour, is_kind in kinds:
-        filled = np.where(is_kind, values, 0.0)
+    for word, colour, filled in (
+        ("better", _BLUE, np.maximum(values, 0.0)),
+        ("worse", _WRONG, np.minimum(values, 0.0)),
+    ):
+        label = f"{word}: {counts[word]:,}"
         axes.fill_between(
-            edges[: len(filled)], filled, color=colour, label=f"{word}: {n:,}", **steps
+            edges[: len(filled)], filled, color=colour, label=label, step="post", linewidth=0
         )
-    n_same = len(gains) - report.n_won - report.n_lost
-    axes.axhline(0, color="black", lw=0.8, label=f"the same: {n_same:,}")
+    axes.axhline(0, color="black", lw=0.8, label=f"the same: {counts['the same']:,}")
     # Zero is always inside, even if all queries stay the same.
     axes.set_ylim(1.08 * gains.min(initial=-0.05), 1.08 * gains.max(initial=0.05))
     axes.set_xlim(0.5, max(len(gains), 1) + 0.5)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel("queries, sorted by their gain")
-    axes.set_ylabel(f"gain in {report.measure}")
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
+    axes.set_ylabel(f"gain in {measure}")
     tidy(axes, grid="y")
+    return counts
 
 
 def gain_figure(
@@ -479,19 +487,10 @@ def gain_figure(
     left.minorticks_off()
     left.set_xlabel("judgements learnt from")
     left.set_ylabel(f"gain in {measure}, with its 95 % interval")
-    ordered = np.sort(np.asarray(gains, float))[::-1]
-    places = np.arange(len(ordered)) + 1
-    for sign, colour in ((1, colour_of("learnt")), (-1, _WRONG)):
-        right.fill_between(places, ordered, where=sign * ordered > 0, color=colour, step="mid")
-    n_better, n_worse = int((ordered > 0).sum()), int((ordered < 0).sum())
-    right.set_xlabel(
-        f"held-out queries: {n_better} better, {len(ordered) - n_better - n_worse} the same, "
-        f"{n_worse} worse"
-    )
-    right.set_ylabel(f"gain in {measure}")
+    counts = _fill_gains(right, gains, measure)
+    right.set_xlabel(f"held-out queries: {', '.join(f'{n} {word}' for word, n in counts.items())}")
     left.set_title(title, loc="left", fontsize=10)
     tidy(left, grid="y")
-    tidy(right, grid="y")
     return figure
 
 
