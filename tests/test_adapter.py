@@ -627,6 +627,19 @@ def test_queries_may_be_of_the_other_kind_but_items_stay_what_they_are(data):
     dense.partial_fit(queries, relevance)  # with the items it had
 
 
+def test_items_given_again_are_not_kept_again(data):
+    items, queries, relevance = data
+    rows, asked = sp.csr_matrix(items), sp.csr_matrix(queries)
+    at_once = Adapter(random_state=0).fit(asked, rows, relevance[:40])
+    in_calls = Adapter(random_state=0)
+    for row in range(40):
+        in_calls.partial_fit(asked, relevance[row : row + 1], items=rows)
+    kept = [one._state.changes._items.n_rows for one in (at_once, in_calls)]
+    assert kept[0] == kept[1] <= rows.shape[0]
+    in_calls.set_items(rows.copy())  # another object: its rows may mean other items
+    assert in_calls._state.changes._kept_at == {}
+
+
 def test_refused_judgements_leave_the_items_as_they_were(data):
     items, queries, relevance = data
     adapter = Adapter(random_state=0).fit(queries, items, relevance[:20])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -14,24 +13,15 @@ from sklearn.exceptions import NotFittedError
 from .._engines.base import ctrl_c_waits
 from .._kernels.ranking import blended_ranks
 from ..online.listwise import ListwiseSoftmax
-from ..persistence import with_prefix
 from ..similarity.base import Similarity, all_products, one_row, row_products
 from ..similarity.learner import new_generator
-from ..validation import Items, check_choice, check_integer, check_items
+from ..validation import Items, check_choice, check_integer, check_items, check_unchanged
 from .changes import DenseChanges, SparseChanges, typical_length
-from .report import MEASURES, AdaptationReport, History, measures_of_ranks
-from .searched import Ranked, SearchedItems, row_of, rows_by_id
-from .trust import Trust
-
-#: Step lengths of the default candidates: one step raises the score of an item like the relevant one by about
-#: so many temperatures.
-_STEPS = (2.0, 4.0, 8.0)
-
-#: The spread of scores: of so many items, compared with so many others, up to the neighbour of that number.
-_SAMPLE, _COMPARED, _NEIGHBOUR = 256, 20_000, 32
-
-#: Most that a click counts, however unlikely it was to be looked at.
-_LARGEST_WEIGHT = 10.0
+from .judgements import grades_by_query, inverse_propensities, own_rows, rows_by_id
+from .report import MEASURES, AdaptationReport, measures_of_ranks
+from .searched import Ranked, SearchedItems
+from .state import AdapterState, default_candidates, query_digest
+from .trust import DEGREES, Trust
 
 
 class Adapter(Similarity):
@@ -95,14 +85,14 @@ class Adapter(Similarity):
     True
     """
 
-    _state: _State | None = None
+    _state: AdapterState | None = None
     _searched: SearchedItems | None = None
 
     def __init__(
         self,
         candidates: Any = None,
         *,
-        trust: Any = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0),
+        trust: Any = DEGREES,
         measure: str = "nDCG@10",
         selection: str = "bound",
         caution: float = 1.0,
@@ -173,7 +163,8 @@ class Adapter(Similarity):
         """Take the items that are searched; `fit` and `partial_fit` do it too.
 
         They are not saved with the adapter. When there are new items, call it again with all of them: without
-        ids, the earlier items must keep their rows.
+        ids, the earlier items must keep their rows. Do not change the object in place: given again, it is not
+        read again.
 
         Parameters
         ----------
@@ -186,6 +177,9 @@ class Adapter(Similarity):
         self
         """
         self.check_parameters()
+        searched = self._searched
+        if searched is not None and searched.are(items, ids, self.pool_size, self.dtype):
+            return self
         checked = check_items(items, "items", dtype=self.dtype)
         if not abs(checked.values).max() > 0:
             raise ValueError("items: expected some that are not zero, got only zeros")
@@ -199,14 +193,13 @@ class Adapter(Similarity):
             raise TypeError(
                 f"items: expected {kinds[state.is_sparse]}, as before, got {kinds[checked.is_sparse]}"
             )
-        searched = SearchedItems(
-            checked, ids, self.pool_size, set() if state is None else state.learnt
-        )
+        learnt = set() if state is None else state.learnt
+        searched = SearchedItems(checked, ids, self.pool_size, learnt, given=items)
         self._state, self._searched = state or self._begun(checked), searched
         self._state.changes.forget_rows()
         return self
 
-    def _begun(self, items: Items) -> _State:
+    def _begun(self, items: Items) -> AdapterState:
         """Nothing learnt yet, for these items."""
         if self.candidates is None:
             learners = default_candidates(items)
@@ -219,7 +212,9 @@ class Adapter(Similarity):
             changes = DenseChanges(learners, items)
         trusts = self._new_trust(len(learners)), self._new_trust(len(learners))
         rng = new_generator(self.random_state)
-        return _State(items.shape[1], typical_length(items), changes, trusts, rng, self._fixed())
+        return AdapterState(
+            items.shape[1], typical_length(items), changes, trusts, rng, self._fixed()
+        )
 
     def _items_to_search(self) -> SearchedItems:
         if self._searched is None:
@@ -300,7 +295,7 @@ class Adapter(Similarity):
             n_queries = rows.shape[0]
             query_rows = rows_by_id(query_ids, n_queries, "query_ids")
             judged = grades_by_query(relevance, query_rows, n_queries, searched)
-            own = _own_rows(own_items, n_queries, searched)
+            own = own_rows(own_items, n_queries, searched)
         except (TypeError, ValueError):
             self._state, self._searched = before
             raise
@@ -348,7 +343,7 @@ class Adapter(Similarity):
         chosen = {searched.row(item, "clicked") for item in clicked}
         if not chosen <= set(order):
             raise ValueError("clicked: expected items that were shown, got others")
-        weights = _inverse_propensities(propensities, len(order))
+        weights = inverse_propensities(propensities, len(order))
         places = [place for place, item in enumerate(order) if item in chosen]
         last = max(places, default=-1)
         grades = {item: float(item in chosen) for item in order[: last + 1]}
@@ -392,7 +387,7 @@ class Adapter(Similarity):
         changes = state.changes.changes(query)
         moved = _stacked([query, *changes])
         scores = pool.scores(moved)
-        digest = _digest(query)
+        digest = query_digest(query)
         known = state.known.get(digest, set())
         with ctrl_c_waits():  # the candidates, the trust and the counts always agree
             ranked, by_score = pool, scores
@@ -484,7 +479,7 @@ class Adapter(Similarity):
 
     # -- what is used -------------------------------------------------------------------------
 
-    def _fitted(self) -> _State:
+    def _fitted(self) -> AdapterState:
         if self._state is None:
             raise NotFittedError("this Adapter has no items yet: call fit or set_items first")
         return self._state
@@ -500,15 +495,11 @@ class Adapter(Similarity):
             "selection": self.selection,
         }
 
-    def _unchanged(self) -> _State:
+    def _unchanged(self) -> AdapterState:
         """What was learnt; raises if parameters have changed since that it depends on."""
         state = self._fitted()
         for name, value in self._fixed().items():
-            if value != state.fixed[name]:
-                raise ValueError(
-                    f"{name}: cannot change in the middle of a stream; expected {state.fixed[name]!r}, "
-                    f"got {value!r}"
-                )
+            check_unchanged(name, state.fixed[name], value)
         return state
 
     def _choice(self) -> int | None:
@@ -613,219 +604,7 @@ class Adapter(Similarity):
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.check_parameters()
-        self._state = _State.restored(header, arrays, self)
-
-
-class _State:
-    """All that an adapter has learnt and counted."""
-
-    def __init__(
-        self,
-        n_features: int,
-        length: float,
-        changes: DenseChanges | SparseChanges,
-        trusts: tuple[Trust, Trust],
-        rng: np.random.Generator,
-        fixed: dict[str, Any],
-    ) -> None:
-        self.n_features = n_features
-        #: Typical length of the first items: queries are learnt from as if they had it.
-        self.length = length
-        self.changes = changes
-        #: Of queries when they came for the first time, and of all queries.
-        self.trust, self.overall = trusts
-        self.rng = rng
-        #: Parameters that gains were measured with.
-        self.fixed = fixed
-        self.history = History()
-        #: Digest of a query -> ids of the items known to be relevant.
-        self.known: dict[bytes, set[Hashable]] = {}
-        #: Ids of items that were relevant to some query.
-        self.learnt: set[Hashable] = set()
-        #: What was drawn last, where options are drawn.
-        self.drawn: int | None = None
-        self.n_queries = self.n_judgements = self.n_skipped = 0
-
-    def rescaled(self, queries: Any) -> tuple[Any, np.ndarray]:
-        """Queries as long as items are, and what to multiply them by to have them back."""
-        lengths = np.sqrt(np.asarray(row_products(queries, queries), np.float64)) / self.length
-        lengths = np.where(lengths > 0, lengths, 1.0)[:, None]
-        if sp.issparse(queries):
-            scaled = sp.csr_matrix(queries.multiply(1.0 / lengths)).astype(queries.dtype)
-        else:
-            scaled = (queries / lengths).astype(queries.dtype)
-        return scaled, lengths.astype(queries.dtype)
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether items are sparse."""
-        return isinstance(self.changes, SparseChanges)
-
-    def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """JSON values and arrays, enough to go on as if never saved."""
-        header: dict[str, Any] = {
-            "n_features": self.n_features,
-            "length": self.length,
-            "fixed": self.fixed,
-            "generator": self.rng.bit_generator.state,
-            "drawn": self.drawn,
-            "counts": [self.n_queries, self.n_judgements, self.n_skipped],
-            "parameters": [
-                [one.eta, one.temperature, one.n_steps] for one in self.changes.learners
-            ],
-            "is_sparse": self.is_sparse,
-        }
-        header["changes"], own = self.changes.state()
-        arrays = {f"changes.{name}": array for name, array in own.items()}
-        for kind, trust in (("trust", self.trust), ("overall", self.overall)):
-            header[kind], own = trust.state()
-            arrays |= {f"{kind}.{name}": array for name, array in own.items()}
-        header["names"], own = self.history.state()
-        arrays |= {f"history.{name}": array for name, array in own.items()}
-        keys = sorted(self.learnt, key=str)
-        numbers = {key: number for number, key in enumerate(keys)}
-        header["learnt"] = keys
-        arrays["known.digests"] = np.frombuffer(b"".join(self.known), np.uint8).copy()
-        arrays["known.counts"] = np.array([len(items) for items in self.known.values()], np.int64)
-        flat = [numbers[key] for items in self.known.values() for key in sorted(items, key=str)]
-        arrays["known.items"] = np.array(flat, np.int64)
-        return header, arrays
-
-    @classmethod
-    def restored(
-        cls, header: dict[str, Any], arrays: dict[str, np.ndarray], adapter: Adapter
-    ) -> _State:
-        """What `saved` gave."""
-        learners = [
-            ListwiseSoftmax(eta, temperature, n_steps)
-            for eta, temperature, n_steps in header["parameters"]
-        ]
-        own, n_features = with_prefix("changes.", arrays), header["n_features"]
-        changes: DenseChanges | SparseChanges
-        if header["is_sparse"]:
-            changes = SparseChanges.restored(learners, n_features, own)
-        else:
-            changes = DenseChanges.restored(learners, header["changes"], own)
-        trust, overall = (
-            adapter._new_trust(len(learners)).restore(header[kind], with_prefix(f"{kind}.", arrays))
-            for kind in ("trust", "overall")
-        )
-        rng, length = np.random.default_rng(), float(header["length"])
-        self = cls(n_features, length, changes, (trust, overall), rng, header["fixed"])
-        self.rng.bit_generator.state = header["generator"]
-        self.history = History.restored(header["names"], with_prefix("history.", arrays))
-        self.learnt = set(header["learnt"])
-        digests = arrays["known.digests"].reshape(-1, _DIGEST_BYTES)
-        ends = np.cumsum(arrays["known.counts"])
-        for digest, items in zip(digests, np.split(arrays["known.items"], ends), strict=False):
-            self.known[digest.tobytes()] = {header["learnt"][number] for number in items}
-        self.drawn = header["drawn"]
-        self.n_queries, self.n_judgements, self.n_skipped = header["counts"]
-        return self
-
-
-def default_candidates(items: Items) -> list[Any]:
-    """Learners for these items: their temperature is a quarter of the spread among the nearest neighbours.
-
-    The spread is the difference between the score of the nearest item and that of the 32nd, on average over a
-    sample of the items. Steps are such that they do not depend on the length of the vectors.
-    """
-    n_items = items.shape[0]
-    order = np.random.default_rng(n_items).permutation(n_items)
-    sample, others = order[:_SAMPLE], order[:_COMPARED]
-    scores = all_products(items.rows(sample), items.rows(others))
-    scores[np.arange(len(sample)), np.arange(len(sample))] = -np.inf  # not the items themselves
-    scores.sort(axis=1)
-    furthest = min(_NEIGHBOUR, n_items - 1)
-    spread = float(np.mean(scores[:, -1] - scores[:, -furthest])) if furthest else 0.0
-    squared = typical_length(items) ** 2
-    if not spread > 0:
-        spread = squared
-    return [ListwiseSoftmax(eta=step / squared**2, temperature=spread / 4) for step in _STEPS]
-
-
-def grades_by_query(
-    relevance: Any, query_rows: dict[Hashable, int] | None, n_queries: int, searched: SearchedItems
-) -> dict[int, dict[int, float]]:
-    """Grades of the judged items of each query, by rows, queries in the order of their first judgement.
-
-    Examples
-    --------
-    >>> items = SearchedItems(Items(np.eye(3)), None, 10, set())
-    >>> grades_by_query([(1, 2), (0, 1), (1, 0, -1)], None, 2, items)
-    {1: {2: 1.0, 0: -1.0}, 0: {1: 1.0}}
-    """
-    if isinstance(relevance, np.ndarray):
-        if relevance.ndim != 2 or relevance.shape[1] not in (2, 3):
-            raise ValueError(
-                "relevance: expected rows of query, item and maybe a grade, "
-                f"got shape {relevance.shape}"
-            )
-        if relevance.dtype.kind == "f":
-            rows = relevance[:, :2]
-            if not (rows == np.floor(rows)).all():  # also refuses NaN
-                raise ValueError("relevance: expected row numbers, got fractions or NaN")
-            pairs, grades = rows.astype(np.int64).tolist(), relevance[:, 2:].tolist()
-            relevance = [(*pair, *grade) for pair, grade in zip(pairs, grades, strict=True)]
-        else:
-            relevance = _without_repetitions(relevance).tolist()
-    judged: dict[int, dict[int, float]] = {}
-    count = 0
-    for count, entry in enumerate(relevance, 1):
-        if not 2 <= len(entry) <= 3:
-            raise ValueError(
-                f"relevance: expected query, item and maybe a grade, got {entry!r} (entry {count})"
-            )
-        query = row_of(entry[0], query_rows, n_queries, f"relevance, entry {count}, query")
-        item = searched.row(entry[1], f"relevance, entry {count}, item")
-        grade = float(entry[2]) if len(entry) == 3 else 1.0
-        if not np.isfinite(grade):
-            raise ValueError(f"relevance, entry {count}: expected a finite grade, got {grade}")
-        judged.setdefault(query, {})[item] = grade
-    if not count:
-        raise ValueError("relevance: expected at least one judgement, got none")
-    return judged
-
-
-def _own_rows(own_items: Any, n_queries: int, searched: SearchedItems) -> list[int]:
-    """Row of the item that each query is itself, -1 where it is none."""
-    if own_items is None:
-        return [-1] * n_queries
-    if len(own_items) != n_queries:
-        raise ValueError(
-            f"own_items: expected one for each of {n_queries} queries, got {len(own_items)}"
-        )
-    return [-1 if item is None else searched.row(item, "own_items") for item in own_items]
-
-
-def _without_repetitions(pairs: np.ndarray) -> np.ndarray:
-    """The same judgements in the same order, each once, if there are no grades: there may be very many."""
-    if pairs.shape[1] == 3:
-        return pairs
-    return pairs[np.sort(np.unique(pairs, axis=0, return_index=True)[1])]
-
-
-def _inverse_propensities(propensities: Any, n: int) -> list[float]:
-    if propensities is None:
-        return [1.0] * n
-    values = np.asarray(propensities, np.float64)
-    if values.shape != (n,) or not ((values > 0) & (values <= 1)).all():
-        raise ValueError(
-            f"propensities: expected {n} numbers above 0 and at most 1, got {propensities!r}"
-        )
-    return np.minimum(1.0 / values, _LARGEST_WEIGHT).tolist()
-
-
-_DIGEST_BYTES = 16
-
-
-def _digest(query: Any) -> bytes:
-    """What tells queries apart: their numbers."""
-    parts = (query.indices, query.data) if sp.issparse(query) else (query,)
-    hashed = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for part in parts:
-        hashed.update(np.ascontiguousarray(part).tobytes())
-    return hashed.digest()
+        self._state = AdapterState.restored(header, arrays, self._new_trust)
 
 
 def _stacked(rows: list[Any]) -> Any:

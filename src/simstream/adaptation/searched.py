@@ -9,44 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..similarity.base import all_products
-from ..validation import Items
-
-
-def rows_by_id(ids: Sequence[Hashable] | None, n: int, name: str) -> dict[Hashable, int] | None:
-    """Row of each id; None where rows are their own ids.
-
-    Examples
-    --------
-    >>> rows_by_id(["a", "b"], 2, "ids")
-    {'a': 0, 'b': 1}
-    """
-    if ids is None:
-        return None
-    ids = np.asarray(ids).tolist() if isinstance(ids, np.ndarray) else list(ids)
-    if len(ids) != n:
-        raise ValueError(f"{name}: expected one for each of {n} rows, got {len(ids)}")
-    for value in ids:
-        if not isinstance(value, (str, int)) or isinstance(value, bool):
-            raise TypeError(f"{name}: expected strings or integers, got {value!r}")
-    rows = {value: row for row, value in enumerate(ids)}
-    if len(rows) < n:
-        repeated = next(value for row, value in enumerate(ids) if rows[value] != row)
-        raise ValueError(f"{name}: expected different ids, got {repeated!r} twice")
-    return rows
-
-
-def row_of(value: Any, rows: dict[Hashable, int] | None, n: int, name: str) -> int:
-    """The row that an id, or a row number, stands for; raises if there is none."""
-    if rows is not None:
-        found = rows.get(value.item() if isinstance(value, np.generic) else value)
-        if found is None:
-            raise ValueError(f"{name}: expected a known id, got {value!r}")
-        return found
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise TypeError(f"{name}: expected row numbers, got {value!r}")
-    if not 0 <= value < n:
-        raise ValueError(f"{name}: expected a row number below {n}, got {value}")
-    return int(value)
+from ..validation import Items, stacked
+from .judgements import row_of, rows_by_id
 
 
 class Ranked(NamedTuple):
@@ -91,6 +55,7 @@ class SearchedItems:
     pool_size : int
         Most items that are ranked for a query, besides its relevant ones.
     learnt : set of ids of items that something was learnt about
+    given : the object that the items were given as
     """
 
     def __init__(
@@ -99,9 +64,11 @@ class SearchedItems:
         ids: Sequence[Hashable] | None,
         pool_size: int,
         learnt: set[Hashable],
+        given: Any = None,
     ) -> None:
         n_items = items.shape[0]
         self.items = items
+        self._given = given, ids, pool_size
         self._rows = rows_by_id(ids, n_items, "ids")
         self.keys: Sequence[Hashable] = range(n_items) if self._rows is None else list(self._rows)
         self.is_learnt = np.fromiter((key in learnt for key in self.keys), bool, n_items)
@@ -115,6 +82,12 @@ class SearchedItems:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def are(self, given: Any, ids: Any, pool_size: int, dtype: Any) -> bool:
+        """Whether they were made of these very objects, as they would be now."""
+        items, known, size = self._given
+        is_same = items is given and known is ids
+        return is_same and size == pool_size and self.items.dtype == np.dtype(dtype)
 
     def row(self, key: Any, name: str) -> int:
         """Row of an item by its id; raises if there is none."""
@@ -133,9 +106,8 @@ class SearchedItems:
         missing = rows[~self._is_pooled[rows]]
         if not len(missing):
             return self._pool
-        vectors = [self._pool.vectors, self.items.rows(missing)]
-        stacked = sp.vstack(vectors, "csr") if self.items.is_sparse else np.concatenate(vectors)
-        return Ranked(np.concatenate([self._pool.rows, missing]), stacked, ascends=False)
+        vectors = stacked([self._pool.vectors, self.items.rows(missing)])
+        return Ranked(np.concatenate([self._pool.rows, missing]), vectors, ascends=False)
 
     def only(self, rows: np.ndarray) -> Ranked:
         """Just these items, to rank among themselves."""

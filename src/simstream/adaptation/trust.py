@@ -9,6 +9,9 @@ import numpy as np
 
 from ..validation import check_integer, check_number
 
+#: Shares of what was learnt that are tried, where nothing else is said.
+DEGREES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
+
 #: Fewer queries than this say nothing about the spread of their gains.
 FEWEST = 5
 

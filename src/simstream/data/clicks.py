@@ -12,6 +12,9 @@ from ..validation import check_choice, check_index_tuples
 #: Rules by which clicks become comparisons.
 CLICK_RULES = ("skip-above", "no-click")
 
+#: A click counts by the inverse of the probability that it was looked at, but at most so many times.
+LARGEST_WEIGHT = 10.0
+
 _Item = TypeVar("_Item")
 
 

@@ -18,10 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from ..data.clicks import LARGEST_WEIGHT
 from ..validation import check_number
-
-#: A click counts at most so many times.
-LARGEST_WEIGHT = 10.0
 
 #: Of so many pairs of neighbours one is randomised: clicks further down are too rare to tell anything.
 MOST_RANDOMISED = 9

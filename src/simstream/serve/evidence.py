@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..adaptation.trust import Trust
+from ..adaptation.trust import DEGREES, Trust
 from ..validation import check_choice, check_number
 from .clicks import Clicks
 
 #: Degrees of trust: 0 serves the inner product, 1 what was learnt.
-DEGREES = np.array([0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
-_ALL_DEGREES = np.concatenate([[0.0], DEGREES])
+_ALL_DEGREES = np.array([0.0, *DEGREES])
 
 #: A margin that outweighs any other.
 _HUGE = 1e300

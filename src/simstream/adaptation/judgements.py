@@ -1,0 +1,131 @@
+"""Feedback as an adapter takes it: by rows, or by ids, of queries and items."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.clicks import LARGEST_WEIGHT
+
+if TYPE_CHECKING:
+    from .searched import SearchedItems
+
+
+def rows_by_id(ids: Sequence[Hashable] | None, n: int, name: str) -> dict[Hashable, int] | None:
+    """Row of each id; None where rows are their own ids.
+
+    Examples
+    --------
+    >>> rows_by_id(["a", "b"], 2, "ids")
+    {'a': 0, 'b': 1}
+    """
+    if ids is None:
+        return None
+    ids = np.asarray(ids).tolist() if isinstance(ids, np.ndarray) else list(ids)
+    if len(ids) != n:
+        raise ValueError(f"{name}: expected one for each of {n} rows, got {len(ids)}")
+    for value in ids:
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            raise TypeError(f"{name}: expected strings or integers, got {value!r}")
+    rows = {value: row for row, value in enumerate(ids)}
+    if len(rows) < n:
+        repeated = next(value for row, value in enumerate(ids) if rows[value] != row)
+        raise ValueError(f"{name}: expected different ids, got {repeated!r} twice")
+    return rows
+
+
+def row_of(value: Any, rows: dict[Hashable, int] | None, n: int, name: str) -> int:
+    """The row that an id, or a row number, stands for; raises if there is none."""
+    if rows is not None:
+        found = rows.get(value.item() if isinstance(value, np.generic) else value)
+        if found is None:
+            raise ValueError(f"{name}: expected a known id, got {value!r}")
+        return found
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected row numbers, got {value!r}")
+    if not 0 <= value < n:
+        raise ValueError(f"{name}: expected a row number below {n}, got {value}")
+    return int(value)
+
+
+def grades_by_query(
+    relevance: Any, query_rows: dict[Hashable, int] | None, n_queries: int, searched: SearchedItems
+) -> dict[int, dict[int, float]]:
+    """Grades of the judged items of each query, by rows, queries in the order of their first judgement.
+
+    Examples
+    --------
+    >>> from simstream.adaptation.searched import SearchedItems
+    >>> from simstream.validation import Items
+    >>> items = SearchedItems(Items(np.eye(3)), None, 10, set())
+    >>> grades_by_query([(1, 2), (0, 1), (1, 0, -1)], None, 2, items)
+    {1: {2: 1.0, 0: -1.0}, 0: {1: 1.0}}
+    """
+    if isinstance(relevance, np.ndarray):
+        if relevance.ndim != 2 or relevance.shape[1] not in (2, 3):
+            raise ValueError(
+                "relevance: expected rows of query, item and maybe a grade, "
+                f"got shape {relevance.shape}"
+            )
+        if relevance.dtype.kind == "f":
+            rows = relevance[:, :2]
+            if not (rows == np.floor(rows)).all():  # also refuses NaN
+                raise ValueError("relevance: expected row numbers, got fractions or NaN")
+            pairs, grades = rows.astype(np.int64).tolist(), relevance[:, 2:].tolist()
+            relevance = [(*pair, *grade) for pair, grade in zip(pairs, grades, strict=True)]
+        else:
+            relevance = _without_repetitions(relevance).tolist()
+    judged: dict[int, dict[int, float]] = {}
+    count = 0
+    for count, entry in enumerate(relevance, 1):
+        if not 2 <= len(entry) <= 3:
+            raise ValueError(
+                f"relevance: expected query, item and maybe a grade, got {entry!r} (entry {count})"
+            )
+        query = row_of(entry[0], query_rows, n_queries, f"relevance, entry {count}, query")
+        item = searched.row(entry[1], f"relevance, entry {count}, item")
+        grade = float(entry[2]) if len(entry) == 3 else 1.0
+        if not np.isfinite(grade):
+            raise ValueError(f"relevance, entry {count}: expected a finite grade, got {grade}")
+        judged.setdefault(query, {})[item] = grade
+    if not count:
+        raise ValueError("relevance: expected at least one judgement, got none")
+    return judged
+
+
+def own_rows(own_items: Any, n_queries: int, searched: SearchedItems) -> list[int]:
+    """Row of the item that each query is itself, -1 where it is none."""
+    if own_items is None:
+        return [-1] * n_queries
+    if len(own_items) != n_queries:
+        raise ValueError(
+            f"own_items: expected one for each of {n_queries} queries, got {len(own_items)}"
+        )
+    return [-1 if item is None else searched.row(item, "own_items") for item in own_items]
+
+
+def _without_repetitions(pairs: np.ndarray) -> np.ndarray:
+    """The same judgements in the same order, each once, if there are no grades: there may be very many."""
+    if pairs.shape[1] == 3:
+        return pairs
+    return pairs[np.sort(np.unique(pairs, axis=0, return_index=True)[1])]
+
+
+def inverse_propensities(propensities: Any, n: int) -> list[float]:
+    """How often a click at each of n places counts.
+
+    Examples
+    --------
+    >>> inverse_propensities([1.0, 0.5, 0.01], 3)
+    [1.0, 2.0, 10.0]
+    """
+    if propensities is None:
+        return [1.0] * n
+    values = np.asarray(propensities, np.float64)
+    if values.shape != (n,) or not ((values > 0) & (values <= 1)).all():
+        raise ValueError(
+            f"propensities: expected {n} numbers above 0 and at most 1, got {propensities!r}"
+        )
+    return np.minimum(1.0 / values, LARGEST_WEIGHT).tolist()
