@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._kernels.entrywise import DIVERGED, NEEDS_REBASE, NEEDS_SPACE, Scratch
+from .._kernels.blocked import Blas, Block, alone
+from .._kernels.entrywise import DIVERGED, DONE, NEEDS_REBASE, NEEDS_SPACE, Scratch
 from .._kernels.steps import CLOCK_SIZE, ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 from .geometry import Geometry
@@ -56,6 +57,10 @@ class Engine(ABC):
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         """Learn from checked tuples, in order."""
 
+    def block(self, ops: Any, step: Any, tuples: Comparisons) -> Block:
+        """The coroutine that learns from these tuples together: see `_kernels.blocked`."""
+        raise AssertionError(f"{self.kind}: there is no blocked form")
+
     @abstractmethod
     def matrix(self) -> Any:
         """The current matrix, or the average."""
@@ -88,6 +93,22 @@ class Engine(ABC):
     def _rebase(self) -> None:
         """Recompute what a long stream has made imprecise, when a kernel asks for it."""
         raise AssertionError(f"{self.kind}: kernels of this engine never need this")
+
+    def _drive_blocks(self, step: Any, tuples: Comparisons, block_size: int, entries: int) -> None:
+        """Learn in blocks; `entries` of M are visited for each tuple."""
+        ops = Blas(self.dtype)
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            for first in range(begin, end, block_size):
+                last = min(end, first + block_size)
+                learnt = first + alone(self.block(ops, step, tuples.part(first, last)))
+                if learnt < last:
+                    return DIVERGED, learnt
+            return DONE, end
+
+        # Several blocks between two checks for Ctrl-C: checking costs too.
+        blocks = max(1, int(ENTRIES_PER_CALL / entries) // block_size)
+        self._drive(learn, len(tuples), blocks * block_size)
 
     def _drive(self, learn: Callable[[int, int], tuple[int, int]], n: int, chunk: int) -> None:
         """Call ``learn(begin, end) -> (status, next)`` until all n tuples are learnt."""

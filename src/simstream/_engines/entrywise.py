@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.blocked import Blas, learn_block, learn_factored_block, learn_factored_singly
+from .._kernels.blocked import Blas, Block, learn_block, learn_factored_block, learn_factored_singly
 from .._kernels.entrywise import (
     DIVERGED,
     DONE,
@@ -121,7 +121,7 @@ class DenseEngine(EntrywiseEngine):
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         tuples = tuples.densified()
         if block_size > 1:
-            self._learn_blocks(step, tuples, block_size)
+            self._drive_blocks(step, tuples, block_size, self.arrays.u.size)
             return
 
         def learn(first: int, n: int, readers: Any, gathered: Any, scratch: Any) -> tuple[int, int]:
@@ -159,24 +159,10 @@ class DenseEngine(EntrywiseEngine):
         chunk = max(1, int(ENTRIES_PER_CALL / (self.shape[0] * self.shape[1])))
         self._drive(learn_pieces, len(tuples), chunk)
 
-    def _learn_blocks(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+    def block(self, ops: Any, step: Any, tuples: Comparisons) -> Block:
         assert self.rule.kind == PLAIN, self.rule  # no other rule has a blocked form
-        ops = Blas(self.dtype)
         u, acc = self.arrays.u, self.arrays.acc
-        sign = tuples.sign
-
-        def learn(begin: int, end: int) -> tuple[int, int]:
-            for first in range(begin, end, block_size):
-                last = min(end, first + block_size)
-                x, z = tuples.rows(first, last)
-                learnt = learn_block(ops, step, u, acc, x, z, sign[first:last], self.clock)
-                if learnt < last - first:
-                    return DIVERGED, first + learnt
-            return DONE, end
-
-        # Several blocks between two checks for Ctrl-C: checking costs too.
-        blocks = max(1, int(ENTRIES_PER_CALL / self.arrays.u.size) // block_size)
-        self._drive(learn, len(tuples), blocks * block_size)
+        return learn_block(ops, step, u, acc, *tuples.rows_of(slice(None)), tuples.sign, self.clock)
 
     def _rebase(self) -> None:
         u = self.arrays.u

@@ -12,10 +12,11 @@ all changes to M. The items of the lists need no Gram matrix.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .blocked import Block
 from .dispatch import driver, helper, inner
 from .entrywise import DIVERGED, DONE, NEEDS_SPACE, read_anchor, squared_norm, store_update
 from .head_tail import transform_in_head_tail
@@ -279,12 +280,22 @@ def list_recursion(step, t, gram, items, lists, changes, weighted, clock):
     return n
 
 
-def learn_list_block(ops, step, m, acc, queries, items, lists, clock):
+def learn_list_block(
+    ops: Any,
+    step: Any,
+    m: np.ndarray,
+    acc: np.ndarray,
+    queries: np.ndarray,
+    items: np.ndarray,
+    lists: np.ndarray,
+    clock: np.ndarray,
+) -> Block:
     """Learn from one block of lists (query, relevant items, negatives); return how many were learnt.
 
     ``queries`` are the dense rows of the block's queries, ``acc`` is the average's accumulator, or has no
     columns.
     """
+    yield from ()  # all columns are here: there is nothing to be summed
     t = np.ascontiguousarray(ops.product(queries, m))
     changes, weighted = np.zeros_like(t), np.zeros(len(t))
     gram = np.ascontiguousarray(ops.gram(queries))

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from .._engines import DenseEngine, default_block_size, entrywise_engine, first_matrix
-from .._kernels.blocked import Blas
+from .._kernels.blocked import Blas, alone
 from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
 from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.rules import PLAIN, Rule
@@ -428,15 +428,17 @@ class _Ascent:
             ops, m = Blas(engine.dtype), engine.arrays.u
 
             def learn(begin: int, end: int) -> tuple[int, int]:
-                made = ascend_block(
-                    ops,
-                    m,
-                    self._tuples.rows_of,
-                    draws[begin:end],
-                    first_draw + begin,
-                    dual,
-                    self._scale,
-                    sums,
+                made = alone(
+                    ascend_block(
+                        ops,
+                        m,
+                        self._tuples.rows_of,
+                        draws[begin:end],
+                        first_draw + begin,
+                        dual,
+                        self._scale,
+                        sums,
+                    )
                 )
                 return (DONE if begin + made == end else DIVERGED), begin + made
 
