@@ -38,6 +38,9 @@ class Engine(ABC):
     kind: ClassVar[str]
     #: Whether it can learn blocks of tuples, which changes the result by rounding only.
     learns_blocks = True
+    #: Whether it can learn on a device of torch, and the one it is on; None is NumPy on the CPU.
+    has_devices = False
+    device: Any = None
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         #: Features on the left and on the right.
@@ -60,6 +63,10 @@ class Engine(ABC):
     def block(self, ops: Any, step: Any, tuples: Comparisons) -> Block:
         """The coroutine that learns from these tuples together: see `_kernels.blocked`."""
         raise AssertionError(f"{self.kind}: there is no blocked form")
+
+    def place(self, device: Any, precision: str) -> None:
+        """Learn on this device of torch from now on, on the CPU if it is None."""
+        assert device is None, f"{self.kind}: learns on the CPU alone"
 
     @abstractmethod
     def matrix(self) -> Any:

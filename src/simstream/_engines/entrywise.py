@@ -34,6 +34,7 @@ from .base import (
     new_scratch,
     saved_array,
 )
+from .device import OnDevice
 
 #: Dense rows that are copied together: they stay in the cache until they are used.
 _GATHERED_BYTES = 2**18
@@ -106,20 +107,58 @@ class DenseEngine(EntrywiseEngine):
     """Full arrays, for dense items: one triplet at a time, or exact blocks where the rule allows."""
 
     kind = "dense"
+    has_devices = True
+    #: Where the arrays are while they are learnt elsewhere than on the CPU.
+    _on_device: OnDevice | None = None
 
     def __init__(self, rule: Any, average_from: int | None, start: np.ndarray) -> None:
         super().__init__(rule, average_from, start)
         rows, columns = start.shape
-        self.arrays = Dense(
+        self._host = Dense(
             u=aligned_copy(start, start.dtype),
             aux=aligned_zeros((rows, columns if self._has_aux else 0), start.dtype),
             acc=aligned_zeros((rows, columns if self._averages else 0), start.dtype),
         )
         if rule.kind == ADAPTIVE:
-            self.arrays.u[...] *= rule.delta
+            self._host.u[...] *= rule.delta
+
+    @property
+    def arrays(self) -> Dense:
+        """The numbers, on the host."""
+        if self._on_device is not None:
+            self._on_device.copy_to(self._host)
+        return self._host
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_host": self.arrays, "_on_device": None, "device": None}
+
+    def place(self, device: Any, precision: str) -> None:
+        here = self._on_device
+        if here is not None and (here.device, here.precision) == (device, precision):
+            return
+        arrays = self.arrays
+        self._on_device = None if device is None else OnDevice(device, precision, arrays)
+        self.device = device
+
+    def tensor(self) -> Any:
+        if self._averages or self._on_device is None:
+            raise ValueError(
+                "the matrix is not on a device: expected device='cuda' and average_from=None"
+            )
+        return self._on_device.u
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         tuples = tuples.densified()
+        device = self._on_device
+        if device is not None:
+
+            def learn_there(begin: int, end: int) -> tuple[int, int]:
+                part = tuples.part(begin, end)
+                status, learnt = device.learn(step, part, block_size, self.clock)
+                return status, begin + learnt
+
+            self._drive(learn_there, len(tuples), device.chunk(block_size))
+            return
         if block_size > 1:
             self._drive_blocks(step, tuples, block_size, self.arrays.u.size)
             return
@@ -184,7 +223,7 @@ class DenseEngine(EntrywiseEngine):
         u = saved_array(arrays, "u", (None, None), None)
         rows, columns = u.shape
         self = cls._restored(scalars, arrays, u.shape, u.dtype)
-        self.arrays = Dense(
+        self._host = Dense(
             u=u,
             aux=saved_array(arrays, "aux", (rows, columns if self._has_aux else 0), u.dtype),
             acc=saved_array(arrays, "acc", (rows, columns if self._averages else 0), u.dtype),

@@ -7,12 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from .._engines import Engine, Geometry, check_geometry
+from .._engines import (
+    Engine,
+    Geometry,
+    check_device,
+    check_geometry,
+    device_block_size,
+    find_device,
+)
 from .._kernels import steps
 from ..data.comparisons import Comparisons
 from ..similarity.base import Similarity, check_features, one_row
 from ..similarity.learner import Learner, delegated
 from ..validation import Items, check_items, check_unchanged, stacked
+
+DEVICE = """device : "cpu", "cuda", "cuda:N", "auto" or "torch"
+        Where dense items are learnt from: the same steps, to rounding. A GPU needs ``simstream[gpu]``; "auto"
+        takes one if there is one. Items may be tensors of torch, which stay where they are. "torch" is the code
+        for GPUs on the CPU, for tests.
+    precision : "float32" or "tf32"
+        How a GPU multiplies float32: "tf32" is faster and rounds to 11 bits."""
 
 
 class OnlineLearner(Learner):
@@ -30,6 +44,10 @@ class OnlineLearner(Learner):
     init_scale: Any = 1.0
     centre: Any = None
     item_term: Any = False
+    block_size: Any = None
+    #: Where it learns, and how products are rounded there; learners without these parameters keep them.
+    device: Any = "cpu"
+    precision: Any = "float32"
     #: The similarity as it was last read, and the parameters that it was read with.
     _read_cache: tuple[tuple[Any, ...], Similarity] | None = None
 
@@ -70,6 +88,8 @@ class OnlineLearner(Learner):
         super()._check_parameters()
         if "init_scale" in vars(self):
             check_geometry(self.init, self.init_scale, self.centre, self.item_term)
+        if "device" in vars(self):
+            check_device(self.device, self.precision)
 
     def _geometry(self, tuples: Comparisons, *, folded: bool) -> Geometry:
         """The geometry of a first call. The engine that is made for it must be given it.
@@ -113,7 +133,9 @@ class OnlineLearner(Learner):
         """
         self._check_parameters()
         read = self._read(tuples, y, self.dtype)
-        self._forget(self._new_engine(read))
+        engine = self._new_engine(read)
+        self._find_device(engine)
+        self._forget(engine)
         return self._learn(read)
 
     def partial_fit(self, tuples: Any, y: Any = None) -> Any:
@@ -136,7 +158,24 @@ class OnlineLearner(Learner):
         self._check_parameters()
         left, right = self._item_cache().items(self.preprocessor, self._target_dtype())
         self._begin(Comparisons(left, right, np.empty((0, 3), np.int64)))
-        return self._block_size(self._engine) if self._engine.learns_blocks else 1
+        return self._block_size_here() if self._engine.learns_blocks else 1
+
+    def _block_size_here(self) -> int:
+        """How many tuples are learnt together on the device that the engine is on."""
+        engine = self._engine
+        if engine.device is None:
+            return self._block_size(engine)
+        return device_block_size(engine.device, self.block_size)
+
+    def _find_device(self, engine: Any) -> Any:
+        """The device of torch to learn on, None for NumPy on the CPU; raises where there is none."""
+        if engine.has_devices:
+            return find_device(self.device)
+        if self.device not in ("cpu", "auto"):
+            raise ValueError(
+                f"device: expected 'cpu' or 'auto' for sparse items, got {self.device!r}"
+            )
+        return None
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         """Checked tuples of the kind the learner learns from."""
@@ -170,17 +209,20 @@ class OnlineLearner(Learner):
         """Make an engine for these items if there is none, else check that it can go on with them."""
         if self.normalise:
             tuples.check_one_space("normalise=True")
+        engine = self._new_engine(tuples) if self._engine is None else self._engine
+        device = self._find_device(engine)
         if self._engine is None:
-            self._forget(self._new_engine(tuples))
+            self._forget(engine)
         check_features(self.shape_, tuples.left, tuples.right)
         self._engine.geometry.check_unchanged(self.init_scale, self.centre, self.item_term)
         for name, (kept, given) in self._unchangeable(self._engine).items():
             check_unchanged(name, kept, given)
+        self._engine.place(device, self.precision)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
         tuples = engine.geometry.comparisons(tuples)
-        engine.learn(self._step(), tuples, self._block_size(engine))
+        engine.learn(self._step(), tuples, self._block_size_here())
 
     def _forget(self, engine: Engine) -> None:
         self._engine = engine

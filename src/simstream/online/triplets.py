@@ -28,7 +28,7 @@ from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
 from ..similarity.shift import Shift
 from ..validation import check_choice, check_number
-from .base import OnlineLearner
+from .base import DEVICE, OnlineLearner
 
 GEOMETRY = """init_scale : float or "auto"
         Scale c of the first M = c I, for ``init="identity"``. Steps are in proportion to it: learning from
@@ -92,7 +92,12 @@ def _given(centre: Any) -> str:
 
 
 _documented = documented(
-    common=_COMMON, geometry=GEOMETRY, normalise=NORMALISE, attributes=_ATTRIBUTES, average=_AVERAGE
+    common=_COMMON,
+    device=DEVICE,
+    geometry=GEOMETRY,
+    normalise=NORMALISE,
+    attributes=_ATTRIBUTES,
+    average=_AVERAGE,
 )
 
 
@@ -212,6 +217,7 @@ class OASIS(TripletLearner):
         "end" reads the nearest symmetric positive semi-definite matrix. Learning goes on with the raw M.
     {average}
     {common}
+    {device}
 
     Attributes
     ----------
@@ -255,6 +261,8 @@ class OASIS(TripletLearner):
         dtype: Any = None,
         normalise: bool = False,
         preprocessor: Any = None,
+        device: str = "cpu",
+        precision: str = "float32",
     ) -> None:
         self.C = C
         self.variant = variant
@@ -270,6 +278,8 @@ class OASIS(TripletLearner):
         self.dtype = dtype
         self.normalise = normalise
         self.preprocessor = preprocessor
+        self.device = device
+        self.precision = precision
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -335,6 +345,7 @@ class OGD(TripletLearner):
         eta_t = eta, or eta / sqrt(t).
     {average}
     {common}
+    {device}
 
     Attributes
     ----------
@@ -369,6 +380,8 @@ class OGD(TripletLearner):
         dtype: Any = None,
         normalise: bool = False,
         preprocessor: Any = None,
+        device: str = "cpu",
+        precision: str = "float32",
     ) -> None:
         self.eta = eta
         self.schedule = schedule
@@ -382,6 +395,8 @@ class OGD(TripletLearner):
         self.dtype = dtype
         self.normalise = normalise
         self.preprocessor = preprocessor
+        self.device = device
+        self.precision = precision
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
