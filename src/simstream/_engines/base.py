@@ -60,8 +60,8 @@ class Engine(ABC):
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         """Learn from checked tuples, in order."""
 
-    def block(self, ops: Any, step: Any, tuples: Comparisons) -> Block:
-        """The coroutine that learns from these tuples together: see `_kernels.blocked`."""
+    def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
+        """The coroutine that learns from tuples first .. last - 1 together: see `_kernels.blocked`."""
         raise AssertionError(f"{self.kind}: there is no blocked form")
 
     def place(self, device: Any, precision: str) -> None:
@@ -108,7 +108,7 @@ class Engine(ABC):
         def learn(begin: int, end: int) -> tuple[int, int]:
             for first in range(begin, end, block_size):
                 last = min(end, first + block_size)
-                learnt = first + alone(self.block(ops, step, tuples.part(first, last)))
+                learnt = first + alone(self.block(ops, step, tuples, first, last))
                 if learnt < last:
                     return DIVERGED, learnt
             return DONE, end

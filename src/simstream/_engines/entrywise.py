@@ -198,10 +198,10 @@ class DenseEngine(EntrywiseEngine):
         chunk = max(1, int(ENTRIES_PER_CALL / (self.shape[0] * self.shape[1])))
         self._drive(learn_pieces, len(tuples), chunk)
 
-    def block(self, ops: Any, step: Any, tuples: Comparisons) -> Block:
+    def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
         assert self.rule.kind == PLAIN, self.rule  # no other rule has a blocked form
-        u, acc = self.arrays.u, self.arrays.acc
-        return learn_block(ops, step, u, acc, *tuples.rows_of(slice(None)), tuples.sign, self.clock)
+        where = self.arrays.u, self.arrays.acc, *tuples.rows(first, last)
+        return learn_block(ops, step, *where, tuples.sign[first:last], self.clock)
 
     def _rebase(self) -> None:
         u = self.arrays.u

@@ -25,8 +25,8 @@ class DenseListsEngine(DenseEngine):
         per_list = self.shape[1] * (self.shape[0] + 2 * step.n_steps * length)
         self._drive_blocks(step, tuples.densified(), block_size, per_list)
 
-    def block(self, ops: Any, step: Any, tuples: Comparisons) -> Block:
-        lists, items = tuples.index, tuples.right.values
+    def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
+        lists, items = tuples.index[first:last], tuples.right.values
         queries = tuples.left.values[lists[:, 0]]
         where = self.arrays.u, self.arrays.acc, queries, items, lists, self.clock
         return learn_list_block(ops, step, *where)

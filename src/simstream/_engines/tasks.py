@@ -233,22 +233,22 @@ class DenseTasksEngine(TasksEngine):
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         self._drive_blocks(step, tuples.densified(), block_size, 2 * self.shared.size)
 
-    def block(self, ops: Any, step: Any, tuples: Comparisons) -> Block:
-        tasks, coins = tuples.tasks, tuples.coins
-        assert tasks is not None
+    def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
+        assert tuples.tasks is not None
+        block, tasks = slice(first, last), tuples.tasks[first:last]
         n_seen = np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1))
         self.terms.make_room(int(n_seen[-1]))
         # A task seen for the first time may change all weights.
         shared, own = self.weights(n_seen)
         full = self._rows_of_full(tasks)
-        x, z = tuples.rows_of(slice(None))
+        x, z = tuples.rows_of(block)
         value = self._values(ops, x, z, tasks, full, shared, own, self._mixed)
         value, directed, grams = yield value, ops.is_directed(x, z), ops.grams(x, z)
         gram_x, gram_z = ops.triangles(grams)
         coupled = couple(gram_x, tasks, shared, own)
-        coins = np.zeros(len(x)) if coins is None else coins
+        coins = np.zeros(len(x)) if tuples.coins is None else tuples.coins[block]
         coefficient, _, learnt = ops.recursion(
-            step, value, tuples.sign, coins, directed, x, z, (coupled, gram_z), self.clock
+            step, value, tuples.sign[block], coins, directed, x, z, (coupled, gram_z), self.clock
         )
         moved = np.flatnonzero(coefficient)
         if len(moved):

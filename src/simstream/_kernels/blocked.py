@@ -92,8 +92,8 @@ class Blas:
         return row_dots(self.product(x, m), z)
 
     def is_directed(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """Whether neither row of a tuple is zero: a number above zero says so."""
-        return nonzero_rows(x, z)
+        """Numbers above zero where neither row of a tuple is zero; none where `recursion` can look itself."""
+        return _UNKNOWN
 
     def grams(self, x: np.ndarray, z: np.ndarray) -> Any:
         """The Gram matrices of the rows of x and of z, in the form in which they are summed."""
@@ -152,7 +152,8 @@ class Blas:
                 self.add_product(acc, xa, weighted[active], za)
 
 
-#: Gram matrices that were not worked out.
+#: What was not worked out: whether rows are zero, and Gram matrices.
+_UNKNOWN = np.empty(0, np.float32)
 _NO_GRAMS = {code: (np.empty((0, 0), code), np.empty((0, 0), code)) for code in "fd"}
 
 
@@ -271,18 +272,21 @@ def rank_one_recursion(
 ):
     """Steps of one-at-a-time processing; returns how many tuples had finite values.
 
-    ``directed[t]`` is above zero where neither x_t nor z_t is zero. The Gram matrices may be empty: their
-    rows are then worked out for the tuples that move M. So may `coins`, the uniform numbers that decide
-    whether to ask, where all answers are asked for.
+    ``directed[t]`` is above zero where neither x_t nor z_t is zero. That array and the Gram matrices may be
+    empty: what is needed of them is then worked out from x and z. So may `coins`, the uniform numbers that
+    decide whether to ask, where all answers are asked for.
     """
     n = len(value)
-    has_gram = len(gram_x) > 0
+    has_gram, is_known = len(gram_x) > 0, len(directed) > 0
     largest = np.finfo(x.dtype).max
     for t in range(n):
         if not abs(value[t]) < HOPELESS:
             return t
         loss = signed_loss(sign[t], value[t], clock)
-        has_direction = directed[t] > 0
+        if is_known:
+            has_direction = directed[t] > 0
+        else:
+            has_direction = not (_is_zero(x, t) or _is_zero(z, t))
         c = 0.0
         asked = step.ask == ASK_ALL or is_asked(step, value[t], coins[t])
         if asked and is_active(step, loss) and has_direction:

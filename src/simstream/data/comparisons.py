@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class Comparisons:
         """Whether the items on either side are sparse."""
         return self.left.is_sparse or self.right.is_sparse
 
-    @property
+    @cached_property
     def sign(self) -> np.ndarray:
         """Side of the threshold on which x'Mz belongs: +1 above, -1 below (distance of a similar pair)."""
         if self.y is None:
