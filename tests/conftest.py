@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 
+import pytest
 from hypothesis import settings
 
 # The suite runs one process per core: more threads would only fight each other.
@@ -19,3 +20,23 @@ if threading.current_thread() is threading.main_thread():
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device",
+        default="cpu",
+        help="where learners that leave the choice open learn: cpu, torch (its code on the CPU) or cuda",
+    )
+
+
+@pytest.fixture(autouse=True)
+def device(request, monkeypatch):
+    """Learners with the default device, "cpu", are placed on that of --device."""
+    name = request.config.getoption("--device")
+    if name != "cpu":
+        from simstream.online import base
+
+        find = base.find_device
+        monkeypatch.setattr(base, "find_device", lambda d: find(name if d == "cpu" else d))
+    return name

@@ -38,8 +38,7 @@ class Engine(ABC):
     kind: ClassVar[str]
     #: Whether it can learn blocks of tuples, which changes the result by rounding only.
     learns_blocks = True
-    #: Whether it can learn on a device of torch, and the one it is on; None is NumPy on the CPU.
-    has_devices = False
+    #: The device of torch that it is on; None is NumPy on the CPU.
     device: Any = None
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
@@ -63,6 +62,11 @@ class Engine(ABC):
     def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
         """The coroutine that learns from tuples first .. last - 1 together: see `_kernels.blocked`."""
         raise AssertionError(f"{self.kind}: there is no blocked form")
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether it can learn on devices of torch."""
+        return False
 
     def place(self, device: Any, precision: str) -> None:
         """Learn on this device of torch from now on, on the CPU if it is None."""

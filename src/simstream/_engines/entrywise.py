@@ -107,7 +107,6 @@ class DenseEngine(EntrywiseEngine):
     """Full arrays, for dense items: one triplet at a time, or exact blocks where the rule allows."""
 
     kind = "dense"
-    has_devices = True
     #: Where the arrays are while they are learnt elsewhere than on the CPU.
     _on_device: OnDevice | None = None
 
@@ -121,6 +120,11 @@ class DenseEngine(EntrywiseEngine):
         )
         if rule.kind == ADAPTIVE:
             self._host.u[...] *= rule.delta
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether the rule has a blocked form: one tuple at a time would not pay elsewhere."""
+        return self.rule.kind == PLAIN
 
     @property
     def arrays(self) -> Dense:
@@ -141,10 +145,8 @@ class DenseEngine(EntrywiseEngine):
         self.device = device
 
     def tensor(self) -> Any:
-        if self._averages or self._on_device is None:
-            raise ValueError(
-                "the matrix is not on a device: expected device='cuda' and average_from=None"
-            )
+        """The matrix on the device that it is on."""
+        assert self._on_device is not None
         return self._on_device.u
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:

@@ -20,6 +20,10 @@ from .sparse import SparseEngine, csr_readers
 class DenseListsEngine(DenseEngine):
     """Full arrays, for dense items: exact blocks of lists, of any size from one on."""
 
+    @property
+    def has_devices(self) -> bool:
+        return False
+
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         length = tuples.index.shape[1]
         per_list = self.shape[1] * (self.shape[0] + 2 * step.n_steps * length)

@@ -93,7 +93,7 @@ class Blas:
 
     def is_directed(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """Numbers above zero where neither row of a tuple is zero; none where `recursion` can look itself."""
-        return _UNKNOWN
+        return UNKNOWN
 
     def grams(self, x: np.ndarray, z: np.ndarray) -> Any:
         """The Gram matrices of the rows of x and of z, in the form in which they are summed."""
@@ -153,7 +153,7 @@ class Blas:
 
 
 #: What was not worked out: whether rows are zero, and Gram matrices.
-_UNKNOWN = np.empty(0, np.float32)
+UNKNOWN = np.empty(0, np.float32)
 _NO_GRAMS = {code: (np.empty((0, 0), code), np.empty((0, 0), code)) for code in "fd"}
 
 
@@ -329,18 +329,11 @@ def _share_active(step, value, sign, clock):
 
 
 def learn_block(
-    ops: Any,
-    step: Any,
-    m: np.ndarray,
-    acc: np.ndarray,
-    x: np.ndarray,
-    z: np.ndarray,
-    sign: np.ndarray,
-    clock: np.ndarray,
+    ops: Any, step: Any, m: Any, acc: Any, x: Any, z: Any, sign: Any, clock: Any
 ) -> Block:
     """Learn from one block of rows x and z (the same array for pairs); return how many were learnt.
 
-    ``acc`` is the average's accumulator, or has no columns.
+    ``acc`` is the average's accumulator, or has no columns. All are arrays, or whatever `ops` works on.
     """
     value = ops.margins(x, m, z)
     grams = ops.grams_if_many(step, value, sign, clock, x, z)

@@ -3,7 +3,7 @@
 What `blocked.learn_block` asks for is a handful of launches: the product of the rows with M and its row sums,
 one kernel for the recursion, one product of rank B. The recursion takes one warp of one multiprocessor. While
 it runs, a second stream gathers the rows of the next block and works out their Gram matrices, which do not
-depend on M. Two blocks are one CUDA graph that is replayed, since launches cost more than many of the kernels.
+depend on M. Two blocks are one CUDA graph that is replayed: launches cost more than many of the kernels.
 
 The recursion: 32 tuples are one tile, a tuple a lane. First the tile takes over what earlier tiles change for
 it. Then 32 times the step of one lane is broadcast by a shuffle, and changes the losses of the later lanes:
@@ -23,7 +23,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .blocked import _UNKNOWN, alone, learn_block
+from .blocked import UNKNOWN, alone, learn_block
 from .steps import (
     CLOCK_SIZE,
     CONSTANT,
@@ -396,7 +396,7 @@ class _Block:
 
     def is_directed(self, x: Any, z: Any) -> Any:
         """Nothing: `inverse` tells."""
-        return _UNKNOWN
+        return UNKNOWN
 
     def grams_if_many(self, step: Any, value: Any, sign: Any, clock: Any, x: Any, z: Any) -> Any:
         """The product of both Gram matrices, which was prepared."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .blocked import _UNKNOWN, alone, learn_block, rank_one_recursion
+from .blocked import UNKNOWN, alone, learn_block, rank_one_recursion
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:
@@ -28,7 +28,7 @@ class TorchOps:
 
     def is_directed(self, x: Any, z: Any) -> np.ndarray:
         """Nothing: the recursion looks at the rows itself."""
-        return _UNKNOWN
+        return UNKNOWN
 
     def grams_if_many(self, step: Any, value: Any, sign: Any, clock: Any, x: Any, z: Any) -> Any:
         """The Gram matrices of the rows of x and of z."""

@@ -23,8 +23,8 @@ from ..validation import Items, check_items, check_unchanged, stacked
 
 DEVICE = """device : "cpu", "cuda", "cuda:N", "auto" or "torch"
         Where dense items are learnt from: the same steps, to rounding. A GPU needs ``simstream[gpu]``; "auto"
-        takes one if there is one. Items may be tensors of torch, which stay where they are. "torch" is the code
-        for GPUs on the CPU, for tests.
+        takes one if there is one. Items may be tensors of torch, which stay where they are. "torch" is the
+        code for GPUs on the CPU, for tests.
     precision : "float32" or "tf32"
         How a GPU multiplies float32: "tf32" is faster and rounds to 11 bits."""
 
@@ -246,6 +246,21 @@ class OnlineLearner(Learner):
             similarity.normalise = self.normalise
             kept = self._read_cache = (key, similarity)
         return kept[1]._with_items(self.preprocessor, self._item_cache())
+
+    @property
+    def tensor_(self) -> Any:
+        """The learnt M itself, a tensor of torch on the device it is learnt on; it changes with learning.
+
+        With a geometry it has the rows of the additional features, and nothing that only changes what is read
+        (`symmetric`, `projection`, `normalise`) is applied. All other results are arrays on the host.
+        """
+        engine = self._fitted()
+        if engine.device is None or engine.average_from is not None:
+            raise ValueError(
+                "tensor_: the matrix is not on a device; expected one that was learnt with another device than "
+                "'cpu', and average_from=None"
+            )
+        return engine.tensor()
 
     decision_function = delegated(Similarity.decision_function)
     predict = delegated(Similarity.predict)
