@@ -257,8 +257,8 @@ class OnlineLearner(Learner):
         engine = self._fitted()
         if engine.device is None or engine.average_from is not None:
             raise ValueError(
-                "tensor_: the matrix is not on a device; expected one that was learnt with another device than "
-                "'cpu', and average_from=None"
+                "tensor_: the matrix is not on a device; expected one that was learnt on a device other than "
+                "'cpu', with average_from=None"
             )
         return engine.tensor()
 
