@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import simstream
+from commands import fail, succeed
 from simstream import OASIS, OGD, PAMetric
 from simstream._engines.base import DivergedError
 
@@ -265,3 +266,25 @@ def test_a_dense_model_goes_on_with_sparse_items():
     model = OASIS(0.2, device="torch", preprocessor=items).fit(triplets[:500])
     model.set_params(preprocessor=sp.csr_matrix(items)).partial_fit(triplets[500:])
     assert_same(model, expected, "float64")
+
+
+def test_command_line(tmp_path):
+    items, triplets = problem()
+    np.save(tmp_path / "items.npy", items)
+    np.save(tmp_path / "triplets.npy", triplets)
+    model = tmp_path / "model"
+    stream = ["--triplets", tmp_path / "triplets.npy"]
+    given = ["train", tmp_path / "items.npy", *stream, "-o", model]
+    succeed(*given, "--device", "torch", "-p", "C=0.2")
+    expected = OASIS(0.2, block_size=1, preprocessor=items).fit(triplets)
+    assert_same(simstream.load(model), expected, "float64")
+    assert simstream.load(model).device == "torch"
+    succeed(*given[:2], *stream, "--resume", model, "--device", "auto")
+    assert simstream.load(model).device == "auto"
+    succeed(*given, "--algorithm", "aroma", "--device", "auto")
+    message = fail(2, *given, "--algorithm", "aroma", "--device", "torch")
+    assert "AROMA learns on the CPU alone" in message
+    assert "device: expected one of 'cpu'" in fail(2, *given, "--device", "gpu")
+    assert "use --device" in fail(2, *given, "-p", "device=cuda")
+    if not HAS_CUDA:
+        assert "expected a CUDA device" in fail(2, *given, "--device", "cuda")

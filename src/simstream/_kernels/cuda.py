@@ -219,6 +219,7 @@ def _recursion(
     TOLERANT: tl.constexpr,
     BIASED: tl.constexpr,
     B: tl.constexpr,
+    WHOLE: tl.constexpr,
     T: tl.constexpr,
     J: tl.constexpr,
 ):
@@ -261,7 +262,7 @@ def _recursion(
         tl.debug_barrier()
     _count(
         value, inverse, sign, n_here, coefficient, weighted, clock, diverged, numbers,
-        average_from, rounds, threshold, B,
+        average_from, rounds, threshold, B, WHOLE,
     )  # fmt: skip
 
 
@@ -280,10 +281,11 @@ def _count(
     rounds,
     threshold,
     B: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
     """Take back the steps from the first tuple on that overflowed, count all others, weigh their steps."""
     kind = losses.dtype.element_ty
-    t = tl.arange(0, _power_of_two(B))
+    t = tl.arange(0, WHOLE)  # a power of two
     inside = t < B
     n, before = tl.load(n_here), tl.load(diverged)
     loss = tl.load(losses + t, mask=inside, other=0.0)
@@ -314,11 +316,6 @@ def _count(
 @triton.jit
 def _add(place, numbers):
     tl.store(place, tl.load(place) + tl.sum(numbers))
-
-
-@triton.constexpr_function
-def _power_of_two(n):
-    return triton.next_power_of_2(n)
 
 
 class CudaBlocks:
@@ -493,11 +490,12 @@ class _Ops:
     ) -> tuple[Any, Any, int]:
         """Steps of the tuples and the same weighted for the average; the clock knows how many were learnt."""
         here, blocks = self._here, self._blocks
+        whole = triton.next_power_of_2(len(x))
         _recursion[(1,)](
             value, grams, here.inverse, sign, here.n_here, here.coefficient, here.weighted, clock,
             blocks._diverged, blocks._numbers, step.average_from, RULE=step.rule,
             DECAY=bool(step.decay), TOLERANT=step.tolerance > 0, BIASED=step.bias != 0,
-            B=len(x), T=TILE, J=min(_EARLIER, triton.next_power_of_2(len(x))), num_warps=_WARPS,
+            B=len(x), WHOLE=whole, T=TILE, J=min(_EARLIER, whole), num_warps=_WARPS,
         )  # fmt: skip
         return here.coefficient, here.weighted, len(x)
 

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "preprocessor": "ITEMS",
     "dtype": "--dtype",
     "block_size": "--block-size",
+    "device": "--device",
     "random_state": "--seed",
     "verbose": "--quiet",
     "callback": "the library in Python",
@@ -140,6 +141,26 @@ def resume_learner(
     return [
         f"from here on {key}={value} instead of {known.get(key)}" for key, value in changed.items()
     ]
+
+
+def place(learner: Any, device: str | None) -> None:
+    """Let a learner learn on this device, or where it learnt before; raises if there is none.
+
+    Learners that know no devices take "auto" for the CPU.
+    """
+    from .._engines import check_device, find_device
+
+    known = learner.get_params(deep=False)
+    wanted = known.get("device", "cpu") if device is None else device
+    try:
+        check_device(wanted, known.get("precision", "float32"))
+        if "device" in known:
+            learner.set_params(device=wanted)
+        elif wanted not in ("cpu", "auto"):
+            raise ValueError(f"device: {type(learner).__name__} learns on the CPU alone")
+        find_device(wanted)
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="--device") from error
 
 
 def _check_values(learner: Any) -> None:

@@ -87,6 +87,12 @@ from .output import configure_logging
     help="Share of similar pairs among pairs drawn from labels, or uniform: as many as there are among all "
     "pairs (default: 0.5, or that of --resume).",
 )
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Where to learn from dense items: cpu, cuda, cuda:N, or auto, which is a GPU if there is one "
+    "(default: cpu, or that of --resume).",
+)
 @click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")
 @click.option("--resume", type=FILE, help="Model file to continue from, where it stopped.")
 @click.option(

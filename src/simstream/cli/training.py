@@ -38,6 +38,7 @@ from .learners import (
     missing_tasks,
     names_of,
     new_learner,
+    place,
     refuse_tasks,
     resume_learner,
     task_names,
@@ -180,6 +181,7 @@ def train_model(options: TrainOptions) -> None:
                 "--pairs, got none"
             )
     learner = _new_learner(options, algorithm, data) if model is None else model.learner
+    place(learner, options.device)
     if algorithm.is_batch:
         _train_at_once(options, algorithm, learner, data)
     else:
