@@ -10,9 +10,9 @@ import numpy as np
 from .._engines import Engine, Geometry, check_geometry
 from .._kernels import steps
 from ..data.comparisons import Comparisons
-from ..similarity.base import Similarity, check_features, one_row
+from ..similarity.base import Similarity, one_row
 from ..similarity.learner import Learner, delegated
-from ..validation import Items, check_items, check_unchanged, stacked
+from ..validation import Items, check_features, check_items, check_unchanged, stacked
 
 
 class OnlineLearner(Learner):
