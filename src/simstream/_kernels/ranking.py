@@ -19,7 +19,7 @@ def count_above(scores, first_item, offsets, ordered, items, counts):
     Row i of `scores` belongs to the items ``first_item, first_item + 1, ...``; NaN is no candidate. The
     relevant ones of row i are at ``offsets[i]:offsets[i + 1]`` of `ordered`, by descending score, and of
     `items`, ascending where scores are equal: of two equal scores the lower item ranks first. ``counts[p]``
-    is increased for each candidate that is the relevant one at p, or ranks before it and behind that at p - 1.
+    is increased for each candidate that is the relevant one at p, or ranks before it and behind that before p.
 
     Returns the number of candidates that are relevant ones.
     """
