@@ -9,7 +9,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from .dispatch import driver
+from .dispatch import driver, inner
+
+#: Candidates that are counted together.
+_LANES = 32
+
+
+@inner
+def _behind_ties(ordered, items, first, score, item):
+    """The first place from `first` on that has another score, or an item that is not lower."""
+    low, high = first, ordered.size
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] == score and items[middle] < item:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @driver
@@ -19,45 +35,47 @@ def count_above(scores, first_item, offsets, ordered, items, counts):
     Row i of `scores` belongs to the items ``first_item, first_item + 1, ...``; NaN is no candidate. The
     relevant ones of row i are at ``offsets[i]:offsets[i + 1]`` of `ordered`, by descending score, and of
     `items`, ascending where scores are equal: of two equal scores the lower item ranks first. ``counts[p]``
-    is increased for each candidate that is the relevant one at p, or ranks before it and behind that before p.
+    is increased for each candidate that is the relevant one at p, or ranks between it and the one before.
 
     Returns the number of candidates that are relevant ones.
     """
     n_relevant = 0
+    last = scores.shape[1] - 1
+    place = np.empty(_LANES, np.int32)
+    value = np.empty(_LANES, scores.dtype)
+    column = np.empty(_LANES, np.int64)
     for i in range(scores.shape[0]):
         begin, end = offsets[i], offsets[i + 1]
         if begin == end:
             continue
-        lowest = ordered[end - 1]
-        for j in range(scores.shape[1]):
-            score = scores[i, j]
-            if not score >= lowest:
-                continue
-            low, high = (
-                begin,
-                end - 1,
-            )  # the first relevant one that is not above is between these two
-            while low < high:
-                middle = (low + high) // 2
-                if ordered[middle] > score:
-                    low = middle + 1
-                else:
-                    high = middle
-            if ordered[low] == score:
-                own = first_item + j
-                if items[low] < own:  # behind those with the same score and a lower number
-                    after, high = low + 1, end
-                    while after < high:
-                        middle = (after + high) // 2
-                        if ordered[middle] == score and items[middle] < own:
-                            after = middle + 1
-                        else:
-                            high = middle
-                    low = after
-                    if low == end:
-                        continue
-                n_relevant += items[low] == own and ordered[low] == score
-            counts[low] += 1
+        own_scores, own_items, own_counts = ordered[begin:end], items[begin:end], counts[begin:end]
+        lowest = own_scores[end - begin - 1]
+        used = 0
+        for j in range(last + 1):
+            if scores[i, j] >= lowest:
+                value[used] = scores[i, j]
+                column[used] = j
+                used += 1
+            if used == _LANES or (j == last and used > 0):
+                # Where those above a value end, for several values at a time and without a branch that nobody
+                # could predict: the place is among the n from place[k] on.
+                place[:] = 0
+                n = np.int32(end - begin)
+                while n > 1:
+                    half = n >> 1
+                    for k in range(_LANES):
+                        place[k] += half * (own_scores[place[k] + half - 1] > value[k])
+                    n -= half
+                for k in range(used):
+                    at = np.int64(place[k])
+                    if own_scores[at] == value[k]:
+                        item = first_item + column[k]
+                        at = _behind_ties(own_scores, own_items, at, value[k], item)
+                        if at == end - begin:
+                            continue
+                        n_relevant += own_items[at] == item
+                    own_counts[at] += 1
+                used = 0
     return n_relevant
 
 

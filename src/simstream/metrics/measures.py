@@ -15,11 +15,9 @@ from scipy import sparse
 from .._kernels.ranking import majority, sum_at_cutoffs
 from ..data.blocks import ArrayBlocks, RowBlocks
 from ..data.relevance import judged_rows
-from ..validation import check_choice, check_integer, check_items, check_number
+from ..validation import check_choice, check_integer, check_number
 from .sweep import (
     DEFAULT_MEMORY,
-    ITEMS,
-    QUERIES,
     Nearest,
     Pool,
     RankedQueries,
@@ -29,13 +27,12 @@ from .sweep import (
     Runner,
     Scorer,
     as_scores,
+    chunk_rows,
     edges_of_sizes,
     item_type,
+    pool_of,
     ranked_queries,
-    scoring_function,
 )
-
-_CHUNK = 2**23  # scores of a function held at a time: 64 MB in float64
 
 
 def ranking_report(
@@ -183,7 +180,7 @@ def _given(
     numbers = ArrayBlocks(np.arange(n_queries)[:, None])
     scorer = Scorer(_itself, _itself, of_rows, is_pure=False)
     nothing_more = ArrayBlocks(np.empty((n_items, 0)))
-    pool = Pool(scorer, numbers, nothing_more, False, _chunk_rows(None, n_items), n_items, False)
+    pool = Pool(scorer, numbers, nothing_more, False, chunk_rows(None, n_items), n_items, False)
     n_candidates = n_items - excluded.sum(axis=1)
     return ranked_queries(pool, relevance), relevance, n_candidates, n_items
 
@@ -414,16 +411,11 @@ def measure_ranking(
         return _ranked_by_labels(*data, k, normalizer, None, lengths, **options)
     if query_labels is not None or item_labels is not None or lengths:
         raise ValueError("relevance: expected no labels and no neighbors beside it, got some")
-    pool = _pool(model, queries, items, None, check_memory(memory))
+    pool = pool_of(model, queries, items, None, memory)
     judged = _judged(relevance, pool)
     found = ranked_queries(pool, judged, runner=runner, progress=progress)
     n_candidates = np.full(len(pool.queries), len(pool.items) - pool.is_own)
     return _measured(found, judged, n_candidates, len(pool.items), k, normalizer)
-
-
-def check_memory(memory: Any) -> int:
-    """Check a number of bytes."""
-    return check_integer("memory", memory, minimum=2**20)
 
 
 def _ranked_by_labels(
@@ -442,7 +434,7 @@ def _ranked_by_labels(
     progress: Callable[[int, int], object] | None = None,
 ) -> RankingMeasures:
     """Measures where relevant items are those of the query's class."""
-    pool = _pool(model, queries, items, chunk_size, check_memory(memory))
+    pool = pool_of(model, queries, items, chunk_size, memory)
     labels = _labels_of(pool.queries, query_labels, "queries", "query_labels")
     if (item_labels is None) != pool.is_own:
         given = "only item_labels" if pool.is_own else "only items"
@@ -594,7 +586,7 @@ def knn_predict(
     >>> print(knn_predict(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=2))
     ['dog' 'dog']
     """
-    pool = _pool(model, queries, items, chunk_size, exclude_self=exclude_self)
+    pool = pool_of(model, queries, items, chunk_size, exclude_self=exclude_self)
     labels = _labels_of(pool.items, item_labels, "items", "item_labels")
     n_neighbors = check_integer("n_neighbors", n_neighbors)
     classes, codes = np.unique(labels, return_inverse=True)
@@ -646,7 +638,7 @@ def knn_error_curve(
     ... )
     [0.5 0.5]
     """
-    pool = _pool(model, queries, items, chunk_size, exclude_self=exclude_self)
+    pool = pool_of(model, queries, items, chunk_size, exclude_self=exclude_self)
     labels = _labels_of(pool.queries, query_labels, "queries", "query_labels")
     pool_labels = _labels_of(pool.items, item_labels, "items", "item_labels")
     lengths = _check_k_values(k_values)
@@ -789,7 +781,7 @@ def sparsity(M: Any, tol: float = 1e-12) -> float:
         values = csr.data[:, None]
     non_zero = 0
     # In chunks: M may be so big that there is no room for a copy.
-    n_rows = _chunk_rows(None, values.shape[1])
+    n_rows = chunk_rows(None, values.shape[1])
     for start in range(0, values.shape[0], n_rows):
         part = np.abs(values[start : start + n_rows])
         if np.isnan(part).any():
@@ -799,48 +791,6 @@ def sparsity(M: Any, tol: float = 1e-12) -> float:
 
 
 # -- scores in chunks ----------------------------------------------------------------------------
-
-
-def _chunk_rows(chunk_size: int | None, n_items: int) -> int:
-    if chunk_size is None:
-        return max(1, _CHUNK // n_items)
-    return check_integer("chunk_size", chunk_size)
-
-
-def _pool(
-    model: Any,
-    queries: Any,
-    items: Any,
-    chunk_size: int | None,
-    memory: int = DEFAULT_MEMORY,
-    *,
-    exclude_self: bool = False,
-) -> Pool:
-    """Checked queries and items; without items, the queries are their own pool."""
-    is_ours = hasattr(model, "sides")
-    if not is_ours:
-        scoring_function(model)
-    dtype = model.dtype_ if is_ours else None
-    asking = _as_rows(queries, "queries", dtype)
-    rows = asking if items is None else _as_rows(items, "items", dtype)
-    n_items = len(rows)
-    if exclude_self and len(asking) != n_items:
-        raise ValueError(
-            f"exclude_self: expected queries and items to be the same list, got {len(asking)} queries "
-            f"and {n_items} items"
-        )
-    steps = (QUERIES, ITEMS)
-    chunk = _chunk_rows(chunk_size, n_items)
-    if not is_ours and isinstance(rows, ArrayBlocks):
-        # A function sees all items at once: it may do what it likes with them.
-        steps = (chunk, n_items)
-    return Pool(model, asking, rows, items is None or exclude_self, *steps, is_ours, memory)
-
-
-def _as_rows(rows: Any, name: str, dtype: Any) -> RowBlocks:
-    if isinstance(rows, RowBlocks):
-        return rows
-    return ArrayBlocks(check_items(rows, name, dtype=dtype).values)
 
 
 def _labels_of(rows: RowBlocks, labels: Any, name: str, labels_name: str) -> np.ndarray:

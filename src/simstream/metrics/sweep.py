@@ -32,8 +32,8 @@ from .._kernels.ranking import (
     ranks_of_counts,
     take_scores,
 )
-from ..data.blocks import RowBlocks
-from ..validation import check_features, check_integer
+from ..data.blocks import ArrayBlocks, RowBlocks
+from ..validation import check_features, check_integer, check_items
 
 #: Queries and items of one matrix product; the last block of either takes what is left over too.
 QUERIES, ITEMS = 256, 1024
@@ -41,11 +41,17 @@ QUERIES, ITEMS = 256, 1024
 #: Blocks of items read and scored before the counting begins: enough work for all threads.
 _BLOCKS_AT_A_TIME = 8
 
+#: Scores of a function that are held at a time: 64 MB in float64.
+_CHUNK = 2**23
+
 #: Bytes of arrays at a time, in each process.
 DEFAULT_MEMORY = 512 * 2**20
 
 #: Bytes for a relevant item of a query: its score, its number, its count, and copies while they are sorted.
 _PAIR_BYTES = 24
+
+#: Relevant items that are sorted together.
+_SORTED = 2**16
 
 _DIFFERENT = "scores of the model: expected the same for the same rows, got others in a second pass"
 
@@ -165,6 +171,59 @@ def as_scores(scores: np.ndarray) -> np.ndarray:
     if np.isnan(scores.min()):  # one NaN makes the minimum NaN: no second array is needed
         raise ValueError(f"scores: expected numbers, got {np.isnan(scores).sum()} NaN")
     return scores
+
+
+def check_memory(memory: Any) -> int:
+    """Check a number of bytes."""
+    return check_integer("memory", memory, minimum=2**20)
+
+
+def chunk_rows(chunk_size: int | None, n_items: int) -> int:
+    """How many queries a function scores at a time."""
+    if chunk_size is None:
+        return max(1, _CHUNK // n_items)
+    return check_integer("chunk_size", chunk_size)
+
+
+def pool_of(
+    model: Any,
+    queries: Any,
+    items: Any,
+    chunk_size: int | None,
+    memory: int = DEFAULT_MEMORY,
+    *,
+    exclude_self: bool = False,
+) -> Pool:
+    """Checked queries and items; without items, the queries are their own pool.
+
+    `chunk_size` is the number of queries of a block, for functions.
+    """
+    is_ours = hasattr(model, "sides")
+    if not is_ours:
+        scoring_function(model)
+    dtype = model.dtype_ if is_ours else None
+    asking = _as_rows(queries, "queries", dtype)
+    rows = asking if items is None else _as_rows(items, "items", dtype)
+    n_items = len(rows)
+    if exclude_self and len(asking) != n_items:
+        raise ValueError(
+            f"exclude_self: expected queries and items to be the same list, got {len(asking)} queries "
+            f"and {n_items} items"
+        )
+    steps = (QUERIES, ITEMS)
+    chunk = chunk_rows(chunk_size, n_items)
+    if not is_ours and isinstance(rows, ArrayBlocks):
+        # A function sees all items at once: it may do what it likes with them.
+        steps = (chunk, n_items)
+    return Pool(
+        model, asking, rows, items is None or exclude_self, *steps, is_ours, check_memory(memory)
+    )
+
+
+def _as_rows(rows: Any, name: str, dtype: Any) -> RowBlocks:
+    if isinstance(rows, RowBlocks):
+        return rows
+    return ArrayBlocks(check_items(rows, name, dtype=dtype).values)
 
 
 # -- the blocks of one process ------------------------------------------------------------------
@@ -495,12 +554,13 @@ class RelevantLabels:
 
     def lists(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, None]:
         """Relevant items of some queries; see `Relevance`."""
-        parts = []
-        for query in range(begin, end):
-            code = self._codes[query]
-            part = self._by_code[self._starts[code] : self._starts[code + 1]]
-            parts.append(part[part != query] if self._is_own else part)
-        return edges_of_sizes(self.sizes[begin:end]), np.concatenate(parts), None
+        codes = self._codes[begin:end]
+        sizes = self.sizes[begin:end] + self._is_own
+        first = self._starts[codes] - edges_of_sizes(sizes)[:-1]
+        items = self._by_code[np.repeat(first, sizes) + np.arange(sizes.sum())]
+        if self._is_own:
+            items = items[items != np.repeat(np.arange(begin, end), sizes)]
+        return edges_of_sizes(self.sizes[begin:end]), items, None
 
 
 class RelevantLists:
@@ -633,7 +693,7 @@ def ranked_queries(
     call = runner.open(pool, swept.note)
     sizes = np.zeros(n_queries, np.int64) if relevance is None else relevance.sizes
     is_small = len(parts) == 1 and call("is_small", [()])[0]
-    groups = list(_groups(pool, sizes, one_block=is_small))
+    groups = list(_groups(pool, sizes, n_nearest, one_block=is_small))
     swept.n_passes = len(groups) * (1 if relevance is None else 2)
     for begin, end in groups:
         offsets, items, grades = np.zeros(end - begin + 1, np.int64), np.empty(0, np.int32), None
@@ -658,10 +718,12 @@ def ranked_queries(
         yield RankedQueries(begin, end, offsets, ranks, grades, nearest)
 
 
-def _groups(pool: Pool, sizes: np.ndarray, one_block: bool) -> Iterator[tuple[int, int]]:
+def _groups(
+    pool: Pool, sizes: np.ndarray, n_nearest: int, one_block: bool
+) -> Iterator[tuple[int, int]]:
     """Queries that are ranked together: as many as there is memory for their relevant items."""
     edges = pool.query_edges
-    row_bytes = 24 * pool.queries.shape[1] + 16
+    row_bytes = 24 * pool.queries.shape[1] + 48 * n_nearest + 16
     costs = np.append(0, np.cumsum(_PAIR_BYTES * sizes + row_bytes))
     begin = 0
     while begin < edges[-1]:
@@ -700,11 +762,14 @@ def _sort(
     offsets: np.ndarray, scores: np.ndarray, items: np.ndarray, grades: np.ndarray | None
 ) -> None:
     """Sort the relevant items of each query, in place: the best first, ties in the order of the items."""
-    for low, high in pairwise(offsets.tolist()):
-        if high > low + 1:
-            order = np.argsort(-scores[low:high], kind="stable")
-            for values in (scores, items, *(() if grades is None else (grades,))):
-                values[low:high] = values[low:high][order]
+    # Few lists at a time: sorting them together takes less time for each, and more memory.
+    edges = edges_of(len(offsets) - 1, max(1, _SORTED * len(offsets) // (len(items) + 1)))
+    for first, last in pairwise(edges):
+        part = slice(offsets[first], offsets[last])
+        rows = np.repeat(np.arange(last - first), np.diff(offsets[first : last + 1]))
+        order = np.lexsort((-scores[part], rows))
+        for values in (scores, items, *(() if grades is None else (grades,))):
+            values[part] = values[part][order]
 
 
 def _merged(parts: list[Nearest], n_nearest: int) -> Nearest:
