@@ -168,10 +168,10 @@ def _new_adapter(options: AdaptOptions) -> Adapter:
 
 def _read_vectors(options: AdaptOptions, model: OpenedModel | None, unit_norm: bool) -> Collection:
     """Items and queries of one width, with their ids."""
-    queries = queries_beside(options.items, options.queries)
+    asking = queries_beside(options.items, options.queries)
     data = read_collection(
         options.items,
-        queries,
+        asking,
         model=model,
         unit_norm=unit_norm,
         dtype="float32",

@@ -80,8 +80,8 @@ _MOST_TASKS = 8
 @click.option(
     "--relevance",
     type=FILE,
-    help="Judgements instead of labels: query, item and maybe a grade, above 0 if relevant (.tsv, .csv, .txt, "
-    ".jsonl, .npy, .npz, .parquet).",
+    help="Judgements instead of labels: query, item and maybe a grade, above 0 if relevant (.tsv, .csv, "
+    ".txt, .jsonl, .npy, .npz, .parquet).",
 )
 @item_ids_option
 @query_ids_option

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..validation import check_finite
+from ..validation import check_finite, stacked
 from .files import PathLike, format_error, format_of, is_regular, open_input
 from .item_formats import FORMATS, ParquetColumns, check_labels, load_pyarrow
 
@@ -75,6 +75,30 @@ class ArrayBlocks(RowBlocks):
             whole = (begin, end) == (0, len(self))
             rows = self._values if whole else self._values[begin:end]
             yield rows if dtype is None else rows.astype(dtype, copy=False)
+
+
+class ChosenRows(RowBlocks):
+    """Some rows of others, by their numbers, which ascend.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream.data.blocks import ArrayBlocks, ChosenRows
+    >>> ChosenRows(ArrayBlocks(np.eye(3)), np.array([0, 2])).block(1, 2, "float64")
+    array([[0., 0., 1.]])
+    """
+
+    def __init__(self, rows: RowBlocks, numbers: np.ndarray) -> None:
+        self._rows, self._numbers = rows, numbers
+        self.shape, self.is_sparse = (len(numbers), rows.shape[1]), rows.is_sparse
+
+    def blocks(self, edges: Iterable[tuple[int, int]], dtype: Any) -> Iterator[Any]:
+        """Yield rows, each run of neighbours read at once."""
+        for begin, end in edges:
+            numbers = self._numbers[begin:end]
+            starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
+            runs = [(int(part[0]), int(part[-1]) + 1) for part in np.split(numbers, starts[1:])]
+            yield stacked(list(self._rows.blocks(runs, dtype)))
 
 
 class _FileBlocks(RowBlocks):

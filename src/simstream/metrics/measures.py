@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from .._kernels.ranking import majority, sum_at_cutoffs
-from ..data.blocks import ArrayBlocks, RowBlocks
+from ..data.blocks import ArrayBlocks, ChosenRows, RowBlocks
 from ..data.relevance import judged_rows
 from ..validation import check_choice, check_integer, check_number
 from .sweep import (
@@ -180,7 +180,7 @@ def _given(
     numbers = ArrayBlocks(np.arange(n_queries)[:, None])
     scorer = Scorer(_itself, _itself, of_rows, is_pure=False)
     nothing_more = ArrayBlocks(np.empty((n_items, 0)))
-    pool = Pool(scorer, numbers, nothing_more, False, chunk_rows(None, n_items), n_items, False)
+    pool = Pool(scorer, numbers, nothing_more, None, chunk_rows(None, n_items), n_items, False)
     n_candidates = n_items - excluded.sum(axis=1)
     return ranked_queries(pool, relevance), relevance, n_candidates, n_items
 
@@ -405,17 +405,29 @@ def measure_ranking(
     (1.0, {1: 0.0})
     """
     lengths = [check_integer("neighbors", one) for one in neighbors]
-    options = {"memory": memory, "runner": runner, "progress": progress}
+    options: Any = {"memory": memory, "runner": runner, "progress": progress}
     if relevance is None:
         data = (model, queries, items, query_labels, item_labels)
         return _ranked_by_labels(*data, k, normalizer, None, lengths, **options)
     if query_labels is not None or item_labels is not None or lengths:
         raise ValueError("relevance: expected no labels and no neighbors beside it, got some")
     pool = pool_of(model, queries, items, None, memory)
+    n_queries = len(pool.queries)
     judged = _judged(relevance, pool)
+    used = np.flatnonzero(judged.sizes)
+    if 0 < len(used) < len(pool.queries):  # nothing is to be known of the others
+        own = None if pool.own is None else pool.own[used]
+        pool = pool._replace(queries=ChosenRows(pool.queries, used), own=own)
+        judged = judged.chosen(used)
+    else:
+        used = np.arange(len(pool.queries))
     found = ranked_queries(pool, judged, runner=runner, progress=progress)
-    n_candidates = np.full(len(pool.queries), len(pool.items) - pool.is_own)
-    return _measured(found, judged, n_candidates, len(pool.items), k, normalizer)
+    n_candidates = np.full(len(used), pool.n_candidates)
+    measured = _measured(found, judged, n_candidates, len(pool.items), k, normalizer)
+    per_query = {name: np.full(n_queries, np.nan) for name in measured.per_query}
+    for name, values in measured.per_query.items():
+        per_query[name][used] = values
+    return measured._replace(per_query=per_query)
 
 
 def _ranked_by_labels(
@@ -436,18 +448,19 @@ def _ranked_by_labels(
     """Measures where relevant items are those of the query's class."""
     pool = pool_of(model, queries, items, chunk_size, memory)
     labels = _labels_of(pool.queries, query_labels, "queries", "query_labels")
-    if (item_labels is None) != pool.is_own:
-        given = "only item_labels" if pool.is_own else "only items"
+    is_own = pool.own is not None
+    if (item_labels is None) != is_own:
+        given = "only item_labels" if is_own else "only items"
         raise ValueError(f"items and item_labels: expected both or neither, got {given}")
     pool_labels = labels
-    if not pool.is_own:
+    if not is_own:
         pool_labels = _labels_of(pool.items, item_labels, "items", "item_labels")
     query_codes, item_codes = _codes(labels, pool_labels)
-    relevance = RelevantLabels(query_codes, item_codes, pool.is_own)
+    relevance = RelevantLabels(query_codes, item_codes, is_own)
     _check_neighbors("neighbors", neighbors, pool)
     most = max(neighbors, default=0)
     found = ranked_queries(pool, relevance, n_nearest=most, runner=runner, progress=progress)
-    n_candidates = np.full(len(pool.queries), len(pool.items) - pool.is_own)
+    n_candidates = np.full(len(pool.queries), pool.n_candidates)
     wrong: dict[int, list[np.ndarray]] = {n: [] for n in neighbors}
 
     def with_votes() -> Iterator[RankedQueries]:
@@ -469,8 +482,8 @@ def _codes(labels: np.ndarray, pool_labels: np.ndarray) -> tuple[np.ndarray, np.
     if labels is pool_labels:
         codes = np.unique(labels, return_inverse=True)[1].astype(np.int32)
         return codes, codes
-    codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)[1]
-    query_codes, item_codes = np.split(codes.astype(np.int32), [labels.size])
+    both = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)[1]
+    query_codes, item_codes = np.split(both.astype(np.int32), [labels.size])
     return query_codes, item_codes
 
 
@@ -488,10 +501,10 @@ def _judged(relevance: Any, pool: Pool) -> RelevantLists:
     n_queries, n_items = len(pool.queries), len(pool.items)
     graded = given.shape[1] == 3
     rows, grades = judged_rows(
-        rows, given[:, 2] if graded else None, n_items, pool.is_own, pool.queries
+        rows, given[:, 2] if graded else None, n_items, pool.own is not None, pool.queries
     )
     keep = grades > 0
-    if pool.is_own:
+    if pool.own is not None:
         keep &= rows[:, 0] != rows[:, 1]
     rows, grades = rows[keep], grades[keep]
     offsets = edges_of_sizes(np.bincount(rows[:, 0], minlength=n_queries))
@@ -668,7 +681,7 @@ def _votes(nearest: Nearest, codes: np.ndarray, lengths: Sequence[int]) -> np.nd
 
 
 def _check_neighbors(name: str, lengths: Sequence[int], pool: Pool) -> None:
-    n_candidates, largest = len(pool.items) - pool.is_own, max(lengths, default=0)
+    n_candidates, largest = pool.n_candidates, max(lengths, default=0)
     if largest > n_candidates:
         raise ValueError(f"{name}: expected at most the {n_candidates} candidates, got {largest}")
 

@@ -13,7 +13,7 @@ a second one counts every item at its place among those of its query; the counts
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import cache, partial
@@ -91,13 +91,18 @@ class Pool(NamedTuple):
     model: Any
     queries: RowBlocks
     items: RowBlocks
-    #: Whether query i is item i, which is no candidate for itself.
-    is_own: bool = False
+    #: The item that each query is, which is no candidate for itself; None if queries are no items.
+    own: np.ndarray | None = None
     #: Rows of a block, and whether the last block of queries may have more.
     query_step: int = QUERIES
     item_step: int = ITEMS
     is_uneven: bool = True
     memory: int = DEFAULT_MEMORY
+
+    @property
+    def n_candidates(self) -> int:
+        """Items that are ranked for each query."""
+        return len(self.items) - (self.own is not None)
 
     @property
     def query_edges(self) -> list[int]:
@@ -124,7 +129,7 @@ class Pool(NamedTuple):
 
             def of_function(queries: Any, items: Any) -> np.ndarray:
                 scores = _scored(score, queries, items)
-                return scores.copy() if self.is_own else scores  # it will be written to
+                return scores if self.own is None else scores.copy()  # it will be written to
 
             return Scorer(_same, _same, of_function, is_pure=False)
         near = None
@@ -215,9 +220,8 @@ def pool_of(
     if not is_ours and isinstance(rows, ArrayBlocks):
         # A function sees all items at once: it may do what it likes with them.
         steps = (chunk, n_items)
-    return Pool(
-        model, asking, rows, items is None or exclude_self, *steps, is_ours, check_memory(memory)
-    )
+    own = np.arange(n_items) if items is None or exclude_self else None
+    return Pool(model, asking, rows, own, *steps, is_ours, check_memory(memory))
 
 
 def _as_rows(rows: Any, name: str, dtype: Any) -> RowBlocks:
@@ -274,8 +278,15 @@ class Sweep:
         pool = self._pool
         n_queries = max(e - b for b, e in pairwise(self._query_edges))
         height = max(e - b for b, e in pairwise(self._item_edges[-3:]))
-        needed = height * (24 * pool.items.shape[1] + 12 * n_queries)
-        return max(1, pool.memory // 2 // needed)
+        width, is_file = pool.items.shape[1], not isinstance(pool.items, ArrayBlocks)
+        least = height * (12 * width + 8 * n_queries)  # in single precision
+        if is_file and least > pool.memory:
+            raise ValueError(
+                f"memory: expected at least {least:,} bytes for items of {width:,} features, got "
+                f"{pool.memory:,}"
+            )
+        # Rows as they are stored, as the model takes them, and as it maps them; scores, and what they are from.
+        return max(1, pool.memory // 2 // (height * (24 * width + 12 * n_queries)))
 
     def is_small(self) -> bool:
         """Whether all items are held at a time: then a second pass over a block of queries costs nothing."""
@@ -345,15 +356,15 @@ class Sweep:
     ) -> int:
         """Do the work of `count` for some rows of a block of queries; different rows in different threads."""
         offsets, *others = relevant
-        skip = np.full(part.stop - part.start, -1)
-        if self._pool.is_own:
-            skip = np.arange(first_query + part.start, first_query + part.stop)
+        own, skip = self._pool.own, np.full(part.stop - part.start, -1)
+        if own is not None:
+            skip = own[first_query + part.start : first_query + part.stop]
         n_met = 0
         for first_item, all_scores in tiles:
             scores = all_scores[part]
             if nearest[0].shape[1]:
                 offer_nearest(scores, first_item, skip, *(one[part] for one in nearest))
-            if self._pool.is_own:
+            if own is not None:
                 _leave_out(scores, first_item, skip)
             edges = offsets[part.start : part.stop + 1]
             n_met += count_above(scores, first_item, edges, *others)
@@ -389,12 +400,12 @@ class Sweep:
 
     @staticmethod
     def _parts(n: int) -> list[slice]:
-        step = -(-n // config.NUMBA_NUM_THREADS)
+        step = -(-n // _n_threads())
         return [slice(first, min(n, first + step)) for first in range(0, n, step)]
 
     def _scored(
         self, begin: int, end: int, wanted: dict[int, np.ndarray] | None
-    ) -> Iterator[tuple[int, list[_Tile]]]:
+    ) -> Generator[tuple[int, list[_Tile]]]:
         """Scores of all wanted blocks: numbers of blocks of queries, and the scores of several of items."""
         blocks = self._query_blocks(begin, end)
         pieces = [
@@ -478,6 +489,10 @@ def _leave_out(scores: np.ndarray, first_item: int, own: np.ndarray) -> None:
     scores[rows, places[rows]] = np.nan
 
 
+def _n_threads() -> int:
+    return int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+
 @cache
 def _threads() -> ThreadPoolExecutor:
     """As many threads as numba would use (NUMBA_NUM_THREADS, or the cores of this process).
@@ -485,7 +500,7 @@ def _threads() -> ThreadPoolExecutor:
     NumPy's products and the kernels release the GIL; unlike ``parallel=True``, plain threads are safe to use
     from several threads and after a fork.
     """
-    return ThreadPoolExecutor(config.NUMBA_NUM_THREADS)
+    return ThreadPoolExecutor(_n_threads())
 
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork
@@ -571,6 +586,10 @@ class RelevantLists:
     ) -> None:
         self._offsets, self._items, self._grades = offsets, items, grades
         self.sizes = np.diff(offsets)
+
+    def chosen(self, queries: np.ndarray) -> RelevantLists:
+        """The lists of these queries, to which all relevant items belong."""
+        return RelevantLists(edges_of_sizes(self.sizes[queries]), self._items, self._grades)
 
     def lists(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Relevant items of some queries; see `Relevance`."""
