@@ -285,7 +285,7 @@ class Sweep:
                 f"memory: expected at least {least:,} bytes for items of {width:,} features, got "
                 f"{pool.memory:,}"
             )
-        # Rows as they are stored, as the model takes them, and as it maps them; scores, and what they are from.
+        # Rows as they are stored, as the model takes them and as it maps them; scores, and parts of them.
         return max(1, pool.memory // 2 // (height * (24 * width + 12 * n_queries)))
 
     def is_small(self) -> bool:
