@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import count
 from typing import Any, Self
@@ -20,6 +21,10 @@ class EvaluationWorker:
     def __init__(self) -> None:
         self._key: tuple[Any, ...] | None = None
         self._sweep: Sweep | None = None
+
+    def pid(self) -> int:
+        """Number of the process."""
+        return os.getpid()
 
     def run(
         self, number: int, part: tuple[int, int], pool: Any, method: str, given: tuple[Any, ...]
