@@ -170,6 +170,19 @@ def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items
     return Items(values)
 
 
+def check_features(expected: tuple[int, int], left: Any, right: Any) -> None:
+    """Raise if items do not have as many features as a model."""
+    got = left.shape[1], right.shape[1]
+    if got == tuple(expected):
+        return
+    if expected[0] == expected[1] and got[0] == got[1]:
+        raise ValueError(f"items: expected {expected[0]} features, as in the model, got {got[0]}")
+    raise ValueError(
+        f"items: expected {expected[0]} features on the left and {expected[1]} on the right, as in the "
+        f"model, got {got[0]} and {got[1]}"
+    )
+
+
 def check_finite(values: Any, name: str) -> None:
     """Raise if there is a NaN or an infinity, and say where."""
     data = values.data if sp.issparse(values) else values

@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from .options import FILE, NATURAL, json_option, parse_value, quiet_option
+from .options import (
+    FILE,
+    NATURAL,
+    item_ids_option,
+    json_option,
+    parse_value,
+    query_ids_option,
+    quiet_option,
+)
 from .output import configure_logging
 
 #: What a gain can be measured by: those of `simstream.adaptation.report`, which takes a while to import.
@@ -41,16 +49,8 @@ def _half_life(ctx: click.Context, _: click.Parameter, text: str | None) -> Any:
     type=FILE,
     help="A log of searches: JSON lines with query, shown and clicked. The query may be a vector.",
 )
-@click.option(
-    "--item-ids",
-    type=FILE,
-    help="One id per item (.txt, .csv, .jsonl, .npy). Default: those in --items, else row numbers.",
-)
-@click.option(
-    "--query-ids",
-    type=FILE,
-    help="One id per query. Default: those in --queries, else row numbers.",
-)
+@item_ids_option
+@query_ids_option
 @click.option(
     "--propensity",
     metavar="none|POWER|FILE",

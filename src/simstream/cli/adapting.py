@@ -17,10 +17,21 @@ import scipy.sparse as sp
 
 from .. import Adapter
 from ..adaptation.report import AdaptationReport, Comparison
-from ..data import FormatError, read_clicks, read_ids, read_labels, read_relevance, read_texts
-from ..data.files import format_error, load_arrays, open_text_output
+from ..data import FormatError, read_clicks, read_labels, read_texts
+from ..data.files import format_error, open_text_output
 from .exits import LEARNING, Interruption
-from .inputs import Collection, OpenedModel, Rows, TrainingRecord, open_model, read_collection
+from .inputs import (
+    Collection,
+    OpenedModel,
+    Rows,
+    TrainingRecord,
+    names_in_feedback,
+    open_model,
+    queries_beside,
+    read_collection,
+    read_judgements,
+    with_ids,
+)
 from .learners import DEFAULT_SEED
 from .options import check_picture, check_writable, refuse_options
 from .output import as_rate, echo_json, echo_table, logger, progress
@@ -157,20 +168,18 @@ def _new_adapter(options: AdaptOptions) -> Adapter:
 
 def _read_vectors(options: AdaptOptions, model: OpenedModel | None, unit_norm: bool) -> Collection:
     """Items and queries of one width, with their ids."""
-    queries = options.queries
-    if queries is None and options.items.suffix.lower() == ".npz":
-        queries = options.items if "queries" in load_arrays(options.items) else None
+    asking = queries_beside(options.items, options.queries)
     data = read_collection(
         options.items,
-        queries,
+        asking,
         model=model,
         unit_norm=unit_norm,
         dtype="float32",
     )
-    items = _with_ids(data.items, options.item_ids)
+    items = with_ids(data.items, options.item_ids)
     if data.queries is None:
         return Collection(items)
-    queries = _with_ids(data.queries, options.query_ids)
+    queries = with_ids(data.queries, options.query_ids)
     widths = [rows.items.shape[1] for rows in (items, queries)]
     if widths[0] != widths[1]:
         # A sparse file does not tell of features after the last one in use.
@@ -190,31 +199,11 @@ def _widened(rows: Rows, width: int) -> Any:
     return sp.csr_matrix(parts, shape=(rows.n, width))
 
 
-def _with_ids(rows: Rows, path: Path | None) -> Rows:
-    """The rows with the ids of a file, if there is one; they must be different."""
-    if path is None:
-        ids, path = rows.ids, rows.path
-    else:
-        ids = read_ids(path)
-        if len(ids) != rows.n:
-            raise format_error(path, "ids and rows differ in number", f"{rows.n} ids", len(ids))
-    if ids is not None and len(set(ids)) < len(ids):
-        raise format_error(path, "an id twice", "different ids", "equal ones")
-    return rows._replace(ids=ids)
-
-
-def _names(rows: Rows | None) -> int | list[str]:
-    """What feedback calls rows: by ids, or by numbers below this one."""
-    if rows is None:
-        return 0
-    return rows.n if rows.ids is None else rows.ids
-
-
 def _read_texts(options: AdaptOptions, data: Collection) -> dict[Any, str] | None:
     """Texts by the names of the queries."""
     if options.texts is None:
         return None
-    texts = read_texts(options.texts, _names(data.asking))
+    texts = read_texts(options.texts, names_in_feedback(data.asking))
     names = range(len(texts)) if data.asking.ids is None else data.asking.ids
     pairs = zip(names, texts, strict=True)
     return {name: text for name, text in pairs if text is not None}
@@ -290,18 +279,14 @@ def _read_feedback(
     queries, items = data.queries, data.items
     if options.relevance is not None:
         asking = data.asking  # the items themselves, if there are no other queries
-        records = read_relevance(options.relevance, queries=_names(asking), items=_names(items))
-        if not (records[:, 2] > 0).any():
-            raise FormatError(
-                f"{options.relevance}: no relevant item; expected a grade above 0, got none"
-            )
+        records = read_judgements(options.relevance, asking, items)
         learn = _learner_of_judgements(asking, items)
         feedback = _Feedback(options.relevance, options.unit, records, _by_query, learn, before)
     else:
         searches = read_clicks(
             options.clicks,
-            queries=_names(queries),
-            items=_names(items),
+            queries=names_in_feedback(queries),
+            items=names_in_feedback(items),
             n_features=items.items.shape[1],
         )
         if not any(search.clicked for search in searches):

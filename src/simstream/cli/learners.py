@@ -18,8 +18,9 @@ DEFAULT_ALGORITHM = "oasis"
 #: Those that ask for some answers only.
 ASKING = ("omtrsl", "ostrsl", "ogrsl")
 
-#: Similarities that need no training, to compare with.
+#: Similarities that need no training, to compare with; the cosine where relevance is judged.
 BASELINES = ("dot", "euclidean")
+JUDGED_BASELINES = ("dot", "cosine")
 
 #: The seed of everything that is drawn.
 DEFAULT_SEED = 0
@@ -177,8 +178,10 @@ def untrained(name: str, n_features: int, dtype: Any) -> Any:
 
     nothing = np.zeros(n_features)
     # A round of zeros teaches nothing; it tells the baseline the dimension.
-    model = catalogue.find(name).cls()(dtype=str(np.dtype(dtype)))
-    return model.learn_one(nothing, nothing, nothing)
+    params: dict[str, Any] = {"dtype": str(np.dtype(dtype))}
+    if name == "cosine":
+        name, params = "dot", params | {"normalise": True}
+    return catalogue.find(name).cls()(**params).learn_one(nothing, nothing, nothing)
 
 
 # -- tasks --------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from .._engines import (
 )
 from .._kernels import steps
 from ..data.comparisons import Comparisons
-from ..similarity.base import Similarity, check_features, one_row
+from ..similarity.base import Similarity, one_row
 from ..similarity.learner import Learner, delegated
-from ..validation import Items, check_items, check_unchanged, stacked
+from ..validation import Items, check_features, check_items, check_unchanged, stacked
 
 DEVICE = """device : "cpu", "cuda", "cuda:N", "auto" or "torch"
         Where dense items are learnt from: the same steps, to rounding. A GPU needs ``simstream[gpu]``; "auto"

@@ -2,11 +2,13 @@
 
 `Index` is the protocol. `ExactIndex` searches exactly, dense or sparse, and has snapshots for readers that
 must not wait; `HnswIndex` searches approximately (extra ``index``); `recall` measures how much it finds.
+`search_rows` searches a file that may be larger than memory.
 """
 
 from .base import Found, Id, Index, item_vectors, query_vectors
 from .exact import ExactIndex, ExactView, recall
 from .hnsw import HnswIndex
+from .rows import search_rows
 
 __all__ = [
     "ExactIndex",
@@ -18,4 +20,5 @@ __all__ = [
     "item_vectors",
     "query_vectors",
     "recall",
+    "search_rows",
 ]

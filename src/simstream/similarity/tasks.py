@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -192,8 +192,8 @@ class Tasks(Similarity):
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
         return self._of_task()._score_rows(queries, items)
 
-    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        return self._of_task()._score_all(queries, items)
+    def _own_sides(self, near: Any) -> tuple[Callable[..., Any], ...]:
+        return self._of_task()._own_sides(near)
 
     def _cosine_parts(self) -> tuple[Any, ...]:
         return (self._parts(),)
