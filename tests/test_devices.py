@@ -14,8 +14,10 @@ import scipy.sparse as sp
 
 import simstream
 from commands import fail, succeed
-from simstream import OASIS, OGD, PAMetric
+from simstream import OASIS, OGD, Bilinear, LowRank, Mahalanobis, PAMetric
 from simstream._engines.base import DivergedError
+from simstream.metrics import measure_ranking
+from simstream.search import DeviceRunner, search_rows
 
 torch = pytest.importorskip("torch")
 
@@ -288,3 +290,95 @@ def test_command_line(tmp_path):
     assert "use --device" in fail(2, *given, "-p", "device=cuda")
     if not HAS_CUDA:
         assert "expected a CUDA device" in fail(2, *given, "--device", "cuda")
+
+
+# -- search and evaluation ------------------------------------------------------------------------
+
+
+def tied(seed=3, n_items=700, n_queries=90):
+    """Items and queries of small integers: scores are exact, and many tie."""
+    rng = np.random.default_rng(seed)
+    items = rng.integers(-2, 3, (n_items, 6)).astype(np.float32)
+    queries = rng.integers(-2, 3, (n_queries, 6)).astype(np.float32)
+    return items, queries, rng.integers(0, 5, n_items), rng.integers(0, 5, n_queries)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    from simstream.search import device
+
+    monkeypatch.setattr(device, "_QUERIES", 16)
+    monkeypatch.setattr(device, "_ITEMS", 100)
+
+
+def runner(device):
+    return DeviceRunner("cuda" if device == "cuda" else "cpu")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_search(device, small_blocks):
+    items, queries, _, _ = tied()
+    model = Bilinear(np.diag([1, 2, 1, 3, 1, 1]).astype(np.float32))
+    for k in (1, 7, 150, 1000):
+        expected = search_rows(model, queries, items, k)
+        found = search_rows(model, queries, items, k, runner=runner(device))
+        assert np.array_equal(found.indices, expected.indices)
+        assert np.array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
+def test_evaluation(device, own, small_blocks):
+    items, queries, labels, query_labels = tied()
+    model = Bilinear(np.diag([1, 2, 1, 3, 1, 1]).astype(np.float32))
+    given = {"query_labels": query_labels, "item_labels": labels, "items": items}
+    if own:
+        queries, given = items, {"query_labels": labels}
+    given |= {"k": [1, 5, 100], "neighbors": [1, 3]}
+    expected = measure_ranking(model, queries, **given)
+    found = measure_ranking(model, queries, runner=runner(device), **given)
+    assert found.means() == expected.means()
+    assert found.knn_errors == expected.knn_errors
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_evaluation_of_cosines_and_factors(device):
+    rng = np.random.default_rng(5)
+    items, labels = rng.normal(size=(300, 8)), rng.integers(0, 4, 300)
+    positive = rng.normal(size=(8, 8))
+    for model in (
+        Bilinear(positive @ positive.T, normalise=True),
+        LowRank(rng.normal(size=(8, 3)), rng.normal(size=(8, 3))),
+    ):
+        expected = measure_ranking(model, items, query_labels=labels).means()
+        found = measure_ranking(model, items, query_labels=labels, runner=runner(device)).means()
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_devices_do_not_score():
+    items, queries, _, _ = tied()
+    with pytest.raises(
+        ValueError, match="expected a similarity that is an inner product, got Maha"
+    ):
+        search_rows(Mahalanobis(np.eye(6)), queries, items, runner=runner("torch"))
+    with pytest.raises(ValueError, match="expected dense queries and items"):
+        search_rows(
+            Bilinear(np.eye(6)),
+            sp.csr_matrix(queries),
+            sp.csr_matrix(items),
+            runner=runner("torch"),
+        )
+    with pytest.raises(ValueError, match="expected 6 features"):
+        search_rows(Bilinear(np.eye(6)), queries[:, :5], items[:, :5], runner=runner("torch"))
+
+
+def test_commands_that_score(tmp_path):
+    items, _, labels, _ = tied()
+    np.savez(tmp_path / "items.npz", X=items, y=labels)
+    Bilinear(np.eye(6, dtype=np.float32)).save(tmp_path / "model")
+    given = [tmp_path / "model", tmp_path / "items.npz"]
+    for command, *more in (["evaluate", "--json"], ["query", "--row", 3, "--json"]):
+        expected = succeed(command, *given, *more).stdout
+        assert succeed(command, *given, *more, "--device", "torch").stdout == expected
+    message = fail(2, "evaluate", *given, "--device", "torch", "--workers", 2)
+    assert "expected --workers or --device torch, got both" in message

@@ -36,6 +36,7 @@ from .options import (
     on_error_option,
     query_ids_option,
     refuse_options,
+    scoring_device_option,
     tasks_option,
     workers_option,
 )
@@ -115,6 +116,7 @@ _MOST_TASKS = 8
 )
 @on_error_option
 @memory_option
+@scoring_device_option
 @workers_option
 @address_option
 @json_option
@@ -138,6 +140,7 @@ def evaluate(
     normalise: bool | None,
     on_error: str,
     memory: int,
+    device: str,
     workers: int,
     address: str | None,
     as_json: bool,
@@ -209,7 +212,7 @@ def evaluate(
     )
     models = _contestants(opened, baseline, JUDGED_BASELINES if relevance else BASELINES)
     facts: dict[str, Any] = {"model": str(model), "items": str(items)}
-    sweeping = _Sweeping(memory, workers, address)
+    sweeping = _Sweeping(memory, workers, address, device)
     if relevance is not None:
         if task_names(opened.learner):
             models[LEARNT] = similarity_of(opened.learner)
@@ -419,25 +422,30 @@ def _rank(
 class _Sweeping(ExitStack):
     """How items are ranked: in how much memory, and by how many processes, which end with the context."""
 
-    def __init__(self, memory: int, workers: int, address: str | None) -> None:
+    def __init__(self, memory: int, workers: int, address: str | None, device: str) -> None:
         super().__init__()
-        self._memory, self._workers, self._address = memory, workers, address
+        self._memory, self._where = memory, (workers, address, device)
         self._runner: Any = None
 
     def measure(self, model: Any, queries: Any, items: Any, **given: Any) -> RankingMeasures:
         """Rank items, in processes that are started when they are first needed."""
         from ..metrics import measure_ranking
+        from ..search import DeviceRunner
         from .sweeping import percents, runner_of
 
         if self._runner is None:
-            self._runner = self.enter_context(runner_of(self._workers, self._address))
+            self._runner = self.enter_context(runner_of(*self._where))
+        runner = self._runner
+        if isinstance(runner, DeviceRunner) and not runner.can_score(model):
+            logger.info("%s: scored on the CPU", type(model).__name__)
+            runner = None
         with percents() as progress:
             return measure_ranking(
                 model,
                 queries,
                 items,
                 memory=self._memory,
-                runner=self._runner,
+                runner=runner,
                 progress=progress,
                 **given,
             )

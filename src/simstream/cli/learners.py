@@ -144,24 +144,31 @@ def resume_learner(
     ]
 
 
+def find_wanted_device(device: str, precision: str = "float32") -> Any:
+    """The device of torch with this name, None for the CPU; a device that is not there is wrong usage."""
+    from .._engines import check_device, find_device
+
+    try:
+        check_device(device, precision)
+        return find_device(device)
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="--device") from error
+
+
 def place(learner: Any, device: str | None) -> None:
     """Let a learner learn on this device, or where it learnt before; raises if there is none.
 
     Learners that know no devices take "auto" for the CPU.
     """
-    from .._engines import check_device, find_device
-
     known = learner.get_params(deep=False)
     wanted = known.get("device", "cpu") if device is None else device
-    try:
-        check_device(wanted, known.get("precision", "float32"))
-        if "device" in known:
-            learner.set_params(device=wanted)
-        elif wanted not in ("cpu", "auto"):
-            raise ValueError(f"device: {type(learner).__name__} learns on the CPU alone")
-        find_device(wanted)
-    except (ImportError, RuntimeError, ValueError) as error:
-        raise click.BadParameter(str(error), param_hint="--device") from error
+    find_wanted_device(wanted, known.get("precision", "float32"))
+    if "device" in known:
+        learner.set_params(device=wanted)
+    elif wanted not in ("cpu", "auto"):
+        raise click.BadParameter(
+            f"{type(learner).__name__} learns on the CPU alone", param_hint="--device"
+        )
 
 
 def _check_values(learner: Any) -> None:

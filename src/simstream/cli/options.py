@@ -224,6 +224,15 @@ address_option = click.option(
 )
 
 
+scoring_device_option = click.option(
+    "--device",
+    metavar="DEVICE",
+    default="cpu",
+    show_default=True,
+    help="Where dense items are scored: cpu, cuda, cuda:N, or auto, which is a GPU if there is one.",
+)
+
+
 def refuse_options(reason: str, is_given: dict[str, bool]) -> None:
     """Refuse the first option that is given although it has no meaning here."""
     for option, given in is_given.items():

@@ -21,6 +21,7 @@ from .options import (
     json_option,
     label_column_option,
     memory_option,
+    scoring_device_option,
     workers_option,
 )
 from .output import echo_fields, echo_json, echo_table
@@ -47,6 +48,7 @@ _COLUMNS = ("query", "rank", "item", "score")
 @label_column_option
 @click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
 @memory_option
+@scoring_device_option
 @workers_option
 @address_option
 @json_option
@@ -60,6 +62,7 @@ def query(
     label_column: str | int | None,
     k: int,
     memory: int,
+    device: str,
     workers: int,
     address: str | None,
     as_json: bool,
@@ -96,7 +99,7 @@ def query(
     # One more if the item itself may be among the answers, from which it is then removed.
     is_own_item = queries is None
     asked = asking.take(chosen, learner.dtype_)
-    with runner_of(workers, address) as runner, percents() as progress:
+    with runner_of(workers, address, device) as runner, percents() as progress:
         found = search_rows(
             learner,
             asked,

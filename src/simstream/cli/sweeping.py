@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .learners import find_wanted_device
 from .output import progress
 
 if TYPE_CHECKING:
@@ -15,8 +16,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def runner_of(workers: int, address: str | None) -> Iterator[Runner | None]:
-    """Where items are scored: None for this process."""
+def runner_of(workers: int, address: str | None, device: str) -> Iterator[Runner | None]:
+    """Where items are scored: None for this process, on the CPU."""
+    where = find_wanted_device(device)
+    if where is not None:
+        from ..search import DeviceRunner
+
+        if workers > 1 or address is not None:
+            raise click.UsageError(f"expected --workers or --device {device}, got both")
+        yield DeviceRunner(where)
+        return
     if workers == 1 and address is None:
         yield None
         return
