@@ -154,7 +154,8 @@ class DeviceSweep:
                 if relevant is None or relevant[0] != block:
                     lists = _padded(offsets[rows.start : rows.stop + 1], ordered, items)
                     relevant = block, tuple(self._tensor(one) for one in lists)
-                n_met += _count_places(scores, low, *relevant[1], counts)
+                keys, names, places = relevant[1]
+                n_met += _count_places(scores, low, keys, names, places, counts)
         missing = torch.isinf(best)
         best[missing], found[missing] = torch.nan, -1
         nearest = Nearest(found.cpu().numpy(), best.cpu().numpy())
