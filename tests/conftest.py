@@ -38,5 +38,11 @@ def device(request, monkeypatch):
         from simstream.online import base
 
         find = base.find_device
-        monkeypatch.setattr(base, "find_device", lambda d: find(name if d == "cpu" else d))
+
+        def find_instead(device, *, is_sparse):
+            if device == "cpu" and not is_sparse:
+                device = name
+            return find(device, is_sparse=is_sparse)
+
+        monkeypatch.setattr(base, "find_device", find_instead)
     return name

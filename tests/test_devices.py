@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 import simstream
 from commands import fail, succeed
-from simstream import OASIS, OGD, Bilinear, LowRank, Mahalanobis, PAMetric
+from simstream import OASIS, OGD, SDCA, Bilinear, LowRank, Mahalanobis, PAMetric
 from simstream._engines.base import DivergedError
 from simstream.metrics import measure_ranking
 from simstream.search import DeviceRunner, search_rows
@@ -98,6 +98,25 @@ def test_pairs(device, name, dtype):
     model = PAIR_LEARNERS[name](device=device, **common).fit(*pairs(triplets))
     assert_same(model, expected, dtype)
     assert model._count(6) == pytest.approx(expected._count(6), rel=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("block_size", [None, 1, 50])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_sdca(device, dtype, block_size):
+    items, triplets = problem(n=600)
+    common = {"lam": 0.01, "n_epochs": 4, "random_state": 0, "preprocessor": items, "dtype": dtype}
+    expected = SDCA(block_size=1, **common).fit(triplets)
+    model = SDCA(device=device, block_size=block_size, **common).fit(triplets)
+    tolerance = 10 * TOLERANCE[dtype]
+    assert np.allclose(model.alpha_, expected.alpha_, rtol=0, atol=tolerance)
+    a, b = expected.get_bilinear_matrix(), model.get_bilinear_matrix()
+    assert np.abs(a - b).max() <= tolerance * np.abs(a).max()
+    for name in ("primal", "dual", "mistake_rate"):
+        assert np.allclose(model.history_[name], expected.history_[name], rtol=1e-4)
+    assert model.gap_ == pytest.approx(expected.gap_, rel=1e-3)
+    with pytest.raises(ValueError, match="'cpu' or 'auto' for sparse items"):
+        SDCA(device=device, preprocessor=sp.csr_matrix(items)).fit(triplets)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,14 @@ def check_device(device: Any, precision: Any) -> None:
     check_choice("precision", precision, ("float32", "tf32"))
 
 
-def find_device(device: str) -> Any:
-    """The device of torch with this name, None for NumPy on the CPU; raises where there is none."""
-    if device == "cpu":
+def find_device(device: str, *, is_sparse: bool = False) -> Any:
+    """The device of torch with this name, None for NumPy on the CPU; raises where there is none.
+
+    Sparse items are always learnt from on the CPU.
+    """
+    if is_sparse and device not in ("cpu", "auto"):
+        raise ValueError(f"device: expected 'cpu' or 'auto' for sparse items, got {device!r}")
+    if is_sparse or device == "cpu":
         return None
     try:
         import torch
@@ -109,11 +115,42 @@ class OnDevice:
         learnt = blocks.learn(tuples.index, tuples.sign, clock)
         return (DONE if learnt == len(tuples) else DIVERGED), learnt
 
+    def draws(self, tuples: Comparisons) -> tuple[Any, Any, Callable[[Any], Any]]:
+        """The operations of `_kernels.blocked`, the matrix, which will change, and what gives rows of tuples."""
+        from .._kernels.tensors import TorchOps, rows_of
+
+        self.is_ahead = True
+        left, right = self._both(tuples)
+        return (
+            TorchOps(),
+            self.u,
+            lambda some: rows_of(left, right, self._index(tuples.index[some])),
+        )
+
+    def squared_hinges(self, tuples: Comparisons, index: np.ndarray, matrix: np.ndarray) -> float:
+        """Sum of the squared hinge losses of triplets by a matrix on the host."""
+        import torch
+
+        from .._kernels.tensors import squared_hinges
+
+        there = torch.from_numpy(np.ascontiguousarray(matrix)).to(self.device)
+        return squared_hinges(*self._both(tuples), self._index(index), there)
+
+    def _index(self, index: np.ndarray) -> Any:
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(index)).to(self.device)
+
+    def _both(self, tuples: Comparisons) -> tuple[Any, Any]:
+        """The items on both sides, on the device."""
+        needed = (tuples.left, tuples.right)
+        self._items = [(items, t) for items, t in self._items if any(items is n for n in needed)]
+        return self._tensor(tuples.left), self._tensor(tuples.right)
+
     def _blocks_for(self, step: Step, tuples: Comparisons, block_size: int) -> Any:
         """What learns with this step from these items, kept for the next call."""
         assert step.rule != ON_MISTAKE, step
-        self._keep((tuples.left, tuples.right))
-        left, right = self._tensor(tuples.left), self._tensor(tuples.right)
+        left, right = self._both(tuples)
         n_columns = tuples.index.shape[1]
         key = step, block_size, n_columns, id(left), id(right)
         if self._blocks is None or self._blocks[0] != key:
@@ -128,9 +165,6 @@ class OnDevice:
                 blocks = CudaBlocks(*where, block_size, self.precision == "tf32", n_columns)
             self._blocks = key, blocks
         return self._blocks[1]
-
-    def _keep(self, needed: tuple[Items, ...]) -> None:
-        self._items = [(items, t) for items, t in self._items if any(items is n for n in needed)]
 
     def _tensor(self, items: Items) -> Any:
         """The items on the device; those of the last call are kept there."""

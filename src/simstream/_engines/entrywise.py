@@ -144,10 +144,11 @@ class DenseEngine(EntrywiseEngine):
         self._on_device = None if device is None else OnDevice(device, precision, arrays)
         self.device = device
 
-    def tensor(self) -> Any:
-        """The matrix on the device that it is on."""
+    @property
+    def there(self) -> OnDevice:
+        """The arrays on the device that it is on."""
         assert self._on_device is not None
-        return self._on_device.u
+        return self._on_device
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         tuples = tuples.densified()

@@ -30,10 +30,14 @@ class TorchOps:
         """Nothing: the recursion looks at the rows itself."""
         return UNKNOWN
 
-    def grams_if_many(self, step: Any, value: Any, sign: Any, clock: Any, x: Any, z: Any) -> Any:
+    def grams(self, x: Any, z: Any) -> Any:
         """The Gram matrices of the rows of x and of z."""
         gram_x = (x @ x.T).cpu().numpy()
         return gram_x, gram_x if z is x else (z @ z.T).cpu().numpy()
+
+    def grams_if_many(self, step: Any, value: Any, sign: Any, clock: Any, x: Any, z: Any) -> Any:
+        """The Gram matrices, however few tuples move M."""
+        return self.grams(x, z)
 
     def triangles(self, grams: Any) -> Any:
         """Both Gram matrices: only their upper triangles are read."""
@@ -58,6 +62,10 @@ class TorchOps:
             step, value, sign, coins, directed, *rows, *grams, clock, coefficient, weighted
         )
         return (*(torch.from_numpy(c).to(x) for c in (coefficient, weighted)), learnt)
+
+    def add_product(self, m: Any, a: Any, c: np.ndarray, b: Any) -> None:
+        """Add a' diag(c) b to m, in place."""
+        m.addmm_((a * torch.from_numpy(c).to(a)[:, None]).T, b)
 
     def update(self, m: Any, acc: Any, x: Any, z: Any, coefficient: Any, weighted: Any) -> None:
         """Add the steps c_t x_t z_t' to M, and weighted ones to the average's sum if it has columns."""
@@ -88,7 +96,7 @@ class TorchBlocks:
         rows = torch.from_numpy(np.ascontiguousarray(index)).to(self._m.device)
         for first in range(0, len(index), self._size):
             part = rows[first : first + self._size]
-            x, z = self._rows(part)
+            x, z = rows_of(self._left, self._right, part)
             block = sign[first : first + len(part)]
             learnt = alone(
                 learn_block(self._ops, self._step, self._m, self._acc, x, z, block, clock)
@@ -97,8 +105,19 @@ class TorchBlocks:
                 return first + learnt
         return len(index)
 
-    def _rows(self, index: Any) -> tuple[Any, Any]:
-        if index.shape[1] == 2:
-            v = self._left[index[:, 0]] - self._right[index[:, 1]]
-            return v, v
-        return self._left[index[:, 0]], self._right[index[:, 1]] - self._right[index[:, 2]]
+
+def rows_of(left: Any, right: Any, index: Any) -> tuple[Any, Any]:
+    """Rows x and z of tuples: anchor and difference; for pairs the difference is both."""
+    if index.shape[1] == 2:
+        v = left[index[:, 0]] - right[index[:, 1]]
+        return v, v
+    return left[index[:, 0]], right[index[:, 1]] - right[index[:, 2]]
+
+
+def squared_hinges(left: Any, right: Any, index: Any, matrix: Any) -> float:
+    """Sum of the squared hinge losses of triplets, in the precision of the matrix."""
+    anchors, place = torch.unique(index[:, 0], return_inverse=True)
+    products = left[anchors].to(matrix.dtype) @ matrix
+    z = right[index[:, 1]].to(matrix.dtype) - right[index[:, 2]]
+    losses = torch.clamp(1 - (products[place] * z).double().sum(1), min=0)
+    return float(losses.square().sum())

@@ -5,13 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from .._engines import DenseEngine, default_block_size, entrywise_engine, first_matrix
+from .._engines import (
+    DenseEngine,
+    check_device,
+    default_block_size,
+    entrywise_engine,
+    find_device,
+    first_matrix,
+)
 from .._kernels.blocked import Blas, alone
 from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
 from .._kernels.entrywise import DIVERGED, DONE
@@ -31,6 +38,9 @@ from ..validation import check_choice, check_integer, check_number
 
 #: Triplets that the certificate evaluates together: enough for a fast product, few enough for the caches.
 _PART = 1024
+
+#: Draws of a block on a device: every block waits for the host once.
+_DEVICE_BLOCK = 512
 
 
 @documented(normalise=NORMALISE)
@@ -70,6 +80,8 @@ class SDCA(Learner):
     {normalise}
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items that row numbers refer to.
+    device : "cpu", "cuda", "cuda:N", "auto" or "torch"
+        Where dense items are learnt from, as in `OASIS`.
 
     Attributes
     ----------
@@ -130,6 +142,7 @@ class SDCA(Learner):
         dtype: Any = None,
         normalise: bool = False,
         preprocessor: Any = None,
+        device: str = "cpu",
     ) -> None:
         self.lam = lam
         self.n_epochs = n_epochs
@@ -143,9 +156,11 @@ class SDCA(Learner):
         self.dtype = dtype
         self.normalise = normalise
         self.preprocessor = preprocessor
+        self.device = device
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        check_device(self.device, "float32")
         check_number("lam", self.lam)
         check_integer("n_epochs", self.n_epochs)
         check_choice("output", self.output, ("average", "random", "last"))
@@ -175,6 +190,7 @@ class SDCA(Learner):
             block_size=self.block_size,
             head_bytes=self.head_bytes,
             report=self._report,
+            device=find_device(self.device, is_sparse=read.is_sparse),
         )
         self._kept = solution.matrix
         self.n_features_in_ = solution.matrix.shape[0]
@@ -348,6 +364,7 @@ def solve_sdca(
     block_size: int | None = None,
     head_bytes: int | None = None,
     report: Callable[[int, EpochRecord], None] | None = None,
+    device: Any = None,
 ) -> SDCASolution:
     """Draw n triplets in every epoch until the duality gap is small enough.
 
@@ -358,9 +375,10 @@ def solve_sdca(
     output : "last", or "average" or "random" over the second half of all draws (see `_Suffix`)
     tol : stop when the duality gaps of an epoch's last iterate and of the M that is kept are at most this;
         None runs all epochs
+    device : of torch, None for NumPy on the CPU
     """
     n = len(tuples)
-    ascent = _Ascent(tuples, lam, block_size, head_bytes)
+    ascent = _Ascent(tuples, lam, block_size, head_bytes, device)
     # A seed gives the same draws for every output: other random choices use a generator of their own.
     others = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
     suffix = _Suffix(output, n, n_epochs if tol is None else None, others)
@@ -391,7 +409,12 @@ class _Ascent:
     """The dual variables and their matrix."""
 
     def __init__(
-        self, tuples: Comparisons, lam: float, block_size: int | None, head_bytes: int | None
+        self,
+        tuples: Comparisons,
+        lam: float,
+        block_size: int | None,
+        head_bytes: int | None,
+        device: Any = None,
     ) -> None:
         self._tuples, self._lam = tuples, lam
         self._scale = 1.0 / (lam * len(tuples))
@@ -405,6 +428,9 @@ class _Ascent:
         start = first_matrix("zeros", tuples.shape, tuples.left.dtype, tuples.is_sparse)
         self._engine: Any = entrywise_engine(Rule(PLAIN), None, start, tuples, head_bytes)
         self._block = block_size or default_block_size(max(tuples.shape))
+        if device is not None:
+            self._engine.place(device, "float32")
+            self._block = max(2, block_size or _DEVICE_BLOCK)  # one at a time is for the CPU
 
     def matrix(self) -> Any:
         return self._engine.matrix()
@@ -425,14 +451,17 @@ class _Ascent:
             return
         engine = self._engine
         if isinstance(engine, DenseEngine) and self._block > 1:
-            ops, m = Blas(engine.dtype), engine.arrays.u
+            ops: Any = Blas(engine.dtype)
+            m, rows_of = engine.arrays.u, cast(Callable[[Any], Any], self._tuples.rows_of)
+            if engine.device is not None:
+                ops, m, rows_of = engine.there.draws(self._tuples)
 
             def learn(begin: int, end: int) -> tuple[int, int]:
                 made = alone(
                     ascend_block(
                         ops,
                         m,
-                        self._tuples.rows_of,
+                        rows_of,
                         draws[begin:end],
                         first_draw + begin,
                         dual,
@@ -541,6 +570,8 @@ class _Ascent:
         self, index: np.ndarray, anchors: np.ndarray, place: np.ndarray, matrix: Any
     ) -> float:
         """Sum of the squared hinge losses of the triplets `index`, whose anchors are ``anchors[place]``."""
+        if self._engine.device is not None:
+            return self._engine.there.squared_hinges(self._tuples, index, matrix)
         left, right = self._tuples.left, self._tuples.right
         products = left.rows(anchors) @ matrix
         if not self._tuples.is_sparse:

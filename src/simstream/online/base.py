@@ -134,7 +134,7 @@ class OnlineLearner(Learner):
         self._check_parameters()
         read = self._read(tuples, y, self.dtype)
         engine = self._new_engine(read)
-        self._find_device(engine)
+        find_device(self.device, is_sparse=not engine.has_devices)
         self._forget(engine)
         return self._learn(read)
 
@@ -166,16 +166,6 @@ class OnlineLearner(Learner):
         if engine.device is None:
             return self._block_size(engine)
         return device_block_size(engine.device, self.block_size)
-
-    def _find_device(self, engine: Any) -> Any:
-        """The device of torch to learn on, None for NumPy on the CPU; raises where there is none."""
-        if engine.has_devices:
-            return find_device(self.device)
-        if self.device not in ("cpu", "auto"):
-            raise ValueError(
-                f"device: expected 'cpu' or 'auto' for sparse items, got {self.device!r}"
-            )
-        return None
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         """Checked tuples of the kind the learner learns from."""
@@ -210,7 +200,7 @@ class OnlineLearner(Learner):
         if self.normalise:
             tuples.check_one_space("normalise=True")
         engine = self._new_engine(tuples) if self._engine is None else self._engine
-        device = self._find_device(engine)
+        device = find_device(self.device, is_sparse=not engine.has_devices)
         if self._engine is None:
             self._forget(engine)
         check_features(self.shape_, tuples.left, tuples.right)
@@ -260,7 +250,7 @@ class OnlineLearner(Learner):
                 "tensor_: the matrix is not on a device; expected one that was learnt on a device other than "
                 "'cpu', with average_from=None"
             )
-        return engine.tensor()
+        return engine.there.u
 
     decision_function = delegated(Similarity.decision_function)
     predict = delegated(Similarity.predict)
