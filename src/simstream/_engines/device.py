@@ -116,7 +116,7 @@ class OnDevice:
         return (DONE if learnt == len(tuples) else DIVERGED), learnt
 
     def draws(self, tuples: Comparisons) -> tuple[Any, Any, Callable[[Any], Any]]:
-        """The operations of `_kernels.blocked`, the matrix, which will change, and what gives rows of tuples."""
+        """The operations of `_kernels.blocked`, the matrix, which will change, and a function for rows."""
         from .._kernels.tensors import TorchOps, rows_of
 
         self.is_ahead = True
