@@ -479,7 +479,9 @@ class Sweep:
 
     @staticmethod
     def _map(work: Callable[[Any], Any], parts: list[Any]) -> Iterable[Any]:
-        return map(work, parts) if len(parts) < 2 else _threads().map(work, parts)
+        if len(parts) < 2 or _n_threads() == 1:
+            return map(work, parts)
+        return _threads().map(work, parts)
 
 
 def _leave_out(scores: np.ndarray, first_item: int, own: np.ndarray) -> None:
