@@ -150,6 +150,10 @@ def main() -> None:
             f"{options.n:,} x {options.d} float32, {options.queries:,} queries, {os.cpu_count()} cores"
         )
         print(
+            f"one core: {rate / 1e9:.0f} GFLOP/s, all products once {products / rate:.1f} s; the file is read at "
+            f"{reading / 1e9:.1f} GB/s\n"
+        )
+        print(
             "| relevance | workers | seconds | CPU seconds | limit | of the limit | peak MB | of one process |"
         )
         print("|---|---|---|---|---|---|---|---|")
