@@ -286,7 +286,7 @@ class Sweep:
                 f"{pool.memory:,}"
             )
         # Rows as they are stored, as the model takes them and as it maps them; scores, and parts of them.
-        return max(1, pool.memory // 2 // (height * (24 * width + 12 * n_queries)))
+        return max(1, pool.memory // 2 // (height * (24 * width + 20 * n_queries)))
 
     def is_small(self) -> bool:
         """Whether all items are held at a time: then a second pass over a block of queries costs nothing."""
