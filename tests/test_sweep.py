@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.metrics import average_precision_score, ndcg_score
 from threadpoolctl import threadpool_info
 
-from simstream import Bilinear, Dot, Euclidean, LowRank, Mahalanobis, metrics
+from simstream import Bilinear, Dot, Euclidean, LowRank, Mahalanobis, Tasks, metrics
 from simstream.data import FormatError, open_rows
 from simstream.metrics import measure_ranking, sweep
 from simstream.search import search_rows
@@ -396,3 +396,24 @@ def test_search_finds_all_if_there_are_fewer(small_blocks):
     np.testing.assert_array_equal(found.indices, expected)
     with pytest.raises(ValueError, match="k: expected an integer >= 1"):
         search_rows(Bilinear(np.eye(6)), X[:4], X, k=0)
+
+
+def test_a_subclass_with_scores_of_its_own_is_asked_for_them():
+    class Backwards(Bilinear):
+        def score_items(self, queries, items):
+            return -super().score_items(queries, items)
+
+    X, y = floats(40), np.arange(40) % 4
+    expected = metrics.ranking_report(lambda q, x: -(q @ x.T), X, y)
+    assert metrics.ranking_report(Backwards(np.eye(12, dtype=np.float32)), X, y) == expected
+    assert metrics.ranking_report(Bilinear(np.eye(12, dtype=np.float32)), X, y) != expected
+
+
+def test_models_of_tasks_are_measured_by_what_all_tasks_share():
+    X, y = integers(40), np.arange(40) % 4
+    model = Tasks(np.eye(6), {"ann": 5 * np.eye(6)[::-1]})
+    expected = metrics.ranking_report(lambda q, x: q @ x.T, X, y)
+    assert sweep.has_sides(model)
+    assert metrics.ranking_report(model, X, y) == expected
+    by_ann = metrics.ranking_report(model.for_task("ann"), X, y)
+    assert by_ann == metrics.ranking_report(lambda q, x: q @ model.matrix("ann") @ x.T, X, y)

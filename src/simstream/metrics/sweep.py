@@ -124,7 +124,7 @@ class Pool(NamedTuple):
         """How to score blocks of these rows."""
         if isinstance(self.model, Scorer):
             return self.model
-        if not hasattr(self.model, "sides"):
+        if not has_sides(self.model):
             score = scoring_function(self.model)
 
             def of_function(queries: Any, items: Any) -> np.ndarray:
@@ -143,6 +143,16 @@ class Pool(NamedTuple):
             return as_scores(sides.scores(queries, items))
 
         return Scorer(sides.queries, sides.items, scores, is_pure=True, dtype=dtype)
+
+
+def has_sides(model: Any) -> bool:
+    """Whether a model scores in three steps, and has not another way to do so of its own."""
+    for kind in type(model).__mro__:
+        if "sides" in vars(kind):
+            return "score_items" not in getattr(model, "__dict__", {})
+        if "score_items" in vars(kind):
+            return False
+    return False
 
 
 def _same(rows: Any) -> Any:
@@ -203,7 +213,7 @@ def pool_of(
 
     `chunk_size` is the number of queries of a block, for functions.
     """
-    is_ours = hasattr(model, "sides")
+    is_ours = has_sides(model)
     if not is_ours:
         scoring_function(model)
     dtype = model.dtype_ if is_ours else None
@@ -286,7 +296,7 @@ class Sweep:
                 f"{pool.memory:,}"
             )
         # Rows as they are stored, as the model takes them and as it maps them; scores, and parts of them.
-        return max(1, pool.memory // 2 // (height * (24 * width + 12 * n_queries)))
+        return max(1, pool.memory // 2 // (height * (24 * width + 20 * n_queries)))
 
     def is_small(self) -> bool:
         """Whether all items are held at a time: then a second pass over a block of queries costs nothing."""
@@ -479,7 +489,9 @@ class Sweep:
 
     @staticmethod
     def _map(work: Callable[[Any], Any], parts: list[Any]) -> Iterable[Any]:
-        return map(work, parts) if len(parts) < 2 else _threads().map(work, parts)
+        if len(parts) < 2 or _n_threads() == 1:
+            return map(work, parts)
+        return _threads().map(work, parts)
 
 
 def _leave_out(scores: np.ndarray, first_item: int, own: np.ndarray) -> None:

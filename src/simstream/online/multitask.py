@@ -416,6 +416,7 @@ class OMTRSL(OnlineLearner):
     item_scale: Any = delegated(Tasks.item_scale)
     pair_score: Any = delegated(Tasks.pair_score)
     score_items: Any = delegated(Tasks.score_items)
+    sides: Any = delegated(Tasks.sides)
     search: Any = delegated(Tasks.search)
     get_metric: Any = delegated(Tasks.get_metric)
     triplet_margin: Any = delegated(Tasks.triplet_margin)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from ..data.comparisons import Comparisons
 from ..metrics import sparsity
 from ..validation import check_answers, check_items, check_tasks
-from .base import ScoreFunction, SearchResult, Similarity
+from .base import ScoreFunction, SearchResult, Sides, Similarity
 from .bilinear import Bilinear
 from .cosine import Cosine
 
@@ -180,6 +180,10 @@ class Tasks(Similarity):
     def score_items(self, queries: Any, items: Any, task: Hashable = None) -> np.ndarray:
         """Similarity of every query with every item by a task."""
         return self._of_task(task).score_items(queries, items)
+
+    def sides(self, near: Any, task: Hashable = None) -> Sides:
+        """The similarity of a task in three steps; see `Similarity.sides`."""
+        return self._of_task(task).sides(near)
 
     def search(self, queries: Any, items: Any, k: int = 10, task: Hashable = None) -> SearchResult:
         """Most similar items of each query by a task, best first."""
