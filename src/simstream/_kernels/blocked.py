@@ -54,6 +54,9 @@ class Blas:
     A row-major matrix is its own transpose in column-major order, hence the transposed operands.
     """
 
+    #: Whether all columns of M are here: the parts of a block are then their sums.
+    has_all_columns = True
+
     def __init__(self, dtype: np.dtype) -> None:
         prefix = "s" if dtype == np.float32 else "d"
         self._gemm = getattr(blas, prefix + "gemm")

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from .. import TripletSampler
 from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
+from ..data.files import content_identity
 from ..data.samplers import nearer_first
 from .exits import LEARNING, Interruption, stopping_at_once
 from .info import summarise, summary_fields
@@ -44,7 +45,7 @@ from .learners import (
 )
 from .options import check_writable, refuse_options
 from .output import as_rate, echo_fields, echo_json, logger, plural, progress
-from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource, content_identity
+from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource
 
 #: Entries of sparse items up to which their zeros are filled in for learners that need it: 2 GB.
 _LARGEST_DENSE = 250_000_000
@@ -428,9 +429,9 @@ def _open_source(
             data.items.tasks,
             {
                 "items": content_identity(options.items),
-                "labels": content_identity(options.labels_file),
+                "labels": options.labels_file and content_identity(options.labels_file),
                 "label_column": options.label_column,
-                "tasks": content_identity(options.tasks_file),
+                "tasks": options.tasks_file and content_identity(options.tasks_file),
             },
             tuples=tuples,
             n_tuples=options.n_tuples,
