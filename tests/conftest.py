@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 
+import pytest
 from hypothesis import settings
 
 # The suite runs one process per core: more threads would only fight each other.
@@ -19,3 +20,16 @@ if threading.current_thread() is threading.main_thread():
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(scope="session")
+def ray_turn(tmp_path_factory):
+    """Wait until no other process of the suite uses Ray: its workers would fight for the same cores."""
+    import fcntl
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all workers
+    with open(folder / "ray.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

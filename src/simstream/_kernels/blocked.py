@@ -160,8 +160,8 @@ _UNKNOWN = np.empty(0, np.float32)
 _NO_GRAMS = {code: (np.empty((0, 0), code), np.empty((0, 0), code)) for code in "fd"}
 
 
-def alone(block: Block) -> int:
-    """Run a block whose columns are all here: the sum of one part is the part."""
+def alone(block: Generator[Any, Any, Any]) -> Any:
+    """Run a coroutine whose columns are all here: the sum of one part is the part."""
     try:
         parts = next(block)
         while True:

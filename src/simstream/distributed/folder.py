@@ -61,7 +61,7 @@ class RunFolder:
     @property
     def has_run(self) -> bool:
         """Whether a run was begun here."""
-        return (self.path / _RUN).exists() or (self.path / _LEARNER).exists()
+        return (self.path / _RUN).exists()
 
     def write_run(self, content: dict[str, Any]) -> None:
         """Replace the record of the run."""
@@ -137,8 +137,8 @@ class RunFolder:
 
     # -- items ----------------------------------------------------------------------------------
 
-    def items(self, source: Any, dtype: Any) -> tuple[list[dict[str, str]], np.dtype]:
-        """Files of the items that `source` names, and their precision; what cannot be mapped is written here.
+    def items(self, source: Any, dtype: Any) -> list[dict[str, str]]:
+        """Files of the items that `source` names; what cannot be memory-mapped is written here.
 
         One file, or two if source is a pair of queries and items.
         """
@@ -153,7 +153,7 @@ class RunFolder:
             is_own = path.parent == self.path
             known = {"path": path.name if is_own else str(path)}
             files.append(known | {"identity": content_identity(path)})
-        return files, np.dtype(dtype)
+        return files
 
     def open_items(self, files: list[dict[str, str]]) -> list[np.ndarray]:
         """The items in these files, memory-mapped."""

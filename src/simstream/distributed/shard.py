@@ -11,6 +11,8 @@ import numpy as np
 
 from .._engines import Geometry
 from .._kernels.columns import SharedBlas, divided
+from .._kernels.steps import CLOCK_SIZE
+from ..batch.sdca import SDCA
 from ..data.comparisons import Comparisons
 from ..persistence import from_params
 from ..similarity.bilinear import Bilinear
@@ -46,7 +48,9 @@ class Shard:
         self.columns = divided(width, n_workers)[number]
         self._content, self._arrays, self._n_workers = content, arrays, n_workers
         self._engine: Any = None
-        self._coroutine: Generator[Any, Any, None] | None = None
+        self._coroutine: Generator[Any, Any, Any] | None = None
+        #: What a learner of the whole set of tuples has found.
+        self._solution: Any = None
 
     def ping(self) -> int:
         """The process that this is."""
@@ -56,8 +60,11 @@ class Shard:
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Go back to a checkpoint, whatever ranges of columns it has; None is before the first tuple."""
-        self._coroutine = None
+        self._coroutine = self._solution = None
         learner, columns = self._learner, self.columns
+        if isinstance(learner, SDCA):
+            self._share = divided(self._left.shape[1], self._n_workers)[self._number]
+            return  # it begins anew with every call
         whole = Comparisons(self._left, self._right, np.empty((0, 3), np.int64))
         geometry = geometry_of(self._content, self._arrays, whole)
         if checkpoint is None:
@@ -69,8 +76,7 @@ class Shard:
         if hasattr(engine, "width"):
             engine.columns, engine.width = columns, whole.shape[1]
         learner._engine = self._engine = engine
-        rows = engine.shape[0]
-        self._share = divided(rows, self._n_workers)[self._number]
+        self._share = divided(engine.shape[0], self._n_workers)[self._number]
 
     def save(self, number: int) -> None:
         """Write these columns to the folder, as part of the checkpoint of that number."""
@@ -81,8 +87,14 @@ class Shard:
         """Kind and state of the engine of these columns."""
         return self._engine.kind, self._engine.state()
 
+    def solution(self) -> Any:
+        """What a learner of the whole set of tuples has found, of M these columns."""
+        return self._solution
+
     def progress(self) -> tuple[np.ndarray, int]:
         """The clock, and the number of tasks seen."""
+        if self._engine is None:
+            return np.zeros(CLOCK_SIZE), 0
         return self._engine.clock.copy(), getattr(self._engine, "n_seen", 0)
 
     # -- learning -----------------------------------------------------------------------------
@@ -93,7 +105,11 @@ class Shard:
         # Compiled code is made for arrays that may be written to; those from a store may not.
         others: Any = {name: np.array(array) for name, array in tuples.items() if name != "index"}
         read = Comparisons(self._left, self._right, index, columns=self.columns, **others)
-        self._coroutine = self._learn(read, first_block, block_size)
+        if isinstance(self._learner, SDCA):
+            ops = SharedBlas(self._left.dtype, self._share, False)
+            self._coroutine = self._learner._ascend(read, ops)
+        else:
+            self._coroutine = self._learn(read, first_block, block_size)
         return self._answer(None)
 
     def advance(self, sums: Any) -> Answer:
@@ -106,8 +122,8 @@ class Shard:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 parts = self._coroutine.send(sums)
-        except StopIteration:
-            self._coroutine = None
+        except StopIteration as end:
+            self._coroutine, self._solution = None, end.value
         return parts, *self.progress()
 
     def _learn(

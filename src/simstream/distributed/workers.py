@@ -29,8 +29,16 @@ class SerialWorkers:
         return value
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all shards; their answers in order."""
-        return [getattr(shard, method)(*args) for shard in self._shards]
+        """Call a method of all shards; their answers in order. All are called, whatever one raises."""
+        answers, errors = [], []
+        for shard in self._shards:
+            try:
+                answers.append(getattr(shard, method)(*args))
+            except Exception as error:  # the others come to the same state
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
 
     def close(self) -> None:
         """Forget the shards."""
