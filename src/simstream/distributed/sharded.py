@@ -390,17 +390,9 @@ class ShardedLearner:
             return max(1, min(size, cheap, _MOST_LIST_ITEMS // length))
         return max(size, _FEWEST_TUPLES) if front.block_size is None else size
 
-    def checkpoint(self, *, extra: dict[str, Any] | None = None) -> None:
-        """Write all shards to the folder; older ones are deleted when all are written.
-
-        Parameters
-        ----------
-        extra : dict of JSON values kept with the run, for the caller's own use
-        """
-        run = self._running()
-        if extra is not None:
-            run.extra = extra
-        run.save()
+    def checkpoint(self) -> None:
+        """Write all shards to the folder; older ones are deleted when all are written."""
+        self._running().save()
 
     @classmethod
     def resume(
@@ -468,8 +460,18 @@ class ShardedLearner:
 
     @property
     def extra_(self) -> dict[str, Any]:
-        """What `checkpoint` was given as extra, now or before the run was continued."""
+        """JSON values of the caller, kept with the run from the next call or checkpoint on."""
         return self._running().extra
+
+    @extra_.setter
+    def extra_(self, extra: dict[str, Any]) -> None:
+        self._running().extra = extra
+
+    @property
+    def front_(self) -> Any:
+        """The learner without columns: its parameters, counters and tasks are right, its matrix is not."""
+        self._running()
+        return self._front
 
     @property
     def learner_(self) -> Any:
