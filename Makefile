@@ -10,8 +10,8 @@ PEERS := .venv-peers
 # Contiguous halves of the suite: workers seldom compile the same kernel at the same time.
 QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
 
-.PHONY: demo test lint types check check-full bench bench-peers bench-serve repro-quick clean build wheel-test \
-  oldest newest nojit \
+.PHONY: demo test lint types check check-full bench bench-distributed bench-peers bench-serve repro-quick clean \
+  build wheel-test oldest newest nojit \
   other-cpus
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
@@ -66,6 +66,9 @@ bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minut
 
 bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager NumPy, to docs/benchmarks-peers.md
 	$(BIN)/python benchmarks/bench_peers.py --write
+
+bench-distributed: $(INSTALLED) ## columns divided over workers, written to docs/distributed.md (5 minutes)
+	$(BIN)/python benchmarks/bench_distributed.py --write
 
 bench-serve: $(INSTALLED) ## the service on loopback, written to docs/service.md (3 minutes)
 	$(BIN)/python benchmarks/bench_serve.py --write

@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simstream
+from commands import fail
 from simstream import (
     AROMA,
     OASIS,
@@ -356,8 +358,6 @@ def test_errors_say_what_was_expected(tmp_path):
         divide(PAMetric(projection="every-step")).fit(*PAIRS)
     with pytest.raises(TypeError, match="expected an online learner or SDCA, got ITML"):
         divide(simstream.ITML())
-    import scipy.sparse as sp
-
     with pytest.raises(TypeError, match="expected dense items, got sparse"):
         divide(OASIS(), preprocessor=sp.csr_matrix(X)).fit(TRIPLETS)
     with pytest.raises(ValueError, match=r"expected items .* got None"):
@@ -438,3 +438,25 @@ def test_workers_that_round_differently_are_noticed(monkeypatch):
     with ShardedLearner(OASIS(), 2, preprocessor=items(), backend="serial") as found:  # noqa: SIM117
         with pytest.raises(RuntimeError, match="worker 1 has taken other steps"):
             found.fit(TRIPLETS)
+
+
+def test_train_refuses_what_cannot_be_divided(tmp_path):
+    dense, labels, output = (tmp_path / name for name in ("x.npy", "y.txt", "m.safetensors"))
+    np.save(dense, items())
+    simstream.data.write_items(tmp_path / "x.svm", sp.csr_matrix(items()), np.arange(N) % 3)
+    labels.write_text("\n".join(map(str, np.arange(N) % 3)))
+    command = ["train", dense, "--labels", labels, "-o", output]
+    two = ["--workers", 2]
+    assert "cannot be divided" in fail(2, *command, *two, "-a", "sors", "-p", "lam=1e-4")
+    assert "expected dense items" in fail(2, "train", tmp_path / "x.svm", "-o", output, *two)
+    assert "whole matrix" in fail(2, *command, *two, "--negatives", "near")
+    assert "is for online learners" in fail(2, *command, *two, "-a", "lmnn")
+    assert "--address requires --workers" in fail(2, *command, "--address", "auto")
+    assert "--checkpoint requires --workers" in fail(2, *command, "--checkpoint", tmp_path / "run")
+    folder = tmp_path / "run"
+    with ShardedLearner(OASIS(), 2, preprocessor=dense, folder=folder, backend="serial") as found:
+        found.fit(TRIPLETS)
+    resumed = ["train", dense, "--labels", labels, "--resume", folder]
+    assert "expected --output" in fail(2, *resumed)
+    assert "--param is that of the run" in fail(2, *resumed, "-o", output, "-p", "C=2")
+    assert not output.exists()

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from commands import fail, succeed
 from simstream import OASIS, SDCA, load
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
 
@@ -163,3 +164,22 @@ def test_a_killed_driver_is_continued_to_the_same_bits(ray_turn, items, undistur
         learner.save(tmp_path / "model.safetensors")
     model = load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(model.get_bilinear_matrix(), undisturbed)
+
+
+def test_train_with_workers_and_its_folder(cluster, items, tmp_path):
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, np.arange(N) % 5)))
+    command = ["train", items, "--labels", tmp_path / "labels.txt", "-p", "C=2", "-q"]
+    one, two = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
+    succeed(*command, "-n", 3000, "-o", one)
+    more = ["--workers", 2, "--checkpoint", tmp_path / "run"]
+    succeed(*command, "-n", 2000, "-o", two, *more)
+    assert load(two).n_rounds_ == 2000
+    text = fail(2, *command, "-n", 3000, "-o", two, *more)
+    assert "has a run already; continue it with --resume" in text
+    del command[4:6]
+    succeed(*command, "-n", 3000, "--resume", tmp_path / "run", "-o", two)
+    expected, found = load(one), load(two)
+    assert found.n_rounds_ == expected.n_rounds_ == 3000
+    largest = np.abs(expected.get_bilinear_matrix()).max()
+    difference = found.get_bilinear_matrix() - expected.get_bilinear_matrix()
+    assert np.abs(difference).max() <= 1e-5 * largest

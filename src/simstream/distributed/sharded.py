@@ -38,7 +38,7 @@ _TUPLES_AT_A_TIME = 2**20
 _MOST_LIST_ITEMS = 1024
 
 #: Fewest tuples of a block: fewer cost more messages than they save work.
-_FEWEST_TUPLES = 32
+_FEWEST_TUPLES = 256
 
 #: What a learner without columns knows as well as the whole one.
 _COUNTED = (
