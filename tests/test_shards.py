@@ -23,6 +23,7 @@ from simstream import (
 )
 from simstream._kernels.columns import divided, summed
 from simstream.distributed import ShardedLearner
+from simstream.distributed.workers import RestartedError, SerialWorkers
 
 N, D = 120, 30
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
@@ -267,8 +268,6 @@ class Interrupt(Exception):
 
 def interrupted(monkeypatch, after, error):
     """Let the process die, or be interrupted, after that many blocks."""
-    from simstream.distributed.workers import SerialWorkers
-
     call, blocks = SerialWorkers.call, []
 
     def counted(self, method, *args):
@@ -310,6 +309,35 @@ def test_a_run_that_ended_in_the_middle_is_continued_to_the_same_bits(
         assert bits_of(found.learner_) == expected
     assert not list((tmp_path / "run").glob("tuples-*"))
     assert len(list((tmp_path / "run").glob("shard-*"))) == 3
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize("name", ["average", "lists", "tasks", "sdca"])
+def test_workers_that_are_lost_now_and_then_change_no_bit(name, seconds, monkeypatch):
+    """As actors of Ray are: the call raises an error when they are back, and have forgotten everything."""
+    make, given_tuples, more = CASES.get(
+        name, (lambda: SDCA(lam=0.01, n_epochs=2, random_state=0, block_size=16), (TRIPLETS,), {})
+    )
+    options = {"preprocessor": items(), "backend": "serial", "checkpoint_seconds": seconds}
+    with ShardedLearner(make(), 3, **options) as whole:
+        expected = bits_of(whole.fit(*given_tuples, **more).learner_)
+    call, losses = SerialWorkers.call, iter([9, 12, 14, 23, 31])
+    made = [0, next(losses)]
+
+    def lossy(self, method, *args):
+        made[0] += 1
+        if made[0] == made[1]:
+            made[1] = next(losses, None)
+            self.start(folder[0])
+            raise RestartedError
+        return call(self, method, *args)
+
+    with ShardedLearner(make(), 3, **options) as found:
+        found.prepare()
+        folder = [str(found.folder)]
+        monkeypatch.setattr(SerialWorkers, "call", lossy)
+        assert bits_of(found.fit(*given_tuples, **more).learner_) == expected
+    assert made[1] is None
 
 
 def test_a_learner_goes_on_after_an_interruption(monkeypatch):
