@@ -12,8 +12,8 @@ PEERS := .venv-peers
 # Contiguous halves of the suite: workers seldom compile the same kernel at the same time.
 QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
 
-.PHONY: demo test devices lint types check check-full bench bench-gpu bench-peers bench-serve repro-quick clean build wheel-test \
-  oldest newest nojit \
+.PHONY: demo test devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
+  repro-quick clean build wheel-test oldest newest nojit \
   other-cpus
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
@@ -77,6 +77,9 @@ bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager 
 
 bench-gpu: $(WITH_TORCH) ## on a CUDA device, written to docs/benchmarks-gpu.md (3 minutes)
 	$(BIN)/python benchmarks/bench_gpu.py --write
+
+bench-distributed: $(WITH_RAY) ## columns divided over workers, written to docs/distributed.md (5 minutes)
+	$(BIN)/python benchmarks/bench_distributed.py --write
 
 bench-serve: $(INSTALLED) ## the service on loopback, written to docs/service.md (3 minutes)
 	$(BIN)/python benchmarks/bench_serve.py --write

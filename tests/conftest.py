@@ -46,3 +46,16 @@ def device(request, monkeypatch):
 
         monkeypatch.setattr(base, "find_device", find_instead)
     return name
+
+
+@pytest.fixture(scope="session")
+def ray_turn(tmp_path_factory):
+    """Wait until no other process of the suite uses Ray: its workers would fight for the same cores."""
+    import fcntl
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all workers
+    with open(folder / "ray.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

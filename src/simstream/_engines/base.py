@@ -134,10 +134,14 @@ class Engine(ABC):
                     self._rebase()
                     self.clock[SHIFT] = 0.0
             if status == DIVERGED:
-                raise DivergedError(
-                    f"margin of round {int(self.clock[ROUNDS]) + 1} overflowed: learning has diverged; use "
-                    "a smaller step or scale the items"
-                )
+                raise self.diverged()
+
+    def diverged(self) -> DivergedError:
+        """The error for a tuple that cannot be learnt; the rounds before it are."""
+        return DivergedError(
+            f"margin of round {int(self.clock[ROUNDS]) + 1} overflowed: learning has diverged; use "
+            "a smaller step or scale the items"
+        )
 
 
 @contextmanager

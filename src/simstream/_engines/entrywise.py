@@ -280,8 +280,17 @@ class FactoredEngine(EntrywiseEngine):
         return self
 
 
-def first_matrix(init: Any, shape: tuple[int, int], dtype: Any, as_sparse: bool) -> Any:
-    """The start matrix given by ``init`` ("identity", "zeros" or a matrix), as CSR or as an array."""
+def first_matrix(
+    init: Any,
+    shape: tuple[int, int],
+    dtype: Any,
+    as_sparse: bool,
+    columns: slice = slice(None),
+) -> Any:
+    """The start matrix given by ``init`` ("identity", "zeros" or a matrix), as CSR or as an array.
+
+    `columns` are those that are wanted.
+    """
     if isinstance(init, str):
         matrix = sp.csr_matrix(shape, dtype=dtype)
         if init == "identity":
@@ -292,7 +301,7 @@ def first_matrix(init: Any, shape: tuple[int, int], dtype: Any, as_sparse: bool)
             raise ValueError(f"init: expected a matrix of shape {shape}, got {matrix.shape}")
     if as_sparse:
         return sp.csr_matrix(matrix)
-    return matrix.toarray() if sp.issparse(matrix) else matrix
+    return matrix[:, columns].toarray() if sp.issparse(matrix) else matrix[:, columns]
 
 
 def default_block_size(n_features: int) -> int:

@@ -31,6 +31,8 @@ class DenseListsEngine(DenseEngine):
 
     def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
         lists, items = tuples.index[first:last], tuples.right.values
+        if tuples.columns is not None:
+            items = items[:, tuples.columns]
         queries = tuples.left.values[lists[:, 0]]
         where = self.arrays.u, self.arrays.acc, queries, items, lists, self.clock
         return learn_list_block(ops, step, *where)

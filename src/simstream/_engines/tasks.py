@@ -221,6 +221,9 @@ class DenseTasksEngine(TasksEngine):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        #: Where the columns of this matrix are among those of a wider one, and their number there.
+        self.columns: slice = slice(None)
+        self.width = self.shape[1]
         self.shared = np.zeros(self.shape, self.dtype)
         nothing = (np.empty((0, width), self.dtype) for width in self.shape)
         self.terms = TermLists(np.zeros(0, np.int64), np.empty(0), *nothing)
@@ -284,7 +287,7 @@ class DenseTasksEngine(TasksEngine):
         """
         value = own * self.terms.values(tasks, x, z)
         if self.has_identity:
-            value += row_dots(x, z)
+            value += row_dots(np.ascontiguousarray(x[:, self.columns]), z)
         rest = np.ones(len(x), bool)
         for task, rows in full:
             matrix, weight = self.full[task], own
@@ -331,7 +334,8 @@ class DenseTasksEngine(TasksEngine):
             ops.add_product(self.full[task], x[moved], c[moved], z[moved])
         self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
         # As many terms take as much memory as a matrix. The first tasks get theirs sooner: terms cost time.
-        most = self.shared.size // sum(self.shape) // (1 if len(self.full) >= _FEW_TASKS else 8)
+        size = self.shape[0] * self.width // (self.shape[0] + self.width)
+        most = size // (1 if len(self.full) >= _FEW_TASKS else 8)
         for task in np.unique(tasks[self.terms.count[tasks] > most]):
             self.full[int(task)] = self.terms.take_out(task)
 

@@ -54,6 +54,9 @@ class Blas:
     A row-major matrix is its own transpose in column-major order, hence the transposed operands.
     """
 
+    #: Whether all columns of M are here: the parts of a block are then their sums.
+    has_all_columns = True
+
     def __init__(self, dtype: np.dtype) -> None:
         prefix = "s" if dtype == np.float32 else "d"
         self._gemm = getattr(blas, prefix + "gemm")
@@ -157,8 +160,8 @@ UNKNOWN = np.empty(0, np.float32)
 _NO_GRAMS = {code: (np.empty((0, 0), code), np.empty((0, 0), code)) for code in "fd"}
 
 
-def alone(block: Block) -> int:
-    """Run a block whose columns are all here: the sum of one part is the part."""
+def alone(block: Generator[Any, Any, Any]) -> Any:
+    """Run a coroutine whose columns are all here: the sum of one part is the part."""
     try:
         parts = next(block)
         while True:

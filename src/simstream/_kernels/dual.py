@@ -154,5 +154,6 @@ def ascend_block(
     made = _ascend(margin, gram_x, gram_z, chosen, place, first_draw, dual, scale, moved, sums)
     active = np.flatnonzero(moved)
     if len(active):
-        ops.add_product(m, x[active], moved[active] * scale, z[active])
+        with np.errstate(over="ignore", invalid="ignore"):  # the next margins tell
+            ops.add_product(m, x[active], moved[active] * scale, z[active])
     return made

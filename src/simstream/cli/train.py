@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -94,9 +95,30 @@ from .output import configure_logging
     "(default: cpu, or that of --resume).",
 )
 @click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")
-@click.option("--resume", type=FILE, help="Model file to continue from, where it stopped.")
+@click.option(
+    "--resume",
+    type=FILE,
+    help="Model file to continue from, where it stopped, or the folder of --checkpoint.",
+)
 @click.option(
     "--checkpoint-every", type=COUNT, help="Save a checkpoint to --output every N tuples."
+)
+@click.option(
+    "--workers",
+    type=COUNT,
+    help="Divide the columns of the matrix over this many processes, with the same result; dense items, and "
+    "learners that learn in blocks (needs simstream[distributed]).",
+)
+@click.option(
+    "--address",
+    metavar="RAY",
+    help="A running Ray to use for --workers, such as ray://host:10001 (default: this machine).",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --workers: a new folder for the columns of all workers, every minute. --resume FOLDER "
+    "continues from there, whatever was killed.",
 )
 @on_error_option
 @click.option(
@@ -132,6 +154,7 @@ def train(**given: Any) -> None:
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors
     simstream train items.npz -a omtrsl --tasks users.txt -o model.safetensors
+    simstream train items.npy --triplets t.csv --workers 8 --checkpoint run -o model.safetensors
     tail -f events.jsonl | simstream train items.npz --triplets - \\
         --resume model.safetensors --checkpoint-every 1000
 

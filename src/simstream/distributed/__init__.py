@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from .cluster import Cluster, WorkerLostError
 from .evaluation import EvaluationWorkers
+from .sharded import ShardedLearner
 
-__all__ = ["Cluster", "EvaluationWorkers", "WorkerLostError"]
+__all__ = ["Cluster", "EvaluationWorkers", "ShardedLearner", "WorkerLostError"]

@@ -82,6 +82,17 @@ class OnlineLearner(Learner):
         """Parameters that change what is read without changing what is learnt."""
         return (self.normalise,)
 
+    def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
+        """An engine of some columns of the matrix, nothing learnt yet; `tuples` have all columns.
+
+        Only blocks can be learnt with the columns divided: see `_kernels.columns`.
+        """
+        raise TypeError(
+            f"learner: expected one that learns in blocks of rank-one steps, got {type(self).__name__}, "
+            "whose columns cannot be divided; learn it in one process, or mix shards of the stream "
+            "(simstream.distributed.MixedLearner)"
+        )
+
     # -- the geometry -------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
@@ -212,7 +223,11 @@ class OnlineLearner(Learner):
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
         tuples = engine.geometry.comparisons(tuples)
-        engine.learn(self._step(), tuples, self._block_size_here())
+        engine.learn(self._step_for(tuples), tuples, self._block_size_here())
+
+    def _step_for(self, tuples: Comparisons) -> Any:
+        """The step record for these tuples."""
+        return self._step()
 
     def _forget(self, engine: Engine) -> None:
         self._engine = engine

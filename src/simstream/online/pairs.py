@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from .._engines import (
     DenseEngine,
     Engine,
+    Geometry,
     LogDetEngine,
     SparseEngine,
     SpectralEngine,
@@ -287,6 +288,16 @@ class PAMetric(PairLearner):
             check_positive(self.init, "init", size=d)
         start = first_matrix(self.init, (d, d), dtype, tuples.is_sparse)
         return entrywise_engine(Rule(PLAIN), None, start, tuples, self.head_bytes)
+
+    def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
+        if self.projection != "end":
+            raise ValueError(
+                f"projection: expected 'end' to divide the columns, got {self.projection!r}"
+            )
+        if not isinstance(self.init, str):
+            check_positive(self.init, "init", size=tuples.shape[0])
+        start = first_matrix(self.init, tuples.shape, tuples.left.dtype, False, columns)
+        return DenseEngine(Rule(PLAIN), None, start)
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         kept = "every-step" if isinstance(engine, SpectralEngine) else "end"

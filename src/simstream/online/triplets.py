@@ -15,6 +15,7 @@ from .._engines import (
     DenseEngine,
     Engine,
     FactoredEngine,
+    Geometry,
     SparseEngine,
     default_block_size,
     entrywise_engine,
@@ -158,6 +159,18 @@ class TripletLearner(OnlineLearner):
         engine = entrywise_engine(
             rule, self.average_from, start, tuples, self.head_bytes, self._entrywise_engines
         )
+        engine.geometry = geometry
+        return engine
+
+    def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
+        rule = self._rule()
+        if rule.kind != PLAIN:  # no blocked form
+            return super()._new_shard(tuples, geometry, columns)
+        if self._needs_diagonal():
+            tuples.check_one_space(str(self._needs_diagonal()))
+        start = first_matrix(self.init, tuples.shape, tuples.left.dtype, False, columns)
+        start = geometry.extended(_times(start, geometry.scale))
+        engine = self._entrywise_engines[0](rule, self.average_from, start)
         engine.geometry = geometry
         return engine
 
