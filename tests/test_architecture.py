@@ -25,6 +25,7 @@ LAYERS = [
     {"batch", "online"},
     {"adaptation"},
     {"catalogue", "plots", "search"},
+    {"distributed"},
     {"formats", "index", "serve"},
     {"cli"},
 ]
@@ -131,7 +132,8 @@ def test_every_public_name_exists_and_is_documented():
     ("statement", "heavy"),
     [
         ("import simstream", "numpy scipy sklearn numba click rich matplotlib safetensors"),
-        ("from simstream import OASIS, FromLabels, metrics, load", "matplotlib click fastapi"),
+        ("from simstream import OASIS, FromLabels, metrics, load", "matplotlib click fastapi ray"),
+        ("from simstream.distributed import Cluster", "ray torch matplotlib click"),
     ],
 )
 def test_importing_is_light(statement, heavy):

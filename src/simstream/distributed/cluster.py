@@ -1,0 +1,251 @@
+"""A cluster to run workers on: Ray on this machine, or one that is joined by its address."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from ..validation import check_integer
+
+_INSTALL = "pip install 'simstream[distributed]'"
+
+#: Shared memory of a Ray that is started here: what does not fit is kept on disk.
+DEFAULT_STORE_BYTES = 512 * 2**20
+_SMALLEST_STORE_BYTES = 80 * 2**20
+
+#: How often Ray starts a lost worker again, and repeats the call that it was lost in.
+_MAX_RESTARTS = 10
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+class WorkerLostError(RuntimeError):
+    """A worker is gone for good: it was started again too often, or its machine is lost."""
+
+
+class Cluster:
+    """Ray, started on this machine or joined; a context manager that ends only what it has started.
+
+    Parameters
+    ----------
+    n_workers : int
+        Workers that will be started with `start`; there must be CPUs for all of them.
+    address : str, optional
+        A running Ray: ``"ray://host:10001"`` from outside of the cluster, ``"host:6379"`` or ``"auto"`` on
+        one of its machines. None uses the Ray that this process is connected to, or that of the environment
+        variable RAY_ADDRESS, or else starts one on this machine; ``"local"`` ignores RAY_ADDRESS.
+    num_cpus : int, optional
+        CPUs of a Ray that is started here, as it counts them: one for each thread of the workers unless told
+        otherwise, whatever this machine has.
+    object_store_bytes : int
+        Shared memory of a Ray that is started here, at least 80 MiB. What does not fit is kept on disk.
+    threads : int
+        Threads of BLAS in each worker, and CPUs that are reserved for it.
+    patience : float
+        Seconds to wait for a connection, and for CPUs that are in use.
+
+    Attributes
+    ----------
+    is_own : bool
+        Whether this Ray was started here, and ends with the context.
+
+    Examples
+    --------
+    >>> with Cluster(2) as cluster:  # doctest: +SKIP
+    ...     workers = [cluster.start(Counter, n) for n in range(2)]
+    ...     cluster.get([worker.count.remote() for worker in workers])
+    """
+
+    def __init__(
+        self,
+        n_workers: int,
+        *,
+        address: str | None = None,
+        num_cpus: int | None = None,
+        object_store_bytes: int = DEFAULT_STORE_BYTES,
+        threads: int = 1,
+        patience: float = 15.0,
+    ) -> None:
+        self.n_workers = check_integer("n_workers", n_workers)
+        self.threads = check_integer("threads", threads)
+        self.num_cpus = num_cpus if num_cpus is None else check_integer("num_cpus", num_cpus)
+        self.object_store_bytes = check_integer(
+            "object_store_bytes", object_store_bytes, minimum=_SMALLEST_STORE_BYTES
+        )
+        self.address = address or os.environ.get("RAY_ADDRESS") or None
+        self.patience = float(patience)
+        self.is_own = False
+        self._is_connected_here = False
+        self._ray: Any = None
+
+    def __enter__(self) -> Self:
+        self._ray = ray = _import_ray()
+        if ray.is_initialized():
+            self._check_same(ray)
+        elif self.address in (None, "local"):
+            self._start_here(ray)
+        else:
+            self._join(ray, self.address)
+        try:
+            self._check_cpus(ray)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_connected_here:
+            self._ray.shutdown()  # of a Ray that was joined: ends the connection alone
+        self.is_own = self._is_connected_here = False
+
+    # -- connecting -----------------------------------------------------------------------------
+
+    def _start_here(self, ray: Any) -> None:
+        os.environ.setdefault(
+            "RAY_USAGE_STATS_ENABLED", "0"
+        )  # it would send statistics over the net
+        wanted = self.n_workers * self.threads
+        ray.init(
+            address="local",
+            num_cpus=wanted if self.num_cpus is None else self.num_cpus,
+            object_store_memory=self.object_store_bytes,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+        )
+        self.is_own = self._is_connected_here = True
+
+    def _join(self, ray: Any, address: str) -> None:
+        what = f"address: expected a running Ray, got {address!r}"
+        hint = "start one with ray start --head, or leave the address out to use this machine alone"
+        _check_listens(address, what, hint, self.patience)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ConnectionError(f"{what} ({reason}); {hint}") from error
+        self._is_connected_here = True
+
+    def _check_same(self, ray: Any) -> None:
+        """Raise if another cluster is asked for than the one that this process is connected to."""
+        known = ray.get_runtime_context().gcs_address
+        if self.address not in (None, "auto", "local", known) and not str(self.address).startswith(
+            "ray://"
+        ):
+            raise ValueError(
+                f"address: expected {known}, which this process is connected to, got {self.address!r}"
+            )
+
+    def _check_cpus(self, ray: Any) -> None:
+        """Raise if there are not enough CPUs: Ray itself would wait for them without a word."""
+        wanted = self.n_workers * self.threads
+        total = int(ray.cluster_resources().get("CPU", 0))
+        advice = "ask for fewer workers or threads"
+        if total >= wanted:
+            free, end = 0, time.monotonic() + self.patience
+            while True:
+                free = int(ray.available_resources().get("CPU", 0))
+                if free >= wanted:
+                    return
+                if time.monotonic() > end:
+                    break
+                time.sleep(0.2)
+            found = f"{free} free of {total}"
+            advice += ", wait for the others, or add machines with ray start --address"
+        elif self.is_own:
+            found, advice = str(total), advice + ", or a larger num_cpus"
+        else:
+            found, advice = str(total), advice + ", or add machines with ray start --address"
+        raise RuntimeError(
+            f"n_workers: expected {wanted} CPUs for {self.n_workers} workers of {self.threads}, got {found}; "
+            f"{advice}"
+        )
+
+    # -- workers --------------------------------------------------------------------------------
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables of the workers: threads, and a place for compiled code."""
+        variables = dict.fromkeys(_THREADS, str(self.threads))
+        place = numba_cache_dir(is_local=self.is_own)
+        return variables if place is None else variables | {"NUMBA_CACHE_DIR": place}
+
+    def start(self, kind: type, *args: Any, **options: Any) -> Any:
+        """Start a worker: an actor of this class.
+
+        It is started again when its process dies, with the same arguments, and the call that was lost is
+        repeated: its methods must be functions of their arguments and of what can be read again.
+        """
+        found = {
+            "num_cpus": self.threads,
+            "max_restarts": _MAX_RESTARTS,
+            "max_task_retries": _MAX_RESTARTS,
+            "runtime_env": {"env_vars": self.environment()},
+        } | options
+        return self._ray.remote(kind).options(**found).remote(*args)
+
+    def stop(self, workers: list[Any]) -> None:
+        """End workers for good; their CPUs are free again."""
+        for worker in workers:
+            self._ray.kill(worker)
+
+    def put(self, value: Any) -> Any:
+        """A reference to a value that workers read without a copy for each; arrays are read-only there."""
+        return self._ray.put(value)
+
+    def get(self, references: Any) -> Any:
+        """Results of calls. An error of a worker is raised here as it was raised there."""
+        exceptions = self._ray.exceptions
+        try:
+            return self._ray.get(references)
+        except exceptions.RayTaskError as error:
+            if error.cause is None:
+                raise
+            raise error.cause from error
+        except (exceptions.RayActorError, exceptions.ObjectLostError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise WorkerLostError(
+                f"a worker was lost, and could not be started again ({reason}): see that the machines of the "
+                "cluster are up and have memory, then repeat the command: what was saved is continued"
+            ) from error
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise ImportError(f"several workers need Ray; install it with: {_INSTALL}") from error
+    return ray
+
+
+def _check_listens(address: str, what: str, hint: str, patience: float) -> None:
+    """Raise if nobody answers at host:port: Ray would try for half a minute or more."""
+    if address == "auto":
+        return
+    host, colon, port = address.removeprefix("ray://").rstrip("/").rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(
+            f"address: expected 'auto', 'local', 'host:port' or 'ray://host:port', got {address!r}"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=patience).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(f"{what} ({error}); {hint}") from error
+
+
+def numba_cache_dir(*, is_local: bool) -> str | None:
+    """A folder for compiled code that workers may write to; None where they find one as this process does."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    if given:
+        return given
+    kernels = Path(__file__).parents[1] / "_kernels"
+    if is_local and os.access(kernels, os.W_OK):
+        return None  # next to the sources, where this process has put it already
+    return str(Path(tempfile.gettempdir()) / f"simstream-numba-{getpass.getuser()}")
