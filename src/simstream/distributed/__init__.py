@@ -6,5 +6,6 @@ Nothing here is imported by the rest of the library, and Ray itself only when a 
 from __future__ import annotations
 
 from .cluster import Cluster, WorkerLostError
+from .mixing import MixedLearner, Mixing
 
-__all__ = ["Cluster", "WorkerLostError"]
+__all__ = ["Cluster", "MixedLearner", "Mixing", "WorkerLostError"]
