@@ -64,7 +64,7 @@ def mixed_rows(
     """
     scalars = start[0]["scalars"]
     rule = Rule.from_header(scalars["rule"])
-    arrays = [start[1], *(arrays for _, arrays in states)]
+    arrays = [start[1], *(_renumbered_like(start[1], arrays) for _, arrays in states)]
     shifts = np.array([a["clock"][SHIFT] for a in arrays])
     how = shifts, np.asarray(weights, np.float64), float(step)
     if "indptr" in arrays[0]:
@@ -83,6 +83,21 @@ def mixed_state(start: State, clocks: Sequence[np.ndarray], parts: Sequence[Arra
     clock = first["clock"] + sum(clock - first["clock"] for clock in clocks)
     clock[SHIFT] = 0.0  # entries are written as if thresholds began with the next round
     return header, {**first, **joined, "clock": clock}
+
+
+def _renumbered_like(start: Arrays, arrays: Arrays) -> Arrays:
+    """The same matrix with the numbering of features of the start: an engine may choose another one."""
+    names = "row_rank", "column_rank"
+    if names[0] not in start or all(np.array_equal(start[n], arrays[n]) for n in names):
+        return arrays
+    row_of, column_of = (start[name][np.argsort(arrays[name])] for name in names)
+    order = np.argsort(row_of)
+    counts = np.diff(arrays["indptr"])[order]
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    entries = np.repeat(arrays["indptr"][order] - indptr[:-1], counts) + np.arange(indptr[-1])
+    indices = column_of[arrays["indices"][entries]].astype(np.int32)
+    moved = {"indptr": indptr, "indices": indices, "numbers": arrays["numbers"][entries]}
+    return {**arrays, **moved, **{name: start[name] for name in names}}
 
 
 def _mixed_dense(rule: Any, arrays: list[Arrays], rows: tuple[int, int], how: Any) -> Arrays:

@@ -16,7 +16,7 @@ from ..similarity.base import Similarity
 from ..similarity.bilinear import Bilinear
 from ..similarity.learner import Learner, delegated, delegated_property
 from ..validation import check_choice, check_integer, check_number
-from .cluster import Cluster
+from .cluster import DEFAULT_STORE_BYTES, Cluster
 
 #: Lengths of the step from the start of a round, by name: how many times the way to the average.
 _STEPS = {"mean": lambda n: 1.0, "sqrt": lambda n: n**0.5, "sum": float}
@@ -28,9 +28,9 @@ class Mixing(NamedTuple):
     #: Tuples that each shard has seen, and those that changed its matrix.
     n_tuples: tuple[int, ...]
     n_updates: tuple[int, ...]
-    #: Seconds that each shard took to learn, from the state it was given to the one it gave back.
+    #: CPU seconds that each shard took to learn, from the state it was given to the one it gave back.
     learning: tuple[float, ...]
-    #: Seconds for each part of the rows that were mixed by themselves, and for joining them.
+    #: CPU seconds for each part of the rows that were mixed by themselves, and for joining them.
     mixing: tuple[float, ...]
     joining: float
 
@@ -74,6 +74,9 @@ class MixedLearner(Learner):
         result is the same, bit for bit.
     address : str, optional
         Ray to use, see `Cluster`.
+    object_store_bytes : int
+        Shared memory of a Ray that is started here, see `Cluster`. All models of a round fit into it, or are
+        kept on disk, which is slow.
 
     Attributes
     ----------
@@ -123,6 +126,7 @@ class MixedLearner(Learner):
         step: Any = "mean",
         n_workers: int = 0,
         address: str | None = None,
+        object_store_bytes: int = DEFAULT_STORE_BYTES,
     ) -> None:
         self.learner = learner
         self.n_shards = n_shards
@@ -131,6 +135,7 @@ class MixedLearner(Learner):
         self.step = step
         self.n_workers = n_workers
         self.address = address
+        self.object_store_bytes = object_store_bytes
 
     def _check_parameters(self) -> None:
         check_mixable(self.learner)
@@ -179,23 +184,28 @@ class MixedLearner(Learner):
             )
         learner._begin(read)
         state, mixings = learner._get_state(), []
+        unfitted = type(learner)(**{**learner.get_params(deep=False), "preprocessor": None})
         crew = _Here if self.n_workers == 0 else _Workers
-        with crew(learner, self) as workers:
+        with crew(self) as workers:
+            job = workers.share((unfitted, learner.preprocessor))
             for part in np.array_split(np.asarray(tuples), self.n_rounds):
-                state, mixing = self._one_round(workers, state, np.array_split(part, self.n_shards))
+                shards = np.array_split(part, self.n_shards)
+                state, mixing = self._one_round(workers, job, state, shards)
                 mixings.append(mixing)
-        learner._set_state(*state)
+        _restore(learner, state)
         self.learner_, self.mixings_ = learner, mixings
         return self
 
-    def _one_round(self, workers: Any, state: State, shards: list[np.ndarray]) -> Any:
+    def _one_round(
+        self, workers: Any, job: Any, state: State, shards: list[np.ndarray]
+    ) -> tuple[State, Mixing]:
         """The next state, and what the round was."""
         start = workers.share(state)
-        notes, learnt = workers.run("learn", [(start, shard) for shard in shards])
+        notes, learnt = workers.run("learn", [(job, start, shard) for shard in shards])
         n_updates = np.array([note.clock[UPDATES] for note in notes]) - state[1]["clock"][UPDATES]
         step = _STEPS[self.step](self.n_shards) if isinstance(self.step, str) else float(self.step)
         seconds: tuple[float, ...] = ()
-        began = time.perf_counter()
+        began = time.process_time()
         if len(shards) == 1 and step == 1.0:
             state = workers.fetch(learnt)[0]
         else:
@@ -206,14 +216,14 @@ class MixedLearner(Learner):
             seconds, parts = workers.run(
                 "mix", [(weights, step, rows, start, *learnt) for rows in ranges]
             )
-            began = time.perf_counter()
+            began = time.process_time()
             state = mixed_state(state, [note.clock for note in notes], workers.fetch(parts))
         return state, Mixing(
             n_tuples=tuple(map(len, shards)),
             n_updates=tuple(int(n) for n in n_updates),
             learning=tuple(note.seconds for note in notes),
             mixing=tuple(seconds),
-            joining=time.perf_counter() - began,
+            joining=time.process_time() - began,
         )
 
     # -- using what was learnt ------------------------------------------------------------------
@@ -284,42 +294,50 @@ class _Note(NamedTuple):
     entries: np.ndarray
 
 
+def _restore(learner: Any, state: State) -> None:
+    """Give a learner a state that stays as it is when the learner goes on."""
+    header, arrays = state
+    if "indptr" not in arrays:  # sparse ones are laid out anew
+        arrays = {name: np.array(array) for name, array in arrays.items()}
+    learner._set_state(header, arrays)
+
+
 class ShardWorker:
     """Learns shards and mixes rows, each from nothing but what the call is given.
 
     Methods return something small, then something large.
     """
 
-    def __init__(self, learner: Any, items: Any) -> None:
-        self._learner = learner.set_params(preprocessor=items)
+    def __init__(self) -> None:
+        self._learner: Any = None
 
-    def learn(self, start: State, tuples: np.ndarray) -> tuple[_Note, State]:
-        """The state after these tuples."""
-        began = time.perf_counter()
-        header, arrays = start
-        if "indptr" not in arrays:  # these would be changed; sparse ones are laid out anew
-            arrays = {name: np.array(array) for name, array in arrays.items()}
-        self._learner._set_state(header, arrays)
+    def learn(self, job: tuple[Any, Any], start: State, tuples: np.ndarray) -> tuple[_Note, State]:
+        """The state after these tuples; the job, an unfitted learner and its items, is always the same."""
+        began = time.process_time()
+        if self._learner is None:
+            learner, items = job
+            self._learner = learner.set_params(preprocessor=items)
+        _restore(self._learner, start)
         self._learner.partial_fit(np.array(tuples))
         header, arrays = self._learner._get_state()
-        note = _Note(arrays["clock"], time.perf_counter() - began, entries_before_rows(arrays))
+        note = _Note(arrays["clock"], time.process_time() - began, entries_before_rows(arrays))
         return note, (header, arrays)
 
     def mix(
         self, weights: np.ndarray, step: float, rows: tuple[int, int], start: State, *states: State
     ) -> tuple[float, Arrays]:
         """These rows of the mixed matrix, and the seconds it took."""
-        began = time.perf_counter()
+        began = time.process_time()
         mixed = mixed_rows(start, states, weights, step, rows)
-        return time.perf_counter() - began, mixed
+        return time.process_time() - began, mixed
 
 
 class _Here:
     """Shards in this process, one after the other."""
 
-    def __init__(self, learner: Any, mixed: MixedLearner) -> None:
+    def __init__(self, mixed: MixedLearner) -> None:
         self.n_parts = mixed.n_shards
-        self._worker = ShardWorker(_unfitted(learner), learner.preprocessor)
+        self._worker = ShardWorker()
 
     def __enter__(self) -> Self:
         return self
@@ -342,18 +360,17 @@ class _Here:
 class _Workers:
     """Shards in actors of Ray, in turn; what is large stays in Ray's store until it is fetched."""
 
-    def __init__(self, learner: Any, mixed: MixedLearner) -> None:
+    def __init__(self, mixed: MixedLearner) -> None:
         self.n_parts = min(mixed.n_workers, mixed.n_shards)
-        self._learner, self._items = _unfitted(learner), learner.preprocessor
-        self._cluster = Cluster(self.n_parts, address=mixed.address)
+        self._cluster = Cluster(
+            self.n_parts, address=mixed.address, object_store_bytes=mixed.object_store_bytes
+        )
         self._workers: list[Any] = []
 
     def __enter__(self) -> Self:
         self._cluster.__enter__()
-        items = self._cluster.put(self._items)
-        self._workers = [
-            self._cluster.start(ShardWorker, self._learner, items) for _ in range(self.n_parts)
-        ]
+        # Not with arguments from Ray's store: one that is started again might not get them back.
+        self._workers = [self._cluster.start(ShardWorker) for _ in range(self.n_parts)]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -373,8 +390,3 @@ class _Workers:
 
     def fetch(self, values: list[Any]) -> list[Any]:
         return self._cluster.get(values)
-
-
-def _unfitted(learner: Any) -> Any:
-    """A learner with the same parameters, without items."""
-    return type(learner)(**{**learner.get_params(deep=False), "preprocessor": None})
