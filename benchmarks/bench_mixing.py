@@ -26,9 +26,19 @@ PAGE = ROOT / "docs" / "mixing.md"
 FIGURE = ROOT / "docs" / "mixing.png"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
-SHARDS = (2, 4, 8)
-ROUNDS = (1, 2, 5, 10)
-#: The other choices, for four shards and five rounds.
+#: Shards and rounds, and the other choices: more of them for SORS, whose models are the smallest.
+MOST = tuple((n_shards, n_rounds) for n_rounds in (1, 2, 5, 10) for n_shards in (2, 4, 8))
+SOME = ((4, 1), (2, 1), (8, 1), (4, 2), (8, 2), (2, 2), (4, 5))
+FEW = ((4, 1), (8, 1), (2, 1), (4, 2))
+CELLS = {
+    ("bbc", "SORS"): MOST,
+    ("bbc", "AdaSORS"): SOME,
+    ("bbc", "AROMA"): SOME,
+    ("sector", "SORS"): ((4, 1), (2, 1), (8, 1), (4, 2), (8, 2), (2, 2), (2, 5), (4, 5)),
+    ("sector", "AdaSORS"): FEW,
+    ("sector", "AROMA"): FEW,
+}
+#: The other choices, for four shards and two rounds (five for SORS).
 VARIANTS = ({"step": "sqrt"}, {"step": "sum"}, {"weights": "updates"})
 #: Shares of the stream after which the learner in order is measured.
 STOPS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
@@ -52,8 +62,6 @@ DATA = {
         },
     },
 }
-#: Sector takes as long to lay a model out as to learn some hundred triplets: fewer rounds are tried.
-SECTOR = ((2, 1), (4, 1), (8, 1), (2, 2), (4, 2), (8, 2), (2, 5), (4, 5))
 
 
 def parts(name):
@@ -73,21 +81,29 @@ def parts(name):
     return items[train], labels[train], items[test], labels[test]
 
 
-def cells(name):
+def cells(name, learner):
     """What is measured: before learning, in order, by shards and rounds, with other choices."""
     yield {"n_shards": 0}
     yield {"n_shards": 1}
-    pairs = SECTOR if name == "sector" else [(n, r) for r in ROUNDS for n in SHARDS]
-    for n_shards, n_rounds in pairs:
+    for n_shards, n_rounds in CELLS[name, learner]:
         yield {"n_shards": n_shards, "n_rounds": n_rounds}
-    if name != "sector":
+    if name == "bbc":
         for variant in VARIANTS:
-            yield {"n_shards": 4, "n_rounds": 5, **variant}
+            yield {"n_shards": 4, "n_rounds": 5 if learner == "SORS" else 2, **variant}
 
 
 def key(record):
     """What makes a record another one."""
-    given = ("data", "learner", "n_triplets", "n_shards", "n_rounds", "step", "weights", "parameters")
+    given = (
+        "data",
+        "learner",
+        "n_triplets",
+        "n_shards",
+        "n_rounds",
+        "step",
+        "weights",
+        "parameters",
+    )
     return json.dumps([record.get(name) for name in given])
 
 
@@ -116,9 +132,17 @@ def run(name, learners):
     for learner in learners:
         parameters = DATA[name]["learners"][learner]
         make = getattr(simstream, learner)
-        MixedLearner(make(**parameters, preprocessor=items), n_shards=2, n_rounds=1).fit(triplets[:4])  # compiles
-        for cell in cells(name):
-            record = {"data": name, "learner": learner, "n_triplets": n_triplets, **cell, "parameters": parameters}
+        MixedLearner(make(**parameters, preprocessor=items), n_shards=2, n_rounds=1).fit(
+            triplets[:4]
+        )  # compiles
+        for cell in cells(name, learner):
+            record = {
+                "data": name,
+                "learner": learner,
+                "n_triplets": n_triplets,
+                **cell,
+                "parameters": parameters,
+            }
             if key(record) in known:
                 continue
             model = make(**parameters, preprocessor=items)
@@ -133,7 +157,9 @@ def run(name, learners):
                     model.partial_fit(triplets[begin:end])
                     seconds += time.process_time() - started
                     begin = end
-                    record["curve"].append({"n": end, "seconds": round(seconds, 3), **measures(model)})
+                    record["curve"].append(
+                        {"n": end, "seconds": round(seconds, 3), **measures(model)}
+                    )
                 record |= record["curve"][-1]
             else:
                 mixed = MixedLearner(model, **cell).fit(triplets)
@@ -188,7 +214,11 @@ def variants_table(everything):
         "|---|" + "---|" * (len(names) + 1),
     ]
     for (name, learner), found in everything.items():
-        cells_of = {r.get("step", r.get("weights", "mean")): r for r in found if r.get("n_rounds") == 5 and r["n_shards"] == 4}
+        cells_of = {
+            r.get("step", r.get("weights", "mean")): r
+            for r in found
+            if r.get("n_rounds") == 5 and r["n_shards"] == 4
+        }
         sequential = next(r for r in found if r["n_shards"] == 1)
         shown = [sequential, *(cells_of.get(n) for n in names)]
         texts = [f"{r['mAP']:.3f} ({100 * r['sparsity']:.1f} %)" if r else "" for r in shown]
@@ -208,13 +238,29 @@ def picture(everything):
     for (name, learner), found in everything.items():
         ax = axes[names.index(name), learners.index(learner)]
         curve = next(r["curve"] for r in found if r["n_shards"] == 1)
-        ax.plot([p["seconds"] for p in curve], [p["mAP"] for p in curve], color="#0072B2", label="in order")
+        ax.plot(
+            [p["seconds"] for p in curve],
+            [p["mAP"] for p in curve],
+            color="#0072B2",
+            label="in order",
+        )
         for n, (colour, mark) in marks.items():
-            some = sorted((r for r in found if r["n_shards"] == n and "step" not in r and "weights" not in r), key=lambda r: r["n_rounds"])
+            some = sorted(
+                (r for r in found if r["n_shards"] == n and "step" not in r and "weights" not in r),
+                key=lambda r: r["n_rounds"],
+            )
             x, y = [r["seconds"] for r in some], [r["mAP"] for r in some]
-            ax.plot(x, y, color=colour, marker=mark, linewidth=0.8, markersize=5, label=f"{n} shards")
+            ax.plot(
+                x, y, color=colour, marker=mark, linewidth=0.8, markersize=5, label=f"{n} shards"
+            )
             for r in some:
-                ax.annotate(str(r["n_rounds"]), (r["seconds"], r["mAP"]), fontsize=7, xytext=(3, 3), textcoords="offset points")
+                ax.annotate(
+                    str(r["n_rounds"]),
+                    (r["seconds"], r["mAP"]),
+                    fontsize=7,
+                    xytext=(3, 3),
+                    textcoords="offset points",
+                )
         ax.set_title(f"{name}, {learner}", fontsize=10)
         ax.set_xlabel("seconds, a processor for every shard")
         ax.set_ylabel("mAP")
@@ -228,15 +274,22 @@ def write():
     everything = {}
     for record in records():
         everything.setdefault((record["data"], record["learner"]), []).append(record)
-    order = {(n, le): i for i, (n, le) in enumerate((n, le) for n in DATA for le in DATA[n]["learners"])}
+    order = {
+        (n, le): i for i, (n, le) in enumerate((n, le) for n in DATA for le in DATA[n]["learners"])
+    }
     everything = dict(sorted(everything.items(), key=lambda item: order[item[0]]))
     text = [f"Measured in CPU seconds on: {machine()}."]
     for (name, learner), found in everything.items():
-        given = ", ".join(f"{k}={v}" for k, v in found[0]["parameters"].items() if k != "head_bytes")
+        given = ", ".join(
+            f"{k}={v}" for k, v in found[0]["parameters"].items() if k != "head_bytes"
+        )
         peak = max(r["peak_gb"] for r in found)
         title = f"### {name}, {learner} ({given}), {found[0]['n_triplets']:,} triplets"
         text += [title, table(found, name, learner), f"Peak memory of the process: {peak:.1f} GB."]
-    text += ["### Steps and weights (4 shards, 5 rounds): mAP and zeros", variants_table(everything)]
+    text += [
+        "### Steps and weights (4 shards, 5 rounds): mAP and zeros",
+        variants_table(everything),
+    ]
     before, _, rest = PAGE.read_text().partition(BEGIN)
     body = "\n\n".join(text)
     PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{rest.partition(END)[2]}")
@@ -244,7 +297,9 @@ def write():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["run", "write"])
     parser.add_argument("data", nargs="*", choices=[*DATA, []], default=[])
     parser.add_argument("--learners", nargs="*", default=["SORS", "AdaSORS", "AROMA"])

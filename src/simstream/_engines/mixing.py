@@ -66,7 +66,7 @@ def mixed_rows(
     rule = Rule.from_header(scalars["rule"])
     arrays = [start[1], *(_renumbered_like(start[1], arrays) for _, arrays in states)]
     shifts = np.array([a["clock"][SHIFT] for a in arrays])
-    how = shifts, np.asarray(weights, np.float64), float(step)
+    how = shifts, np.array(weights, np.float64), float(step)
     if "indptr" in arrays[0]:
         return _mixed_sparse(rule, arrays, scalars["shape"][1], rows, how)
     return _mixed_dense(rule, arrays, rows, how)

@@ -92,6 +92,26 @@ from .output import configure_logging
 @click.option(
     "--checkpoint-every", type=COUNT, help="Save a checkpoint to --output every N tuples."
 )
+@click.option(
+    "--mix",
+    type=COUNT,
+    metavar="N",
+    help="Learn N shards of the tuples side by side and average the models, in rounds: for SORS, AdaSORS and "
+    "AROMA, or sparse items. The result is not the one of learning in order.",
+)
+@click.option(
+    "--rounds", type=COUNT, help="With --mix: how often models are averaged (default: 5)."
+)
+@click.option(
+    "--workers",
+    type=COUNT,
+    help="With --mix: processes that learn the shards (default: this one, one shard after the other).",
+)
+@click.option(
+    "--address",
+    help="With --workers: a running Ray, as ray://host:port, host:port or auto (default: one is started on "
+    "this machine).",
+)
 @on_error_option
 @click.option(
     "--dtype",
@@ -126,6 +146,7 @@ def train(**given: Any) -> None:
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors
     simstream train items.npz -a omtrsl --tasks users.txt -o model.safetensors
+    simstream train items.svm -a sors --mix 8 --workers 8 -o model.safetensors
     tail -f events.jsonl | simstream train items.npz --triplets - \\
         --resume model.safetensors --checkpoint-every 1000
 

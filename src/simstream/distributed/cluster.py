@@ -107,9 +107,9 @@ class Cluster:
     # -- connecting -----------------------------------------------------------------------------
 
     def _start_here(self, ray: Any) -> None:
-        os.environ.setdefault(
-            "RAY_USAGE_STATS_ENABLED", "0"
-        )  # it would send statistics over the net
+        # By default it would send statistics over the net, and let all other work come before its workers.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")
         wanted = self.n_workers * self.threads
         ray.init(
             address="local",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 
 from .._engines.base import State
 from .._engines.mixing import Arrays, entries_before_rows, mixed_rows, mixed_state, row_ranges
@@ -297,9 +298,24 @@ class _Note(NamedTuple):
 def _restore(learner: Any, state: State) -> None:
     """Give a learner a state that stays as it is when the learner goes on."""
     header, arrays = state
-    if "indptr" not in arrays:  # sparse ones are laid out anew
-        arrays = {name: np.array(array) for name, array in arrays.items()}
-    learner._set_state(header, arrays)
+    is_laid_out = "indptr" in arrays  # elsewhere in memory; other arrays are used as they are
+    own = {
+        name: array if is_laid_out and array.flags.writeable else np.array(array)
+        for name, array in arrays.items()
+    }
+    learner._set_state(header, own)
+
+
+def _writable(items: Any) -> Any:
+    """The same items in arrays that may be written to: kernels would be compiled again for those of Ray."""
+    if isinstance(items, tuple):
+        return tuple(_writable(side) for side in items)
+    if sp.issparse(items):
+        parts = (items.data, items.indices, items.indptr)
+        return items if all(part.flags.writeable for part in parts) else items.copy()
+    if isinstance(items, np.ndarray) and not items.flags.writeable:
+        return np.array(items)
+    return items
 
 
 class ShardWorker:
@@ -316,7 +332,7 @@ class ShardWorker:
         began = time.process_time()
         if self._learner is None:
             learner, items = job
-            self._learner = learner.set_params(preprocessor=items)
+            self._learner = learner.set_params(preprocessor=_writable(items))
         _restore(self._learner, start)
         self._learner.partial_fit(np.array(tuples))
         header, arrays = self._learner._get_state()
