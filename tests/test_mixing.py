@@ -1,10 +1,13 @@
 """Parameter mixing: what one round is, what is averaged, and that learning goes on from it."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import simstream
+from commands import fail, succeed
 from simstream import (
     AROMA,
     OASIS,
@@ -446,3 +449,67 @@ def test_a_shard_that_diverges_is_an_error_and_changes_nothing():
     with pytest.raises(DivergedError, match="diverged"):
         mixed.partial_fit(stream(400))
     np.testing.assert_array_equal(matrix(mixed), before)
+
+
+# -- the command --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def items_file(tmp_path):
+    path = tmp_path / "items.npz"
+    sp.save_npz(path, items())
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\n".join(str(n % 3) for n in range(N_ITEMS)))
+    return path, "--labels", labels
+
+
+def test_train_mixed(items_file, tmp_path):
+    output = tmp_path / "model.safetensors"
+    given = ("-a", "sors", "-p", "lam=0.001", "-n", 300, "--seed", 4, "-o", output)
+    result = succeed("train", *items_file, *given, "--mix", 3, "--rounds", 2)
+    assert "300 triplets in 2 rounds of 3 shards" in result.stdout
+    model = simstream.load(output)
+    triplets = TripletSampler([str(n % 3) for n in range(N_ITEMS)], 4).draw(300)
+    learner = SORS(lam=0.001, preprocessor=items())
+    expected = MixedLearner(learner, n_shards=3, n_rounds=2).fit(triplets)
+    np.testing.assert_array_equal(matrix(model), matrix(expected))
+    assert model.normalise  # as without --mix
+    goes_on = tmp_path / "more.safetensors"
+    succeed("train", *items_file, "--resume", output, "-n", 50, "-o", goes_on)
+    assert simstream.load(goes_on).n_rounds_ == 350
+    np.savetxt(tmp_path / "triplets.csv", triplets, "%d", delimiter=",")
+    from_file = tmp_path / "file.safetensors"
+    given = (
+        "-a",
+        "sors",
+        "-p",
+        "lam=0.001",
+        "--triplets",
+        tmp_path / "triplets.csv",
+        "-o",
+        from_file,
+    )
+    succeed("train", items_file[0], *given, "--mix", 3, "--rounds", 2)
+    np.testing.assert_array_equal(matrix(simstream.load(from_file)), matrix(expected))
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--rounds", 2), 2, "--rounds requires --mix"),
+        (("--workers", 2), 2, "--workers requires --mix"),
+        (("--mix", 2, "--address", "auto"), 2, "--address requires --workers"),
+        (("--mix", 2, "--checkpoint-every", 5), 2, "--checkpoint-every is for learning in order"),
+        (("--mix", 2, "--negatives", "near"), 2, "--negatives is for learning in order"),
+        (("--mix", 0), 2, "Invalid value for '--mix': 0"),
+        (("--mix", 2, "-a", "pametric"), 2, "--mix: learner: expected SORS, .* got PAMetric"),
+        (("--mix", 2, "-a", "lmnn"), 2, "--mix: learner: expected SORS, .* got LMNN"),
+        (("--mix", 30, "-n", 20), 1, r"one for each of 30 shards and 5 rounds \(150\), got 20"),
+        (("--mix", 2, "-a", "aroma", "-p", "covariance=factored"), 1, "covariance: expected"),
+    ],
+)
+def test_options_that_do_not_fit_mixing(items_file, tmp_path, options, code, message):
+    output = tmp_path / "model.safetensors"
+    line = fail(code, "train", *items_file, "-a", "sors", *options, "-o", output)
+    assert re.search(message, line), line
+    assert not output.exists()
