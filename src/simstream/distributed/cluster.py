@@ -57,9 +57,14 @@ class Cluster:
 
     Examples
     --------
-    >>> with Cluster(2) as cluster:  # doctest: +SKIP
-    ...     workers = [cluster.start(Counter, n) for n in range(2)]
-    ...     cluster.get([worker.count.remote() for worker in workers])
+    ::
+
+        with Cluster(2) as cluster:
+            workers = [cluster.start(Counter) for _ in range(2)]
+            counts = cluster.get([worker.count.remote() for worker in workers])
+
+    >>> Cluster(2, threads=4).environment()["OMP_NUM_THREADS"]
+    '4'
     """
 
     def __init__(

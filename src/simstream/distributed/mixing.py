@@ -24,7 +24,13 @@ _STEPS = {"mean": lambda n: 1.0, "sqrt": lambda n: n**0.5, "sum": float}
 
 
 class Mixing(NamedTuple):
-    """One round of a `MixedLearner`: what each shard did, and how long it took."""
+    """One round of a `MixedLearner`: what each shard did, and how long it took.
+
+    Examples
+    --------
+    >>> Mixing((50, 50), (31, 29), learning=(2.0, 3.0), mixing=(0.2, 0.1), joining=0.1).critical_seconds
+    3.3...
+    """
 
     #: Tuples that each shard has seen, and those that changed its matrix.
     n_tuples: tuple[int, ...]
@@ -37,7 +43,7 @@ class Mixing(NamedTuple):
 
     @property
     def critical_seconds(self) -> float:
-        """How long the round takes if every shard and every part of the rows has a processor of its own.
+        """How long the round takes with a processor for every shard and for every part of the rows.
 
         The time to send models from one process to another is not part of it.
         """
