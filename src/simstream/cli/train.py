@@ -104,10 +104,21 @@ from .output import configure_logging
     "--checkpoint-every", type=COUNT, help="Save a checkpoint to --output every N tuples."
 )
 @click.option(
+    "--mix",
+    type=COUNT,
+    metavar="N",
+    help="Learn N shards of the tuples side by side and average the models, in rounds: for SORS, AdaSORS and "
+    "AROMA, or sparse items. The result is not the one of learning in order.",
+)
+@click.option(
+    "--rounds", type=COUNT, help="With --mix: how often models are averaged (default: 5)."
+)
+@click.option(
     "--workers",
     type=COUNT,
-    help="Divide the columns of the matrix over this many processes, with the same result; dense items, and "
-    "learners that learn in blocks (needs simstream[distributed]).",
+    help="Divide the columns of the matrix over this many processes, with the same result: for dense items and "
+    "learners that learn in blocks. With --mix: processes that learn the shards. Needs "
+    "simstream[distributed].",
 )
 @click.option(
     "--address",
@@ -155,6 +166,7 @@ def train(**given: Any) -> None:
     simstream train items.npz -a lmnn -o model.safetensors
     simstream train items.npz -a omtrsl --tasks users.txt -o model.safetensors
     simstream train items.npy --triplets t.csv --workers 8 --checkpoint run -o model.safetensors
+    simstream train items.svm -a sors --mix 8 --workers 8 -o model.safetensors
     tail -f events.jsonl | simstream train items.npz --triplets - \\
         --resume model.safetensors --checkpoint-every 1000
 

@@ -117,9 +117,26 @@ def _check_options(options: TrainOptions) -> None:
         )
     elif options.queries is not None:
         raise click.UsageError("--queries requires --triplets or --pairs")
-    check_workers(options)
     if options.labels_file is not None and options.label_column is not None:
         raise click.UsageError("expected --labels or --label-column, got both")
+    if options.mix is not None:
+        refuse_options(
+            "is for learning in order: not with --mix",
+            {
+                "--resume": options.resume is not None,
+                "--checkpoint": options.checkpoint is not None,
+                "--checkpoint-every": options.checkpoint_every is not None,
+                **options.sampling_given,
+            },
+        )
+        if options.address is not None and options.workers is None:
+            raise click.UsageError("--address requires --workers")
+    else:
+        if options.rounds is not None:
+            raise click.UsageError("--rounds requires --mix")
+        check_workers(options)
+    if options.workers is not None and options.device not in (None, "cpu"):
+        raise click.UsageError(f"expected --workers or --device {options.device}, got both")
     inputs = ("items", "labels_file", "tasks_file", "queries", "records")
     for path in filter(None, (getattr(options, name) for name in inputs)):
         if options.output.resolve() == path.resolve():
@@ -145,7 +162,8 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
         )
     if algorithm.is_batch:
         draws = algorithm.takes_a_set
-        refuse_options("is for online learners", {"--workers": options.workers is not None})
+        is_given = {"--workers": options.workers is not None, "--mix": options.mix is not None}
+        refuse_options("is for online learners", is_given)
         refuse_options(
             f"is for online learners: {name} learns from all {options.learnt_by(algorithm)} at once",
             {
@@ -158,6 +176,13 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
         )
     elif options.tuples not in ("auto", *algorithm.takes):
         raise click.UsageError(f"--tuples {options.tuples}: {name} learns from {algorithm.input}")
+    if options.mix is not None:
+        from ..distributed.mixing import check_mixable
+
+        try:
+            check_mixable(algorithm.cls()())
+        except TypeError as error:
+            raise click.UsageError(f"--mix: {error}") from error
 
 
 def train_model(options: TrainOptions) -> None:
@@ -204,10 +229,12 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
     else:
         learner = _new_learner(options, algorithm, data) if model is None else model.learner
         place(learner, options.device)
-        if options.workers is not None:
+        if options.workers is not None and options.mix is None:
             learner = stack.enter_context(divide(options, learner, data))
     if algorithm.is_batch:
         _train_at_once(options, algorithm, learner, data)
+    elif options.mix is not None:
+        _train_mixed(options, algorithm, learner, data)
     else:
         _train_online(options, algorithm, learner, data, record, changes)
 
@@ -290,7 +317,6 @@ def _train_at_once(
     """Let a batch learner learn from everything there is; nothing is saved before it is done."""
     if not algorithm.takes_a_set:
         data = _dense(algorithm, data)
-    seed = DEFAULT_SEED if options.seed is None else options.seed
     tuples, n_bad = options.learnt_by(algorithm), 0
     whole: tuple[Any, ...]
     click.get_current_context().meta[LEARNING] = True
@@ -304,7 +330,7 @@ def _train_at_once(
             whole = _without_tasks(algorithm.name, *tuples_read)
         elif algorithm.takes_a_set:
             n = options.n_tuples or DEFAULT_N_TUPLES
-            whole = (TripletSampler(data.items.labels, seed).draw(n),)
+            whole = (TripletSampler(data.items.labels, _seed(options)).draw(n),)
         else:
             has_tasks = data.items.tasks is not None
             whole = (data.items.labels, *([data.items.tasks] if has_tasks else []))
@@ -329,6 +355,20 @@ def _train_at_once(
     for warning in warned:
         logger.warning("%s", " ".join(str(warning.message).split()))
     n_learnt = len(whole[0])
+    text = f"from all {n_learnt:,} {tuples} in {seconds:.1f} s"
+    _save_whole(options, learner, tuples, n_learnt, n_bad, seconds, text)
+
+
+def _save_whole(
+    options: TrainOptions,
+    learner: Any,
+    tuples: str,
+    n_learnt: int,
+    n_bad: int,
+    seconds: float,
+    text: str,
+) -> None:
+    """Save and show a model that was learnt from everything there is."""
     state = {
         "kind": "whole",
         "path": str(options.records or options.labels_file or options.items),
@@ -337,7 +377,7 @@ def _train_at_once(
         "n_bad": n_bad,
     }
     if tuples != options.source:
-        state["seed"] = seed  # of those drawn from labels
+        state["seed"] = _seed(options)  # of those drawn from labels
     record = TrainingRecord(bool(options.unit_norm), state)
     learner.save(options.output, extra=record.as_extra())
     run = {
@@ -347,7 +387,50 @@ def _train_at_once(
         "seconds": seconds,
         "interrupted": False,
     }
-    _show(options, learner, record, run, f"from all {n_learnt:,} {tuples} in {seconds:.1f} s")
+    _show(options, learner, record, run, text)
+
+
+def _seed(options: TrainOptions) -> int:
+    return DEFAULT_SEED if options.seed is None else options.seed
+
+
+def _train_mixed(
+    options: TrainOptions, algorithm: Algorithm, learner: Any, data: Collection
+) -> None:
+    """Let shards of all tuples be learnt side by side; nothing is saved before they are mixed."""
+    from ..distributed import MixedLearner, WorkerLostError
+
+    given = {} if options.rounds is None else {"n_rounds": options.rounds}
+    mixed = MixedLearner(
+        learner.set_params(preprocessor=data.preprocessor),
+        n_shards=options.mix,
+        n_workers=options.workers or 0,
+        address=options.address,
+        **given,
+    )
+    click.get_current_context().meta[LEARNING] = True
+    with stopping_at_once(f"interrupted; nothing was written to {options.output}"):
+        n_bad = 0
+        if options.records is None:
+            n = options.n_tuples or DEFAULT_N_TUPLES
+            triplets = TripletSampler(data.items.labels, _seed(options)).draw(n)
+        else:
+            checks = _record_options(options, algorithm, data)
+            found, n_bad = read_records(options.records, options.source, **checks)
+            (triplets,) = _without_tasks(algorithm.name, *found)
+        started = time.perf_counter()
+        try:
+            mixed.fit(triplets)
+        except WorkerLostError as error:
+            raise click.ClickException(str(error)) from error
+        except (ImportError, RuntimeError) as error:
+            raise click.UsageError(f"--workers: {error}") from error
+        seconds = time.perf_counter() - started
+    text = (
+        f"{len(triplets):,} triplets in {plural(mixed.n_rounds, 'round')} of "
+        f"{plural(mixed.n_shards, 'shard')} in {seconds:.1f} s"
+    )
+    _save_whole(options, mixed.learner_, "triplets", len(triplets), n_bad, seconds, text)
 
 
 def _dense(algorithm: Algorithm, data: Collection) -> Collection:

@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from .cluster import Cluster, WorkerLostError
 from .evaluation import EvaluationWorkers
+from .mixing import MixedLearner, Mixing
 from .sharded import ShardedLearner
 
-__all__ = ["Cluster", "EvaluationWorkers", "ShardedLearner", "WorkerLostError"]
+__all__ = [
+    "Cluster",
+    "EvaluationWorkers",
+    "MixedLearner",
+    "Mixing",
+    "ShardedLearner",
+    "WorkerLostError",
+]

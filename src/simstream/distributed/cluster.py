@@ -57,9 +57,14 @@ class Cluster:
 
     Examples
     --------
-    >>> with Cluster(2) as cluster:  # doctest: +SKIP
-    ...     workers = [cluster.start(Counter, n) for n in range(2)]
-    ...     cluster.get([worker.count.remote() for worker in workers])
+    ::
+
+        with Cluster(2) as cluster:
+            workers = [cluster.start(Counter) for _ in range(2)]
+            counts = cluster.get([worker.count.remote() for worker in workers])
+
+    >>> Cluster(2, threads=4).environment()["OMP_NUM_THREADS"]
+    '4'
     """
 
     def __init__(
@@ -107,9 +112,9 @@ class Cluster:
     # -- connecting -----------------------------------------------------------------------------
 
     def _start_here(self, ray: Any) -> None:
-        os.environ.setdefault(
-            "RAY_USAGE_STATS_ENABLED", "0"
-        )  # it would send statistics over the net
+        # By default it would send statistics over the net, and let all other work come before its workers.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")
         wanted = self.n_workers * self.threads
         ray.init(
             address="local",
