@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels import head_tail
-from .._kernels.entrywise import FoldedRows, SparseRows, learn_one_at_a_time
+from .._kernels.entrywise import FoldedRows, SparseRows, learn_one_at_a_time, stored_values
 from .._kernels.rules import ADAPTIVE
 from .._kernels.steps import SHIFT
 from ..data.comparisons import Comparisons
@@ -113,6 +113,12 @@ class SparseStore:
     def dtype(self) -> np.dtype[Any]:
         """Precision of the stored numbers."""
         return self.arrays.head.dtype
+
+    @property
+    def n_places(self) -> int:
+        """Places that an entry may be in: what `entries` looks at, or somewhat more."""
+        head = self.arrays.head
+        return head.shape[0] * head.shape[1] + int(self.arrays.arena_top[0])
 
     @property
     def nbytes(self) -> int:
@@ -246,8 +252,29 @@ class SparseEngine(EntrywiseEngine):
 
         self._drive(learn, len(tuples), chunk)
 
+    @property
+    def reading_work(self) -> int:
+        """Entries that `matrix` looks at."""
+        return self.store.n_places
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        """x'Mz of triplets, M as `matrix` gives it, at the cost of the entries that they need."""
+        readers, named, scratch, chunk = self.open(tuples)
+        out = np.empty(len(tuples))
+        with self._turn:
+            now = self.clock[SHIFT], self._averaged_rounds()
+            for begin in range(0, len(tuples), chunk):
+                end = min(len(tuples), begin + chunk)
+                what = self.rule, self.store.arrays, *readers, named, begin, end, scratch, *now
+                stored_values(*what, out)
+        return out
+
     def matrix(self) -> sp.csr_matrix:
         """The current matrix, or the average, as CSR in the original numbering of features."""
+        with self._turn:
+            return self._read_matrix()
+
+    def _read_matrix(self) -> sp.csr_matrix:
         # A large matrix is a large part of the memory: nothing here copies it without need.
         row_rank, column_rank = self.ranks or (None, None)
         entries = self.store.entries(self.rule, self.clock[SHIFT], row_rank)
@@ -268,9 +295,10 @@ class SparseEngine(EntrywiseEngine):
         return np.ascontiguousarray(self._decode(u, aux, acc, on_diagonal))
 
     def state(self) -> State:
-        entries = self.store.entries(self.rule, self.clock[SHIFT])
+        with self._turn:
+            entries, clock = self.store.entries(self.rule, self.clock[SHIFT]), self.clock.copy()
         scalars = {**self._scalars(), "shape": list(self.shape), "head_bytes": self.head_bytes}
-        return scalars, {"clock": self.clock, **saved_entries(entries, self.ranks)}
+        return scalars, {"clock": clock, **saved_entries(entries, self.ranks)}
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> SparseEngine:

@@ -196,18 +196,26 @@ class SparseTasksEngine(TasksEngine):
 
     # -- reading ------------------------------------------------------------------------------
 
+    @property
+    def reading_work(self) -> int:
+        """Entries that `matrix` looks at."""
+        return self._store.n_places
+
     def values(self, tuples: Comparisons) -> np.ndarray:
         readers, scratch, chunk = self._open(tuples)
-        named, out = self._named(tuples, self.weights()[0]), np.empty(len(tuples))
-        for begin in range(0, len(tuples), chunk):
-            end = min(len(tuples), begin + chunk)
-            what = self.rule, self._store.arrays, *readers, named
-            task_values(*what, begin, end, scratch, out)
+        out = np.empty(len(tuples))
+        with self._turn:
+            named = self._named(tuples, self.weights()[0])
+            for begin in range(0, len(tuples), chunk):
+                end = min(len(tuples), begin + chunk)
+                what = self.rule, self._store.arrays, *readers, named
+                task_values(*what, begin, end, scratch, out)
         return out
 
     def _parts(self) -> tuple[sp.csr_matrix, SparseParts]:
-        d, keys = self.shape[0], self._row_keys()
-        entries = self._store.entries(self.rule, 0.0)
+        d = self.shape[0]
+        with self._turn:
+            keys, entries = self._row_keys(), self._store.entries(self.rule, 0.0)
         stacked = sp.csr_matrix(
             (entries.numbers[:, 0], entries.indices, entries.indptr), shape=entries.shape
         )

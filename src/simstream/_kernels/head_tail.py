@@ -6,8 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import driver, helper, inner
+from .dispatch import driver, helper, inner, prefetch
 from .rules import CONFIDENT, is_dead, row_margin, row_update, row_variance, shrink
+
+#: Bytes of a dense block that caches may hold.
+_CACHED = 1 << 22
+
+#: How many rows are asked for before they are read.
+_AHEAD = 2
 
 
 class HeadTail(NamedTuple):
@@ -82,6 +88,15 @@ def _save_row(head, i, z_index, split, tail, slots, begin, n, numbers):
             head[i, z_index[k], q] = numbers[q, k]
         for k in range(n - split):
             tail[slots[begin + k], q] = numbers[q, split + k]
+
+
+@inner
+def _ask_for(head, x_index, p, x_head, z_index, z_head):
+    """Have the p-th row of x fetched, if that is a row of the head."""
+    if p >= 0 and p < x_head:
+        i = np.int64(x_index[p])
+        for k in range(z_head):
+            prefetch(head, i, np.int64(z_index[k]))
 
 
 @inner
@@ -184,12 +199,18 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     numbers = scratch.numbers
     x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
     slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
+    waits = head.nbytes > _CACHED
+    if waits:
+        for p in range(_AHEAD):
+            _ask_for(head, x_index, p, x_head, z_index, z_head)
     _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
 
     margin = 0.0
     variance = 0.0
     for p in range(nx):
         i = np.int64(x_index[p])
+        if waits:
+            _ask_for(head, x_index, p + _AHEAD, x_head, z_index, z_head)
         split, begin = _row_slots(p, x_head, z_head, nz)
         _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
@@ -198,6 +219,30 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
         if rule.kind == CONFIDENT:
             variance += x_i * x_i * row_variance(numbers, 1, z)
     return margin, variance, slots
+
+
+@helper
+def value_in_head_tail(store, rule, scratch, nx, nz, shift, rounds):
+    """x'Mz with M as it is read: the average of that many rounds, if it is not 0."""
+    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
+    numbers, last = scratch.numbers, head.shape[2] - 1
+    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
+    slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
+    _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+
+    value = 0.0
+    parts = z.dtype.type(rounds)
+    for p in range(nx):
+        i = np.int64(x_index[p])
+        split, begin = _row_slots(p, x_head, z_head, nz)
+        _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
+        if rounds > 0.0:
+            for k in range(nz):
+                numbers[0, k] -= numbers[last, k] / parts
+        d = _diagonal_place(rule, z_index, nz, i)
+        value += float(x[p]) * float(row_margin(rule, numbers, 0, numbers, 1, z, d, shift))
+    return value
 
 
 def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, weight):
@@ -220,8 +265,12 @@ def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, w
                 return False
 
     last = head.shape[2] - 1
-    for p in range(nx):
+    waits = head.nbytes > _CACHED
+    # Backwards: the rows that were read last are still near.
+    for p in range(nx - 1, -1, -1):
         i = np.int64(x_index[p])
+        if waits:
+            _ask_for(head, x_index, p - _AHEAD, x_head, z_index, z_head)
         split, begin = _row_slots(p, x_head, z_head, nz)
         _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
