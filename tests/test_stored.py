@@ -157,6 +157,7 @@ def test_a_matrix_that_is_read_as_another_is_decoded(options):
 def test_a_few_pairs_of_a_wide_model_decode_nothing(monkeypatch):
     d = 100_000
     wide = sp.random(40, d, density=20 / d, format="csr", random_state=0)
+    monkeypatch.setattr(stored, "_FEW_ENTRIES", d)
     model = SORS(lam=1e-5, preprocessor=wide, head_bytes=2**25).fit(triplets(n=50, n_items=40))
     with monkeypatch.context() as patch:
         patch.setattr(stores.SparseStore, "entries", None)  # calling it would fail

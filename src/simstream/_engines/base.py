@@ -60,6 +60,10 @@ class Engine(ABC):
         """A number that changes whenever what is read may change: the rounds learnt."""
         return float(self.clock[ROUNDS])
 
+    def see(self, tuples: Comparisons) -> None:
+        """Look at the items of tuples that are about to be learnt; nothing that is read changes."""
+        return
+
     @abstractmethod
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         """Learn from checked tuples, in order."""

@@ -18,7 +18,14 @@ from .._kernels.rules import ADAPTIVE
 from .._kernels.steps import SHIFT
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
-from .base import ENTRIES_PER_CALL, State, new_scratch, saved_array, saved_shape
+from .base import (
+    ENTRIES_PER_CALL,
+    State,
+    ctrl_c_waits,
+    new_scratch,
+    saved_array,
+    saved_shape,
+)
 from .entrywise import DenseEngine, EntrywiseEngine
 
 #: Numbering of the features of rows and of columns.
@@ -26,6 +33,12 @@ Ranks = tuple[np.ndarray, np.ndarray]
 
 #: Default size limit of the dense head in bytes, for each number an entry carries.
 DEFAULT_HEAD_BYTES = 2 * 2**30
+
+#: Items, or items of tuples, from which the frequent features are known well enough.
+_ENOUGH_ITEMS = 1024
+
+#: Size limit of the dense head before that.
+_FIRST_HEAD_BYTES = 2**20
 
 _SMALLEST_ARENA = 1 << 16
 
@@ -181,8 +194,61 @@ def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
     return larger
 
 
+class FeatureCounts:
+    """In how many of the first items each feature of rows and of columns is, while these are few.
+
+    Parameters
+    ----------
+    rows, columns : int arrays of one number for each feature; one array for one feature space
+    n_items : int
+        How many items were counted.
+    """
+
+    def __init__(self, rows: np.ndarray, columns: np.ndarray, n_items: int = 0) -> None:
+        self.rows, self.columns, self.n_items = rows, columns, n_items
+
+    @classmethod
+    def of(cls, tuples: Comparisons) -> FeatureCounts:
+        """The counts of the items of these tuples."""
+        left, right = tuples.shape
+        rows = np.zeros(left, np.int64)
+        counts = cls(rows, rows if left == right else np.zeros(right, np.int64))
+        counts.add(tuples)
+        return counts
+
+    def emptied(self) -> FeatureCounts:
+        """Counts of no items: those of the first call are counted when it is learnt from."""
+        rows = np.zeros_like(self.rows)
+        return FeatureCounts(
+            rows, rows if self.columns is self.rows else np.zeros_like(self.columns)
+        )
+
+    def add(self, tuples: Comparisons) -> None:
+        """Count the items of these tuples."""
+        sides = (tuples.left, self.rows), (tuples.right, self.columns)
+        for items, counts in sides:
+            items.count_features(counts)
+            self.n_items += items.shape[0]
+
+    def are_enough_for(self, tuples: Comparisons) -> bool:
+        """Whether the counts tell the frequent features, or so much is learnt that they have to."""
+        return max(self.n_items, tuples.index.size) >= _ENOUGH_ITEMS
+
+    def ranks(self, n_extra: int = 0) -> Ranks:
+        """Ranks of the features, 0 for the most frequent one; rows of a `Geometry` come last."""
+        rows = columns = _rank_by_count(self.rows)
+        if self.columns is not self.rows:
+            columns = _rank_by_count(self.columns)
+        if n_extra:
+            rows = np.append(rows, np.arange(len(rows), len(rows) + n_extra))
+        return rows, columns
+
+
 class SparseEngine(EntrywiseEngine):
     """Only the entries that were touched, for sparse items; always one tuple at a time.
+
+    The dense block is chosen by the items of the first call. Where these are few, it is small, and is chosen
+    again, once, when enough items have been seen.
 
     Parameters
     ----------
@@ -190,7 +256,9 @@ class SparseEngine(EntrywiseEngine):
     head_bytes : int
         Memory of the dense block of frequent features (see `SparseStore`).
     ranks : pair of int arrays, optional
-        Numbering of the features of rows and columns by frequency: see `frequency_ranks`.
+        Numbering of the features of rows and columns by frequency: see `FeatureCounts`.
+    counts : FeatureCounts, optional
+        None if the numbering stays.
     """
 
     kind = "sparse"
@@ -203,9 +271,10 @@ class SparseEngine(EntrywiseEngine):
         start: Any,
         head_bytes: int,
         ranks: Ranks | None,
+        counts: FeatureCounts | None = None,
     ) -> None:
         super().__init__(rule, average_from, start)
-        self.head_bytes, self.ranks = head_bytes, ranks
+        self.head_bytes, self.ranks, self._counts = head_bytes, ranks, counts
         if ranks is not None:
             start = _renumbered(start, *ranks)
         numbers = np.zeros((start.nnz, self._width), start.dtype)
@@ -221,9 +290,31 @@ class SparseEngine(EntrywiseEngine):
         return 1 + self._has_aux + self._averages
 
     def _lay_out(self, entries: Entries) -> None:
+        head_bytes = self.head_bytes
+        if self._counts is not None:
+            head_bytes = min(head_bytes, _FIRST_HEAD_BYTES)
         self.store = SparseStore(
-            entries, has_aux=self._has_aux, has_acc=self._averages, head_bytes=self.head_bytes
+            entries, has_aux=self._has_aux, has_acc=self._averages, head_bytes=head_bytes
         )
+
+    def see(self, tuples: Comparisons) -> None:
+        counts = self._counts
+        if counts is None:
+            return
+        counts.add(tuples)
+        if counts.are_enough_for(tuples):
+            with ctrl_c_waits(), self._turn:
+                self._counts = None
+                self._renumber(counts.ranks(self.shape[0] - len(counts.rows)))
+
+    def _renumber(self, ranks: Ranks) -> None:
+        """Number the features anew and lay the same raw numbers out again."""
+        assert self.ranks is not None
+        (old_rows, old_columns), (rows, columns) = self.ranks, ranks
+        entries = self.store.entries(self.rule, self.clock[SHIFT], old_rows[np.argsort(rows)])
+        _rename(entries.indices, columns[np.argsort(old_columns)].astype(np.int32))
+        self.ranks = ranks
+        self._lay_out(entries)
 
     @property
     def arrays(self) -> Any:
@@ -259,9 +350,9 @@ class SparseEngine(EntrywiseEngine):
 
     def values(self, tuples: Comparisons) -> np.ndarray:
         """x'Mz of triplets, M as `matrix` gives it, at the cost of the entries that they need."""
-        readers, named, scratch, chunk = self.open(tuples)
         out = np.empty(len(tuples))
         with self._turn:
+            readers, named, scratch, chunk = self.open(tuples)
             now = self.clock[SHIFT], self._averaged_rounds()
             for begin in range(0, len(tuples), chunk):
                 end = min(len(tuples), begin + chunk)
@@ -298,7 +389,13 @@ class SparseEngine(EntrywiseEngine):
         with self._turn:
             entries, clock = self.store.entries(self.rule, self.clock[SHIFT]), self.clock.copy()
         scalars = {**self._scalars(), "shape": list(self.shape), "head_bytes": self.head_bytes}
-        return scalars, {"clock": clock, **saved_entries(entries, self.ranks)}
+        arrays = {"clock": clock, **saved_entries(entries, self.ranks)}
+        if (counts := self._counts) is not None:
+            scalars["n_counted"] = counts.n_items
+            arrays["row_counts"] = counts.rows.copy()
+            if counts.columns is not counts.rows:
+                arrays["column_counts"] = counts.columns.copy()
+        return scalars, arrays
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> SparseEngine:
@@ -306,6 +403,7 @@ class SparseEngine(EntrywiseEngine):
         self = cls._restored(scalars, arrays, shape, numbers.dtype)
         self.head_bytes = check_integer("head_bytes", scalars["head_bytes"])
         self.ranks = checked_ranks(arrays, shape)
+        self._counts = saved_counts(scalars, arrays, shape)
         self._lay_out(checked_entries(shape, arrays, self._width))
         return self
 
@@ -323,30 +421,24 @@ def entrywise_engine(
     if not sp.issparse(start):
         return dense_kind(rule, average_from, start)
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    ranks = frequency_ranks(tuples, start.dtype, head_bytes)
-    n_extra = start.shape[0] - tuples.shape[0]
-    if ranks is not None and n_extra:  # rows of a `Geometry`: last, so that the diagonal stays one
-        rows, columns = ranks
-        ranks = np.append(rows, np.arange(len(rows), len(rows) + n_extra)), columns
-    return sparse_kind(rule, average_from, start, head_bytes, ranks)
+    counts = frequencies(tuples, start.dtype, head_bytes)
+    if counts is None:
+        return sparse_kind(rule, average_from, start, head_bytes, None)
+    ranks = counts.ranks(start.shape[0] - tuples.shape[0])
+    if counts.are_enough_for(tuples):
+        return sparse_kind(rule, average_from, start, head_bytes, ranks)
+    return sparse_kind(rule, average_from, start, head_bytes, ranks, counts.emptied())
 
 
 # -- reading sparse items, and numbering their features -----------------------------------------------------
 
 
-def frequency_ranks(tuples: Comparisons, dtype: Any, head_bytes: int) -> Ranks | None:
-    """Ranks of the features of rows and columns, 0 for the most frequent one.
-
-    None where the matrix fits into the dense block whatever the numbering.
-    """
-    left, right = tuples.left, tuples.right
-    if left.shape[1] * right.shape[1] * dtype.itemsize <= head_bytes:
+def frequencies(tuples: Comparisons, dtype: Any, head_bytes: int) -> FeatureCounts | None:
+    """How frequent features are; None where the matrix fits into the dense block whatever their numbering."""
+    rows, columns = tuples.shape
+    if rows * columns * dtype.itemsize <= head_bytes:
         return None
-    counts = left.feature_counts(), right.feature_counts()
-    if left.shape[1] == right.shape[1]:  # one feature space: one numbering
-        rank = _rank_by_count(counts[0] + counts[1])
-        return rank, rank
-    return _rank_by_count(counts[0]), _rank_by_count(counts[1])
+    return FeatureCounts.of(tuples)
 
 
 def _rank_by_count(counts: np.ndarray) -> np.ndarray:
@@ -394,6 +486,21 @@ def checked_ranks(arrays: dict[str, np.ndarray], shape: tuple[int, int]) -> Rank
         if not np.array_equal(np.sort(rank), np.arange(n)):
             raise ValueError(f"{name}: expected a permutation of {n} features")
     return arrays["row_rank"], arrays["column_rank"]
+
+
+def saved_counts(
+    scalars: dict[str, Any], arrays: dict[str, np.ndarray], shape: tuple[int, int]
+) -> FeatureCounts | None:
+    """Restored counts of features; None where there are none: files of models that have seen enough."""
+    if "row_counts" not in arrays:
+        return None
+    rows = saved_array(arrays, "row_counts", (None,), np.int64)
+    columns = rows
+    if "column_counts" in arrays:
+        columns = saved_array(arrays, "column_counts", (shape[1],), np.int64)
+    if not (0 < len(rows) <= shape[0] and len(columns) == shape[1]) or "row_rank" not in arrays:
+        raise ValueError(f"row_counts: expected counts of {shape[1]} features, got {len(rows)}")
+    return FeatureCounts(rows, columns, check_integer("n_counted", scalars["n_counted"], minimum=0))
 
 
 def checked_entries(shape: tuple[int, int], arrays: dict[str, np.ndarray], width: int) -> Entries:

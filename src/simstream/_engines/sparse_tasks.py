@@ -27,7 +27,7 @@ from .sparse import (
     checked_entries,
     checked_ranks,
     csr_readers,
-    frequency_ranks,
+    frequencies,
     renumbered_back,
     saved_entries,
 )
@@ -272,7 +272,8 @@ def tasks_engine(
     if not tuples.is_sparse:
         return DenseTasksEngine(shape, dtype, coupling, n_tasks, has_identity)
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    ranks = frequency_ranks(tuples, dtype, head_bytes)
+    counts = frequencies(tuples, dtype, head_bytes)
+    ranks = None if counts is None else counts.ranks()
     return SparseTasksEngine(
         shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
     )

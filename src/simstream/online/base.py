@@ -179,6 +179,7 @@ class OnlineLearner(Learner):
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
+        engine.see(tuples)
         tuples = engine.geometry.comparisons(tuples)
         engine.learn(self._step(), tuples, self._block_size(engine))
 
