@@ -1,5 +1,7 @@
 """The sparse store: growth, compaction, forgetting, rebasing, and where an entry lives."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -34,6 +36,24 @@ def test_growth_and_compaction_change_nothing(case, tiny_arena, monkeypatch):
         assert len(calls) > 3
     plain = case.make(preprocessor=X).fit(T).get_bilinear_matrix()
     np.testing.assert_allclose(dense(hashed), dense(plain), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["own memory", "of a pickle"])
+def test_an_arena_moves_to_a_larger_one(copied, monkeypatch):
+    monkeypatch.setattr(stores, "_MOVED_AT_A_TIME", 1 << 16)  # whole pages, of 64 KiB at most
+    rng = np.random.default_rng(0)
+    for width in (1, 3):
+        numbers = rng.random((200_000, width), np.float32)
+        array = stores._zeros(numbers.shape, np.float32)
+        assert not array.any()
+        array[:] = numbers
+        larger = stores._enlarged(pickle.loads(pickle.dumps(array)) if copied else array, 300_000)
+        np.testing.assert_array_equal(larger[:200_000], numbers)
+        assert larger.shape == (300_000, width)
+        assert not larger[200_000:].any()
+        if not copied and stores._memory_of(array) is not None:
+            assert not array[: 3 << 16].any()  # that memory was given back
+    assert stores._zeros((0, 2), np.float32).shape == (0, 2)
 
 
 def test_dead_entries_are_forgotten_and_memory_stays_bounded(tiny_arena):

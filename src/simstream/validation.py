@@ -39,7 +39,9 @@ class Items:
 
     def count_features(self, counts: np.ndarray) -> None:
         """Add to each feature's number in `counts` that of the items in which it is not zero."""
-        if self.is_sparse and self.values.nnz < len(counts):  # few items: not a pass over all features
+        if self.is_sparse and self.values.nnz < len(
+            counts
+        ):  # few items: not a pass over all features
             np.add.at(counts, self.values.indices, 1)
         elif self.is_sparse:
             counts += np.bincount(self.values.indices, minlength=len(counts))

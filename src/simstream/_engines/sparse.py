@@ -7,6 +7,8 @@ it was laid out in memory.
 
 from __future__ import annotations
 
+import mmap
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +45,9 @@ _FIRST_HEAD_BYTES = 2**20
 _SMALLEST_ARENA = 1 << 16
 
 _AT_A_TIME = 1 << 20
+
+#: Numbers that move together to a larger arena: whole pages of memory.
+_MOVED_AT_A_TIME = 1 << 22
 
 
 class Entries(NamedTuple):
@@ -103,11 +108,11 @@ class SparseStore:
         size = max(_SMALLEST_ARENA, head_bytes // 32, 2 * taken)
         if (head_rows, head_columns) == self.shape:
             size = 0
-        key = np.zeros(size, np.int32)
+        key = _zeros((size,), np.int32)
         key[:taken] = -1  # later segments are marked free when they are cut
         self.arrays = head_tail.HeadTail(
             head=np.zeros((head_rows, head_columns, numbers), dtype),
-            tail=np.zeros((size, numbers), dtype),
+            tail=_zeros((size, numbers), dtype),
             start=end - room,
             room=room,
             used=np.zeros(len(room), np.int64),
@@ -188,9 +193,35 @@ class SparseStore:
         return Entries(self.shape, indptr, indices, numbers)
 
 
+def _zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros; where the system allows it, in memory that can be given back piece by piece."""
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if not (n_bytes and hasattr(mmap, "MADV_DONTNEED") and hasattr(mmap, "MAP_ANONYMOUS")):
+        return np.zeros(shape, dtype)
+    memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def _memory_of(array: np.ndarray) -> mmap.mmap | None:
+    """What `_zeros` made an array of; None for another array."""
+    base: Any = array
+    while isinstance(base, (np.ndarray, memoryview)):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
+
 def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
-    larger = np.zeros((size, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
+    """A longer array with the same numbers, which move there: they are never in memory twice."""
+    larger, memory = _zeros((size, *array.shape[1:]), array.dtype), _memory_of(array)
+    n_bytes = array.nbytes // max(1, len(array))
+    for begin in range(0, len(array), _MOVED_AT_A_TIME):
+        end = min(len(array), begin + _MOVED_AT_A_TIME)
+        larger[begin:end] = array[begin:end]
+        if memory is not None and end - begin == _MOVED_AT_A_TIME:
+            memory.madvise(mmap.MADV_DONTNEED, begin * n_bytes, _MOVED_AT_A_TIME * n_bytes)
     return larger
 
 

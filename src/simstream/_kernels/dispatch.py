@@ -115,14 +115,14 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prefetch(typing_context: Any, array: Any, i: Any, j: Any) -> Any:
-    """Ask the memory for array[i, j], which is wanted soon; nothing waits for it."""
+    """Ask the memory for array[i, j], or array[i] if that is a number, wanted soon; nothing waits for it."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values = context.make_array(signature.args[0])(context, builder, args[0])
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         address = builder.ptrtoint(values.data, args[1].type)
-        strides = cgutils.unpack_tuple(builder, values.strides)[:2]
-        for index, stride in zip(args[1:], strides, strict=True):
+        strides = cgutils.unpack_tuple(builder, values.strides)
+        for index, stride in zip(args[1:], strides, strict=False):
             address = builder.add(address, builder.mul(index, stride))
         shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         call = builder.module.declare_intrinsic("llvm.prefetch", [byte], shape)

@@ -49,12 +49,18 @@ class HeadTail(NamedTuple):
 
 
 @inner
+def _first_offset(room, column):
+    """Where the search for a column in a segment of that size begins."""
+    hashed = (np.uint64(column) * np.uint64(2654435769)) & np.uint64(0xFFFFFFFF)
+    return np.int64((hashed * np.uint64(room)) >> np.uint64(32))
+
+
+@inner
 def _slot(key, first, room, column):
     """Slot of the column in a row's segment, or minus one minus the free slot where it belongs."""
     if room == 0:
         return np.int64(-1)
-    hashed = (np.uint64(column) * np.uint64(2654435769)) & np.uint64(0xFFFFFFFF)
-    offset = np.int64((hashed * np.uint64(room)) >> np.uint64(32))
+    offset = _first_offset(room, column)
     while True:
         found = key[first + offset]
         if found == column:
@@ -100,13 +106,15 @@ def _ask_for(head, x_index, p, x_head, z_index, z_head):
 
 
 @inner
-def _find_slots(key, first, room, labels, n, slots, begin, stride):
+def _find_slots(key, tail, first, room, labels, n, slots, begin, stride, waits):
     """Look the first n labels up; return how many are missing."""
     missing = 0
     for k in range(n):
         slot = _slot(key, first, room, labels[k])
         slots[begin + k * stride] = slot
         missing += slot < 0
+        if waits and slot >= 0:
+            prefetch(tail, slot, 0)
     return missing
 
 
@@ -162,14 +170,24 @@ def _slots_needed(x_head, nx, z_head, nz):
 
 
 @inner
-def _look_up(start, room, key, n_rows, x_index, x_head, nx, z_index, z_head, nz, slots):
+def _look_up(start, room, key, tail, n_rows, x_index, x_head, nx, z_index, z_head, nz, slots):
     """Where all entries outside the head are; behind that, how many each table lacks."""
     x_tail, z_tail = nx - x_head, nz - z_head
     n_slots = x_head * z_tail + x_tail * nz
+    waits = 4 * len(key) > _CACHED
+    if waits:
+        for q in range(z_tail + x_tail):
+            t, n, _, _ = _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
+            labels = x_index if q < z_tail else z_index
+            first, size = start[t], room[t]
+            for k in range(n if size > 0 else 0):
+                prefetch(key, first + _first_offset(size, labels[k]), 0)
     for q in range(z_tail + x_tail):
         t, n, begin, stride = _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
         labels = x_index if q < z_tail else z_index
-        slots[n_slots + q] = _find_slots(key, start[t], room[t], labels, n, slots, begin, stride)
+        slots[n_slots + q] = _find_slots(
+            key, tail, start[t], room[t], labels, n, slots, begin, stride, waits
+        )
 
 
 @helper
@@ -182,7 +200,7 @@ def transform_in_head_tail(store, scratch, nx, nz, out):
     x_index, x, z_index, numbers = scratch.x_index, scratch.x, scratch.z_index, scratch.numbers
     x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
     slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
-    _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
     for k in range(nz):
         out[k] = 0
     for p in range(nx):
@@ -203,7 +221,7 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     if waits:
         for p in range(_AHEAD):
             _ask_for(head, x_index, p, x_head, z_index, z_head)
-    _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
 
     margin = 0.0
     variance = 0.0
@@ -229,7 +247,7 @@ def value_in_head_tail(store, rule, scratch, nx, nz, shift, rounds):
     numbers, last = scratch.numbers, head.shape[2] - 1
     x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
     slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
-    _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
 
     value = 0.0
     parts = z.dtype.type(rounds)
