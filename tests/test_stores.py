@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import simstream_repro.reference as ref
 from cases import CASES, dense, items, stream, triplets
 from simstream import AROMA, OASIS, OMTRSL, SORS, AdaSORS, TripletSampler, load
+from simstream._engines import SparseTasksEngine
 from simstream._engines import sparse as stores
 from simstream._kernels import steps
 
@@ -294,3 +295,37 @@ def test_counts_of_a_file_are_checked():
             stores.SparseEngine.from_state(scalars, {**arrays, **change})
     with pytest.raises(ValueError, match="n_counted: expected an integer >= 0"):
         stores.SparseEngine.from_state({**scalars, "n_counted": -1}, arrays)
+
+
+@pytest.mark.usefixtures("soon_enough")
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_dense_block_of_tasks_is_chosen_again(saved, monkeypatch, tmp_path):
+    X, T = rising_items(), triplets(n=80, n_items=80)
+    T[0] = 0, 1, 2
+    tasks = ["ann", "bob", "cat"]
+    move, moves = SparseTasksEngine._renumber, []
+
+    def read_before_and_after(engine, ranks):
+        before = [engine.matrix(k).toarray() for k in range(3)]
+        move(engine, ranks)
+        moves.append(engine.clock[steps.ROUNDS])
+        for k in range(3):
+            np.testing.assert_array_equal(engine.matrix(k).toarray(), before[k])
+
+    monkeypatch.setattr(SparseTasksEngine, "_renumber", read_before_and_after)
+    model = OMTRSL(coupling=0.7, **TEN_BY_TEN)
+    for t, (a, p, n) in enumerate(T):
+        if saved and t == 12:
+            model.save(tmp_path / "model")
+            model = load(tmp_path / "model")
+        model.learn_one(X[a], X[p], X[n], task=tasks[t % 3])
+    assert moves == [19]
+    assert model._engine._store.arrays.head.shape[:2] == (10, 10)
+    expected = OMTRSL(coupling=0.7, preprocessor=X).fit(T, tasks=[tasks[t % 3] for t in range(80)])
+    for task in (*tasks, "nobody"):
+        np.testing.assert_allclose(
+            model.get_bilinear_matrix(task).toarray(),
+            expected.get_bilinear_matrix(task).toarray(),
+            rtol=0,
+            atol=1e-12,
+        )

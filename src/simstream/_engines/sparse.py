@@ -321,9 +321,7 @@ class SparseEngine(EntrywiseEngine):
         return 1 + self._has_aux + self._averages
 
     def _lay_out(self, entries: Entries) -> None:
-        head_bytes = self.head_bytes
-        if self._counts is not None:
-            head_bytes = min(head_bytes, _FIRST_HEAD_BYTES)
+        head_bytes = first_head_bytes(self.head_bytes, self._counts)
         self.store = SparseStore(
             entries, has_aux=self._has_aux, has_acc=self._averages, head_bytes=head_bytes
         )
@@ -343,7 +341,7 @@ class SparseEngine(EntrywiseEngine):
         assert self.ranks is not None
         (old_rows, old_columns), (rows, columns) = self.ranks, ranks
         entries = self.store.entries(self.rule, self.clock[SHIFT], old_rows[np.argsort(rows)])
-        _rename(entries.indices, columns[np.argsort(old_columns)].astype(np.int32))
+        rename(entries.indices, columns[np.argsort(old_columns)].astype(np.int32))
         self.ranks = ranks
         self._lay_out(entries)
 
@@ -402,7 +400,7 @@ class SparseEngine(EntrywiseEngine):
         entries = self.store.entries(self.rule, self.clock[SHIFT], row_rank)
         indptr, indices = entries.indptr, entries.indices
         if column_rank is not None:
-            _rename(indices, np.argsort(column_rank).astype(np.int32))
+            rename(indices, np.argsort(column_rank).astype(np.int32))
         value = self._values(entries)
         del entries  # with its numbers
         return _in_order(sp.csr_matrix((value, indices, indptr), shape=self.shape))
@@ -421,12 +419,7 @@ class SparseEngine(EntrywiseEngine):
             entries, clock = self.store.entries(self.rule, self.clock[SHIFT]), self.clock.copy()
         scalars = {**self._scalars(), "shape": list(self.shape), "head_bytes": self.head_bytes}
         arrays = {"clock": clock, **saved_entries(entries, self.ranks)}
-        if (counts := self._counts) is not None:
-            scalars["n_counted"] = counts.n_items
-            arrays["row_counts"] = counts.rows.copy()
-            if counts.columns is not counts.rows:
-                arrays["column_counts"] = counts.columns.copy()
-        return scalars, arrays
+        return scalars, arrays | saved_counts(scalars, self._counts)
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> SparseEngine:
@@ -434,7 +427,7 @@ class SparseEngine(EntrywiseEngine):
         self = cls._restored(scalars, arrays, shape, numbers.dtype)
         self.head_bytes = check_integer("head_bytes", scalars["head_bytes"])
         self.ranks = checked_ranks(arrays, shape)
-        self._counts = saved_counts(scalars, arrays, shape)
+        self._counts = checked_counts(scalars, arrays, shape)
         self._lay_out(checked_entries(shape, arrays, self._width))
         return self
 
@@ -462,6 +455,11 @@ def entrywise_engine(
 
 
 # -- reading sparse items, and numbering their features -----------------------------------------------------
+
+
+def first_head_bytes(head_bytes: int, counts: FeatureCounts | None) -> int:
+    """Memory of the dense block: small as long as features are counted."""
+    return head_bytes if counts is None else min(head_bytes, _FIRST_HEAD_BYTES)
 
 
 def frequencies(tuples: Comparisons, dtype: Any, head_bytes: int) -> FeatureCounts | None:
@@ -508,6 +506,17 @@ def saved_entries(entries: Entries, ranks: Ranks | None) -> dict[str, np.ndarray
     return arrays
 
 
+def saved_counts(scalars: dict[str, Any], counts: FeatureCounts | None) -> dict[str, np.ndarray]:
+    """The arrays that `checked_counts` reads; their number of items goes to the scalars."""
+    if counts is None:
+        return {}
+    scalars["n_counted"] = counts.n_items
+    arrays = {"row_counts": counts.rows.copy()}
+    if counts.columns is not counts.rows:
+        arrays["column_counts"] = counts.columns.copy()
+    return arrays
+
+
 def checked_ranks(arrays: dict[str, np.ndarray], shape: tuple[int, int]) -> Ranks | None:
     """Restored numbering of the features, if there is one; compiled code trusts it."""
     if "row_rank" not in arrays:
@@ -519,7 +528,7 @@ def checked_ranks(arrays: dict[str, np.ndarray], shape: tuple[int, int]) -> Rank
     return arrays["row_rank"], arrays["column_rank"]
 
 
-def saved_counts(
+def checked_counts(
     scalars: dict[str, Any], arrays: dict[str, np.ndarray], shape: tuple[int, int]
 ) -> FeatureCounts | None:
     """Restored counts of features; None where there are none: files of models that have seen enough."""
@@ -556,7 +565,7 @@ def _renumbered(
     return sp.csr_matrix((moved.data, columns, moved.indptr), moved.shape)
 
 
-def _rename(indices: np.ndarray, names: np.ndarray) -> None:
+def rename(indices: np.ndarray, names: np.ndarray) -> None:
     """Translate every index, in place."""
     for start in range(0, len(indices), _AT_A_TIME):
         some = slice(start, start + _AT_A_TIME)

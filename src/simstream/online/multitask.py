@@ -371,6 +371,7 @@ class OMTRSL(OnlineLearner):
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
+        engine.see(tuples)
         step = self._step()
         if tuples.coins is None:  # these answers have been given already
             step = step._replace(ask=steps.ASK_ALL)
