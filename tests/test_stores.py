@@ -251,19 +251,22 @@ def test_saving_before_the_dense_block_is_chosen_again_changes_nothing(centre, t
 
 
 @pytest.mark.usefixtures("soon_enough")
-@pytest.mark.parametrize("pieces", [[1] * 70, [7] * 10, [1, 69]])
-def test_how_a_stream_over_given_items_is_cut_changes_no_bit(pieces):
-    X, T = rising_items()[:20], triplets(n=70, n_items=20)
+def test_items_that_are_given_beforehand_choose_the_dense_block_at_once():
+    X, T = rising_items()[:20], triplets(n=70, n_items=20)  # a collection of a few items
     whole = SORS(lam=1e-3, preprocessor=X, **TEN_BY_TEN).fit(T)
-    cut, begin = SORS(lam=1e-3, preprocessor=X, **TEN_BY_TEN), 0
+    cut = SORS(lam=1e-3, preprocessor=X, **TEN_BY_TEN)
     cut.prepare()
-    for size in pieces:
-        cut.partial_fit(T[begin : begin + size])
-        begin += size
-    assert cut._engine.store.arrays.head.shape[:2] == (10, 10)
+    for t in range(70):
+        cut.partial_fit(T[t : t + 1])
+        assert cut._engine.store.arrays.head.shape[:2] == (10, 10)
     np.testing.assert_array_equal(
         whole.get_bilinear_matrix().toarray(), cut.get_bilinear_matrix().toarray()
     )
+    # .. also when they come after the first vectors.
+    late = SORS(lam=1e-3, **TEN_BY_TEN).learn_one(X[0], X[1], X[2])
+    assert late._engine.store.arrays.head.shape[:2] == (3, 3)
+    late.set_params(preprocessor=X).partial_fit(T[:1])
+    assert late._engine.store.arrays.head.shape[:2] == (10, 10)
 
 
 @pytest.mark.usefixtures("soon_enough")

@@ -36,7 +36,7 @@ Ranks = tuple[np.ndarray, np.ndarray]
 #: Default size limit of the dense head in bytes, for each number an entry carries.
 DEFAULT_HEAD_BYTES = 2 * 2**30
 
-#: Items, or items of tuples, from which the frequent features are known well enough.
+#: Vectors from which the frequent features are known well enough.
 _ENOUGH_ITEMS = 1024
 
 #: Size limit of the dense head before that.
@@ -256,14 +256,15 @@ class FeatureCounts:
 
     def add(self, tuples: Comparisons) -> None:
         """Count the items of these tuples."""
-        sides = (tuples.left, self.rows), (tuples.right, self.columns)
-        for items, counts in sides:
+        for items, counts in ((tuples.left, self.rows), (tuples.right, self.columns)):
             items.count_features(counts)
-            self.n_items += items.shape[0]
+        self.n_items += tuples.left.shape[0]
+        if tuples.right is not tuples.left:
+            self.n_items += tuples.right.shape[0]
 
     def are_enough_for(self, tuples: Comparisons) -> bool:
-        """Whether the counts tell the frequent features, or so much is learnt that they have to."""
-        return max(self.n_items, tuples.index.size) >= _ENOUGH_ITEMS
+        """Whether the counts tell the frequent features: many items, or a whole collection."""
+        return self.n_items >= _ENOUGH_ITEMS or not tuples.of_vectors
 
     def ranks(self, n_extra: int = 0) -> Ranks:
         """Ranks of the features, 0 for the most frequent one; rows of a `Geometry` come last."""
@@ -278,8 +279,8 @@ class FeatureCounts:
 class SparseEngine(EntrywiseEngine):
     """Only the entries that were touched, for sparse items; always one tuple at a time.
 
-    The dense block is chosen by the items of the first call. Where these are few, it is small, and is chosen
-    again, once, when enough items have been seen.
+    The dense block is chosen by the items of the first call. Where these are a few vectors, it is small, and
+    is chosen again, once, when enough items have been seen.
 
     Parameters
     ----------

@@ -39,6 +39,8 @@ class Comparisons:
     coins: np.ndarray | None = None
     #: What a step adds for a sparse anchor, where that is not the anchor itself: see `_engines.geometry`.
     written: Items | None = None
+    #: Whether the items are the vectors of these tuples alone, not a collection that row numbers refer to.
+    of_vectors: bool = False
 
     def __len__(self) -> int:
         return len(self.index)
@@ -215,7 +217,8 @@ def _of_vectors(array: np.ndarray, what: str, dtype: Any) -> Comparisons:
         raise ValueError(f"{what}: expected at least one, got none")
     flat = array.reshape(-1, array.shape[2])
     items = check_items(flat, what, dtype=dtype)
-    return Comparisons(items, items, np.arange(len(flat)).reshape(-1, array.shape[1]))
+    index = np.arange(len(flat)).reshape(-1, array.shape[1])
+    return Comparisons(items, items, index, of_vectors=True)
 
 
 def _checked_sides(source: Any, dtype: Any) -> tuple[Items, Items]:

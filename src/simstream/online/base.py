@@ -125,7 +125,7 @@ class OnlineLearner(Learner):
         """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row."""
         self._check_parameters()
         left, right = self._read_vectors(("x", "positive", "negative"), x, positive, negative)
-        return self._learn(Comparisons(left, right, np.array([[0, 0, 1]])))
+        return self._learn(Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True))
 
     def prepare(self) -> int:
         """Get ready for a stream over the items of `preprocessor`; return the block size.

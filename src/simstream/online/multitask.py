@@ -298,7 +298,7 @@ class OMTRSL(OnlineLearner):
         """Learn from one triplet of vectors: +1 says that `first` is nearer to x, -1 that `second` is."""
         self._check_parameters()
         left, right = self._read_vectors(("x", "first", "second"), x, first, second)
-        read = Comparisons(left, right, np.array([[0, 0, 1]]))
+        read = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
         return self._go_on(*self._named(read, [y], None if task is None else [task], self._known()))
 
     def should_ask(self, triplet: Any, task: Hashable = None) -> bool:

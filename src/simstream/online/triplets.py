@@ -58,8 +58,8 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         covariance, which change every entry by a rule of its own: they refuse larger blocks.
     head_bytes : int, optional
         Sparse items only: memory of the dense block that holds the most frequent features, for each
-        number an entry carries (default 2 GiB). Other entries take memory only when touched. Where the first
-        items are few, it is small until a thousand were seen, and then chosen by these.
+        number an entry carries (default 2 GiB). Other entries take memory only when touched. Where the stream
+        begins with a few vectors (`learn_one`), it is small until a thousand were seen, and chosen by these.
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
     {normalise}
