@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+WITH_RAY := $(VENV)/.installed-distributed
+WITH_TORCH := $(VENV)/.installed-gpu
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PEERS := .venv-peers
@@ -10,15 +12,21 @@ PEERS := .venv-peers
 # Contiguous halves of the suite: workers seldom compile the same kernel at the same time.
 QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
 
-.PHONY: demo test lint types check check-full bench bench-peers bench-serve repro-quick clean build wheel-test \
-  oldest newest nojit \
+.PHONY: demo test devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
+  repro-quick clean build wheel-test oldest newest nojit \
   other-cpus
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
 
-test: $(INSTALLED) ## the tests, on all cores
+test: $(WITH_RAY) ## the tests, on all cores
 	$(BIN)/python $(QUICK)
+
+# The code for GPUs on the CPU. On a machine with one: make devices DEVICE=cuda
+DEVICE ?= torch
+devices: $(WITH_TORCH) ## the contract of learners that know devices, on one of torch
+	$(BIN)/python $(QUICK) --device $(DEVICE) -k "oasis or ogd or pa-" \
+	  tests/test_contract.py tests/test_against_reference.py tests/test_pairs.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -27,7 +35,7 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
-check: lint types test repro-quick ## what CI runs
+check: $(WITH_TORCH) lint types test devices repro-quick ## what CI runs
 
 check-full: check nojit other-cpus wheel-test oldest newest ## the long checks too
 	$(BIN)/python -m pytest -q -m slow
@@ -67,6 +75,12 @@ bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minut
 bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager NumPy, to docs/benchmarks-peers.md
 	$(BIN)/python benchmarks/bench_peers.py --write
 
+bench-gpu: $(WITH_TORCH) ## on a CUDA device, written to docs/benchmarks-gpu.md (3 minutes)
+	$(BIN)/python benchmarks/bench_gpu.py --write
+
+bench-distributed: $(WITH_RAY) ## columns divided over workers, written to docs/distributed.md (5 minutes)
+	$(BIN)/python benchmarks/bench_distributed.py --write
+
 bench-serve: $(INSTALLED) ## the service on loopback, written to docs/service.md (3 minutes)
 	$(BIN)/python benchmarks/bench_serve.py --write
 
@@ -82,6 +96,14 @@ clean:
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+$(WITH_RAY): $(INSTALLED)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[distributed]"
+	touch $@
+
+$(WITH_TORCH): $(WITH_RAY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[gpu]"
 	touch $@
 
 $(PEERS)/.installed: constraints-peers.txt

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 
+import pytest
 from hypothesis import settings
 
 # The suite runs one process per core: more threads would only fight each other.
@@ -19,3 +20,42 @@ if threading.current_thread() is threading.main_thread():
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device",
+        default="cpu",
+        help="where learners that leave the choice open learn: cpu, torch (its code on the CPU) or cuda",
+    )
+
+
+@pytest.fixture(autouse=True)
+def device(request, monkeypatch):
+    """Learners with the default device, "cpu", are placed on that of --device."""
+    name = request.config.getoption("--device")
+    if name != "cpu":
+        from simstream.online import base
+
+        find = base.find_device
+
+        def find_instead(device, *, is_sparse):
+            if device == "cpu" and not is_sparse:
+                device = name
+            return find(device, is_sparse=is_sparse)
+
+        monkeypatch.setattr(base, "find_device", find_instead)
+    return name
+
+
+@pytest.fixture(scope="session")
+def ray_turn(tmp_path_factory):
+    """Wait until no other process of the suite uses Ray: its workers would fight for the same cores."""
+    import fcntl
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all workers
+    with open(folder / "ray.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

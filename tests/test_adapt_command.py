@@ -6,6 +6,7 @@ import json
 import shlex
 import signal
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -410,9 +411,43 @@ def test_a_second_ctrl_c_leaves_nothing_behind(rotated, tmp_path, monkeypatch):
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_queries_held_out_are_measured_and_never_learnt_from(rotated, tmp_path):
+    result = succeed(*rotated.arguments, "--holdout", 0.3, "--json")
+    told = json.loads(result.stdout)
+    names = [row for row in range(N_JUDGED) if zlib.crc32(str(row).encode()) < 0.3 * 2**32]
+    assert told["holdout"]["n_queries"] == len(names)
+    assert told["n_learnt"] == N_JUDGED - len(names)
+    adapter = simstream.load(rotated.model)
+    # As if the file had never had them.
+    rotated.write([one for one in rotated.judgements if one[0] not in names])
+    alone = tmp_path / "alone.safetensors"
+    succeed(*rotated.arguments[:-1], alone)
+    assert same_arrays(rotated.model, alone)
+    scores = adapter.score_items(rotated.queries[names], rotated.items)
+    first = np.mean(scores.argmax(axis=1) == names)
+    before = np.mean((rotated.queries[names] @ rotated.items.T).argmax(axis=1) == names)
+    assert told["holdout"]["P@1"]["adapted"] == pytest.approx(first)
+    assert told["holdout"]["P@1"]["baseline"] == pytest.approx(before)
+    # They stay apart when learning goes on, asked for or not.
+    rotated.write(rotated.judgements)
+    again = succeed(*rotated.arguments, "--resume", rotated.model)
+    assert f"{len(names)} queries held out" in again.stdout
+    assert simstream.load(rotated.model).n_queries_ == N_JUDGED - len(names)
+    message = fail(2, *rotated.arguments, "--resume", rotated.model, "--holdout", 0.5)
+    assert "expected --holdout 0.3 as before, got 0.5" in message
+
+
+def test_holdout_needs_judgements_of_several_queries(rotated, tmp_path):
+    message = fail(1, *rotated.arguments, "--holdout", 1.0)
+    assert "too few queries for --holdout" in message
+    clicks = ["--clicks", tmp_path / "absent.jsonl", "-o", rotated.model, "--holdout", 0.1]
+    assert "--holdout is for --relevance" in fail(2, "adapt", *rotated.vectors, *clicks)
+
+
 def test_resume_refuses_what_does_not_fit(rotated, tmp_path):
     succeed(*rotated.arguments)
     for options, expected in (
+        (["--holdout", 0.5], "--holdout 0"),
         (["--measure", "mAP"], "--measure nDCG@10"),
         (["--half-life", "none"], "--half-life 500"),
         (["--seed", 7], "--seed 0"),

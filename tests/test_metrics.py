@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from simstream import metrics
-from simstream._kernels import ranking
+from simstream.metrics import sweep
 
 fast = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -234,12 +234,12 @@ def test_model_function_and_csr_agree_for_any_labels():
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 39, 40, 1000])
-@pytest.mark.parametrize("block", [1, 100])
-def test_chunks_do_not_change_results(chunk_size, block, monkeypatch):
+@pytest.mark.parametrize("n_threads", [1, 7])
+def test_chunks_do_not_change_results(chunk_size, n_threads, monkeypatch):
     X, y = labelled_data()
     report = metrics.ranking_report(dot, X, y)
     labels = metrics.knn_predict(dot, X, X, y, 5, exclude_self=True)
-    monkeypatch.setattr(ranking, "_BLOCK", block)
+    monkeypatch.setattr(sweep.config, "NUMBA_NUM_THREADS", n_threads)
     assert metrics.ranking_report(dot, X, y, chunk_size=chunk_size) == report
     again = metrics.knn_predict(dot, X, X, y, 5, chunk_size=chunk_size, exclude_self=True)
     np.testing.assert_array_equal(again, labels)
@@ -473,7 +473,7 @@ def test_curves_of_models_functions_csr_and_chunks_agree(monkeypatch):
     for model, rows in ((dot, X), (DotModel(), csr), (lambda q, x: q @ x.T, csr)):
         again = metrics.knn_error_curve(model, rows, y, rows, y, exclude_self=True)
         np.testing.assert_array_equal(again, curve)
-    monkeypatch.setattr(ranking, "_BLOCK", 100)
+    monkeypatch.setattr(sweep.config, "NUMBA_NUM_THREADS", 5)
     for chunk_size in (1, 7, 1000):
         again = metrics.knn_error_curve(dot, X, y, X, y, exclude_self=True, chunk_size=chunk_size)
         np.testing.assert_array_equal(again, curve)

@@ -412,6 +412,7 @@ def test_bad_parameters(options, error, message):
         (simstream.PAMetric(), TypeError, "learner: expected SORS, .*, got PAMetric"),
         (OASIS(average_from=1), ValueError, "average_from: expected None"),
         (AROMA(covariance="factored"), ValueError, "covariance: expected 'diagonal'"),
+        (OASIS(device="torch"), ValueError, "device: expected 'cpu'"),
         (SORS(eta=-1.0), ValueError, "eta: expected"),
     ],
 )
@@ -497,7 +498,12 @@ def test_train_mixed(items_file, tmp_path):
     ("options", "code", "message"),
     [
         (("--rounds", 2), 2, "--rounds requires --mix"),
-        (("--workers", 2), 2, "--workers requires --mix"),
+        (("--workers", 2), 2, "--workers: .*; with --mix shards of the tuples are learnt instead"),
+        (
+            ("--mix", 2, "--checkpoint", "folder"),
+            2,
+            "--checkpoint.* requires --workers|learning in order",
+        ),
         (("--mix", 2, "--address", "auto"), 2, "--address requires --workers"),
         (("--mix", 2, "--checkpoint-every", 5), 2, "--checkpoint-every is for learning in order"),
         (("--mix", 2, "--negatives", "near"), 2, "--negatives is for learning in order"),

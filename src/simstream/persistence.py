@@ -164,12 +164,18 @@ def to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise TypeError(
             f"expected one of simstream's own classes to save, got {type(estimator)}: it could not be loaded"
         )
+    body, arrays = to_params(estimator)
+    state, learnt = estimator._get_state()
+    arrays.update({f"state.{name}": array for name, array in learnt.items()})
+    return {**body, "state": state}, arrays
+
+
+def to_params(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """JSON values and arrays of an estimator that need not have learnt anything: class and parameters."""
     arrays: dict[str, np.ndarray] = {}
     given = estimator.get_params(deep=False)
     params = {name: _encode_param(name, value, arrays) for name, value in given.items()}
-    state, learnt = estimator._get_state()
-    arrays.update({f"state.{name}": array for name, array in learnt.items()})
-    return {"class": type(estimator).__name__, "params": params, "state": state}, arrays
+    return {"class": type(estimator).__name__, "params": params}, arrays
 
 
 def _encode_param(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -248,10 +254,15 @@ def check_saved_task(task: Any) -> Any:
 
 def from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     """The estimator that `to_state` was given; raises if the parts do not fit together."""
-    params = {name: _decode_param(value, arrays) for name, value in body["params"].items()}
-    estimator = _class_named(body["class"])(**(_UNNAMED_PARAMS.get(body["class"], {}) | params))
+    estimator = from_params(body, arrays)
     estimator._set_state(body["state"], with_prefix("state.", arrays))
     return estimator
+
+
+def from_params(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    """The estimator that `to_params` was given; it has learnt nothing."""
+    params = {name: _decode_param(value, arrays) for name, value in body["params"].items()}
+    return _class_named(body["class"])(**(_UNNAMED_PARAMS.get(body["class"], {}) | params))
 
 
 def with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any, NoReturn
 
@@ -57,6 +58,73 @@ class Items:
             self._renumbered = (rank, csr)
         return self._renumbered[1]
 
+    def tensor(self, device: Any) -> Any:
+        """The (dense) items as a tensor on a device of torch."""
+        import torch
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "The given NumPy array is not writable"
+            )  # nor written
+            return torch.from_numpy(self.values).to(device)
+
+
+class TensorItems(Items):
+    """Checked rows of features on a GPU: a tensor of torch, copied to the host only if something needs it."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        self._copied: np.ndarray | None = None
+        self._renumbered = None
+
+    @property
+    def values(self) -> np.ndarray:
+        """A copy on the host."""
+        if self._copied is None:
+            self._copied = self._rows.cpu().numpy()
+        return self._copied
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return tuple(self._rows.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(str(self._rows.dtype).removeprefix("torch."))
+
+    def tensor(self, device: Any) -> Any:
+        return self._rows.to(device)
+
+
+def _check_tensor(values: Any, name: str, dtype: Any) -> Items:
+    """`check_items` for a tensor that is not on the CPU."""
+    import torch
+
+    if values.ndim != 2:
+        raise ValueError(
+            f"{name}: expected 2 dimensions (n_items, n_features), got shape {tuple(values.shape)}"
+        )
+    if 0 in values.shape:
+        raise ValueError(
+            f"{name}: expected at least one item and one feature, got {tuple(values.shape)}"
+        )
+    if values.is_complex() or values.layout != torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor of real numbers, got {values.dtype}")
+    kept = values.dtype if values.dtype == torch.float32 else torch.float64
+    rows = values.to(kept if dtype is None else getattr(torch, np.dtype(dtype).name)).contiguous()
+    bad = torch.nonzero(~torch.isfinite(rows))
+    if len(bad):
+        row, column = bad[0].tolist()
+        raise ValueError(
+            f"{name}: expected finite numbers, got {rows[row, column].item()} at row {row}, column {column} "
+            f"({len(bad)} NaN or infinity in all)"
+        )
+    return TensorItems(rows)
+
 
 def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items:
     """Check rows of features: finite numbers, two dimensions, dense or CSR.
@@ -69,6 +137,10 @@ def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items
     dtype : None, "float32" or "float64"
         None keeps float32 and turns every other type into float64.
     """
+    if type(values).__module__.partition(".")[0] == "torch":
+        values = values.detach()
+        if values.device.type != "cpu":
+            return _check_tensor(values, name, dtype)
     if sp.issparse(values):
         if values.format != "csr":
             raise TypeError(
@@ -96,6 +168,19 @@ def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items
             values = np.ascontiguousarray(values, dtype=target)
     check_finite(values, name)
     return Items(values)
+
+
+def check_features(expected: tuple[int, int], left: Any, right: Any) -> None:
+    """Raise if items do not have as many features as a model."""
+    got = left.shape[1], right.shape[1]
+    if got == tuple(expected):
+        return
+    if expected[0] == expected[1] and got[0] == got[1]:
+        raise ValueError(f"items: expected {expected[0]} features, as in the model, got {got[0]}")
+    raise ValueError(
+        f"items: expected {expected[0]} features on the left and {expected[1]} on the right, as in the "
+        f"model, got {got[0]} and {got[1]}"
+    )
 
 
 def check_finite(values: Any, name: str) -> None:

@@ -6,6 +6,7 @@ numbers. What is learnt lives here; what it is called and how it is checked live
 """
 
 from .base import DivergedError, Engine
+from .device import check_device, device_block_size, find_device
 from .entrywise import DenseEngine, FactoredEngine, default_block_size, first_matrix
 from .geometry import FEWEST_ITEMS, Geometry, check_geometry
 from .lists import DenseListsEngine, SparseListsEngine
@@ -42,9 +43,12 @@ __all__ = [
     "SparseTasksEngine",
     "SpectralEngine",
     "TasksEngine",
+    "check_device",
     "check_geometry",
     "default_block_size",
+    "device_block_size",
     "entrywise_engine",
+    "find_device",
     "first_matrix",
     "tasks_engine",
 ]

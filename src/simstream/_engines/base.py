@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._kernels.entrywise import DIVERGED, NEEDS_REBASE, NEEDS_SPACE, Scratch
+from .._kernels.blocked import Blas, Block, alone
+from .._kernels.entrywise import DIVERGED, DONE, NEEDS_REBASE, NEEDS_SPACE, Scratch
 from .._kernels.steps import CLOCK_SIZE, ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 from .geometry import Geometry
@@ -37,6 +38,8 @@ class Engine(ABC):
     kind: ClassVar[str]
     #: Whether it can learn blocks of tuples, which changes the result by rounding only.
     learns_blocks = True
+    #: The device of torch that it is on; None is NumPy on the CPU.
+    device: Any = None
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         #: Features on the left and on the right.
@@ -55,6 +58,19 @@ class Engine(ABC):
     @abstractmethod
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         """Learn from checked tuples, in order."""
+
+    def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
+        """The coroutine that learns from tuples first .. last - 1 together: see `_kernels.blocked`."""
+        raise AssertionError(f"{self.kind}: there is no blocked form")
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether it can learn on devices of torch."""
+        return False
+
+    def place(self, device: Any, precision: str) -> None:
+        """Learn on this device of torch from now on, on the CPU if it is None."""
+        assert device is None, f"{self.kind}: learns on the CPU alone"
 
     @abstractmethod
     def matrix(self) -> Any:
@@ -89,6 +105,22 @@ class Engine(ABC):
         """Recompute what a long stream has made imprecise, when a kernel asks for it."""
         raise AssertionError(f"{self.kind}: kernels of this engine never need this")
 
+    def _drive_blocks(self, step: Any, tuples: Comparisons, block_size: int, entries: int) -> None:
+        """Learn in blocks; `entries` of M are visited for each tuple."""
+        ops = Blas(self.dtype)
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            for first in range(begin, end, block_size):
+                last = min(end, first + block_size)
+                learnt = first + alone(self.block(ops, step, tuples, first, last))
+                if learnt < last:
+                    return DIVERGED, learnt
+            return DONE, end
+
+        # Several blocks between two checks for Ctrl-C: checking costs too.
+        blocks = max(1, int(ENTRIES_PER_CALL / entries) // block_size)
+        self._drive(learn, len(tuples), blocks * block_size)
+
     def _drive(self, learn: Callable[[int, int], tuple[int, int]], n: int, chunk: int) -> None:
         """Call ``learn(begin, end) -> (status, next)`` until all n tuples are learnt."""
         begin = 0
@@ -102,10 +134,14 @@ class Engine(ABC):
                     self._rebase()
                     self.clock[SHIFT] = 0.0
             if status == DIVERGED:
-                raise DivergedError(
-                    f"margin of round {int(self.clock[ROUNDS]) + 1} overflowed: learning has diverged; use "
-                    "a smaller step or scale the items"
-                )
+                raise self.diverged()
+
+    def diverged(self) -> DivergedError:
+        """The error for a tuple that cannot be learnt; the rounds before it are."""
+        return DivergedError(
+            f"margin of round {int(self.clock[ROUNDS]) + 1} overflowed: learning has diverged; use "
+            "a smaller step or scale the items"
+        )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.blocked import Blas, learn_block, learn_factored_block, learn_factored_singly
+from .._kernels.blocked import Blas, Block, learn_block, learn_factored_block, learn_factored_singly
 from .._kernels.entrywise import (
     DIVERGED,
     DONE,
@@ -34,6 +34,7 @@ from .base import (
     new_scratch,
     saved_array,
 )
+from .device import OnDevice
 
 #: Dense rows that are copied together: they stay in the cache until they are used.
 _GATHERED_BYTES = 2**18
@@ -106,22 +107,63 @@ class DenseEngine(EntrywiseEngine):
     """Full arrays, for dense items: one triplet at a time, or exact blocks where the rule allows."""
 
     kind = "dense"
+    #: Where the arrays are while they are learnt elsewhere than on the CPU.
+    _on_device: OnDevice | None = None
 
     def __init__(self, rule: Any, average_from: int | None, start: np.ndarray) -> None:
         super().__init__(rule, average_from, start)
         rows, columns = start.shape
-        self.arrays = Dense(
+        self._host = Dense(
             u=aligned_copy(start, start.dtype),
             aux=aligned_zeros((rows, columns if self._has_aux else 0), start.dtype),
             acc=aligned_zeros((rows, columns if self._averages else 0), start.dtype),
         )
         if rule.kind == ADAPTIVE:
-            self.arrays.u[...] *= rule.delta
+            self._host.u[...] *= rule.delta
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether the rule has a blocked form: one tuple at a time would not pay elsewhere."""
+        return self.rule.kind == PLAIN
+
+    @property
+    def arrays(self) -> Dense:
+        """The numbers, on the host."""
+        if self._on_device is not None:
+            self._on_device.copy_to(self._host)
+        return self._host
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_host": self.arrays, "_on_device": None, "device": None}
+
+    def place(self, device: Any, precision: str) -> None:
+        here = self._on_device
+        if here is not None and (here.device, here.precision) == (device, precision):
+            return
+        arrays = self.arrays
+        self._on_device = None if device is None else OnDevice(device, precision, arrays)
+        self.device = device
+
+    @property
+    def there(self) -> OnDevice:
+        """The arrays on the device that it is on."""
+        assert self._on_device is not None
+        return self._on_device
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         tuples = tuples.densified()
+        device = self._on_device
+        if device is not None:
+
+            def learn_there(begin: int, end: int) -> tuple[int, int]:
+                part = tuples.part(begin, end)
+                status, learnt = device.learn(step, part, block_size, self.clock)
+                return status, begin + learnt
+
+            self._drive(learn_there, len(tuples), device.chunk(block_size))
+            return
         if block_size > 1:
-            self._learn_blocks(step, tuples, block_size)
+            self._drive_blocks(step, tuples, block_size, self.arrays.u.size)
             return
 
         def learn(first: int, n: int, readers: Any, gathered: Any, scratch: Any) -> tuple[int, int]:
@@ -159,24 +201,10 @@ class DenseEngine(EntrywiseEngine):
         chunk = max(1, int(ENTRIES_PER_CALL / (self.shape[0] * self.shape[1])))
         self._drive(learn_pieces, len(tuples), chunk)
 
-    def _learn_blocks(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+    def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
         assert self.rule.kind == PLAIN, self.rule  # no other rule has a blocked form
-        ops = Blas(self.dtype)
-        u, acc = self.arrays.u, self.arrays.acc
-        sign = tuples.sign
-
-        def learn(begin: int, end: int) -> tuple[int, int]:
-            for first in range(begin, end, block_size):
-                last = min(end, first + block_size)
-                x, z = tuples.rows(first, last)
-                learnt = learn_block(ops, step, u, acc, x, z, sign[first:last], self.clock)
-                if learnt < last - first:
-                    return DIVERGED, first + learnt
-            return DONE, end
-
-        # Several blocks between two checks for Ctrl-C: checking costs too.
-        blocks = max(1, int(ENTRIES_PER_CALL / self.arrays.u.size) // block_size)
-        self._drive(learn, len(tuples), blocks * block_size)
+        where = self.arrays.u, self.arrays.acc, *tuples.rows(first, last)
+        return learn_block(ops, step, *where, tuples.sign[first:last], self.clock)
 
     def _rebase(self) -> None:
         u = self.arrays.u
@@ -198,7 +226,7 @@ class DenseEngine(EntrywiseEngine):
         u = saved_array(arrays, "u", (None, None), None)
         rows, columns = u.shape
         self = cls._restored(scalars, arrays, u.shape, u.dtype)
-        self.arrays = Dense(
+        self._host = Dense(
             u=u,
             aux=saved_array(arrays, "aux", (rows, columns if self._has_aux else 0), u.dtype),
             acc=saved_array(arrays, "acc", (rows, columns if self._averages else 0), u.dtype),
@@ -252,8 +280,17 @@ class FactoredEngine(EntrywiseEngine):
         return self
 
 
-def first_matrix(init: Any, shape: tuple[int, int], dtype: Any, as_sparse: bool) -> Any:
-    """The start matrix given by ``init`` ("identity", "zeros" or a matrix), as CSR or as an array."""
+def first_matrix(
+    init: Any,
+    shape: tuple[int, int],
+    dtype: Any,
+    as_sparse: bool,
+    columns: slice = slice(None),
+) -> Any:
+    """The start matrix given by ``init`` ("identity", "zeros" or a matrix), as CSR or as an array.
+
+    `columns` are those that are wanted.
+    """
     if isinstance(init, str):
         matrix = sp.csr_matrix(shape, dtype=dtype)
         if init == "identity":
@@ -264,7 +301,7 @@ def first_matrix(init: Any, shape: tuple[int, int], dtype: Any, as_sparse: bool)
             raise ValueError(f"init: expected a matrix of shape {shape}, got {matrix.shape}")
     if as_sparse:
         return sp.csr_matrix(matrix)
-    return matrix.toarray() if sp.issparse(matrix) else matrix
+    return matrix[:, columns].toarray() if sp.issparse(matrix) else matrix[:, columns]
 
 
 def default_block_size(n_features: int) -> int:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.blocked import Blas
-from .._kernels.entrywise import DIVERGED, DONE
+from .._kernels.blocked import Block
 from .._kernels.listwise import learn_list_block, learn_sparse_lists
 from ..data.comparisons import Comparisons
-from .base import ENTRIES_PER_CALL, new_scratch
+from .base import new_scratch
 from .entrywise import DenseEngine
 from .sparse import SparseEngine, csr_readers
 
@@ -21,24 +20,22 @@ from .sparse import SparseEngine, csr_readers
 class DenseListsEngine(DenseEngine):
     """Full arrays, for dense items: exact blocks of lists, of any size from one on."""
 
+    @property
+    def has_devices(self) -> bool:
+        return False
+
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        tuples = tuples.densified()
-        ops = Blas(self.dtype)
-        u, acc = self.arrays.u, self.arrays.acc
-        queries, items, lists = tuples.left.values, tuples.right.values, tuples.index
+        length = tuples.index.shape[1]
+        per_list = self.shape[1] * (self.shape[0] + 2 * step.n_steps * length)
+        self._drive_blocks(step, tuples.densified(), block_size, per_list)
 
-        def learn(begin: int, end: int) -> tuple[int, int]:
-            for first in range(begin, end, block_size):
-                block = lists[first : min(end, first + block_size)]
-                rows = queries[block[:, 0]]
-                learnt = learn_list_block(ops, step, u, acc, rows, items, block, self.clock)
-                if learnt < len(block):
-                    return DIVERGED, first + learnt
-            return DONE, end
-
-        per_list = self.shape[1] * (self.shape[0] + 2 * step.n_steps * lists.shape[1])
-        blocks = max(1, int(ENTRIES_PER_CALL / per_list) // block_size)
-        self._drive(learn, len(tuples), blocks * block_size)
+    def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
+        lists, items = tuples.index[first:last], tuples.right.values
+        if tuples.columns is not None:
+            items = items[:, tuples.columns]
+        queries = tuples.left.values[lists[:, 0]]
+        where = self.arrays.u, self.arrays.acc, queries, items, lists, self.clock
+        return learn_list_block(ops, step, *where)
 
 
 class SparseListsEngine(SparseEngine):

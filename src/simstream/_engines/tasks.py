@@ -14,13 +14,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.blocked import Blas, rank_one_recursion, row_dots
-from .._kernels.entrywise import DIVERGED, DONE
+from .._kernels.blocked import Blas, Block, row_dots
 from .._kernels.tasks import add_terms, couple, mix, places, term_values
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
 from .base import (
-    ENTRIES_PER_CALL,
     Engine,
     State,
     saved_array,
@@ -146,9 +144,10 @@ class TermLists:
 
     def make_room(self, n_tasks: int) -> None:
         """Make room for the lists of that many tasks."""
-        more = max(0, n_tasks - len(self.count))
-        self.count = np.append(self.count, np.zeros(more, np.int64))
-        self._head = np.append(self._head, np.full(more, -1))
+        more = n_tasks - len(self.count)
+        if more > 0:
+            self.count = np.append(self.count, np.zeros(more, np.int64))
+            self._head = np.append(self._head, np.full(more, -1))
 
     def packed(self, room: int = 0) -> tuple[np.ndarray, ...]:
         """c, x and z of all terms, task after task, the latest of each first; and room for more."""
@@ -222,6 +221,9 @@ class DenseTasksEngine(TasksEngine):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        #: Where the columns of this matrix are among those of a wider one, and their number there.
+        self.columns: slice = slice(None)
+        self.width = self.shape[1]
         self.shared = np.zeros(self.shape, self.dtype)
         nothing = (np.empty((0, width), self.dtype) for width in self.shape)
         self.terms = TermLists(np.zeros(0, np.int64), np.empty(0), *nothing)
@@ -232,52 +234,31 @@ class DenseTasksEngine(TasksEngine):
         )  # scratch of `learn`: shared and own part of a task
 
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
-        tasks = tuples.tasks
-        assert tasks is not None
-        tuples = tuples.densified()
-        ops = Blas(self.dtype)
-        sign = tuples.sign
-        coins = np.zeros(len(tuples)) if tuples.coins is None else tuples.coins
-        self.terms.make_room(int(tasks.max(initial=-1)) + 1)
+        self._drive_blocks(step, tuples.densified(), block_size, 2 * self.shared.size)
 
-        def learn(begin: int, end: int) -> tuple[int, int]:
-            for first in range(begin, end, block_size):
-                block = slice(first, min(end, first + block_size))
-                rows = tuples.rows(block.start, block.stop)
-                learnt = first + self._learn_block(
-                    ops, step, *rows, tasks[block], sign[block], coins[block]
-                )
-                self.n_seen = max(self.n_seen, int(tasks[first:learnt].max(initial=-1)) + 1)
-                if learnt < block.stop:
-                    return DIVERGED, learnt
-            return DONE, end
-
-        blocks = max(1, int(ENTRIES_PER_CALL / (2 * self.shared.size)) // block_size)
-        self._drive(learn, len(tuples), blocks * block_size)
-
-    def _learn_block(
-        self,
-        ops: Any,
-        step: Any,
-        x: np.ndarray,
-        z: np.ndarray,
-        tasks: np.ndarray,
-        sign: np.ndarray,
-        coins: np.ndarray,
-    ) -> int:
+    def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
+        assert tuples.tasks is not None
+        block, tasks = slice(first, last), tuples.tasks[first:last]
+        n_seen = np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1))
+        self.terms.make_room(int(n_seen[-1]))
         # A task seen for the first time may change all weights.
-        shared, own = self.weights(np.maximum.accumulate(np.maximum(self.n_seen, tasks + 1)))
+        shared, own = self.weights(n_seen)
         full = self._rows_of_full(tasks)
+        x, z = tuples.rows_of(block)
         value = self._values(ops, x, z, tasks, full, shared, own, self._mixed)
-        coupled = couple(ops.gram(x), tasks, shared, own)
-        coefficient, weighted = np.zeros((2, len(x)))
-        learnt = rank_one_recursion(
-            step, value, sign, coins, x, z, coupled, ops.gram(z), self.clock, coefficient, weighted
+        value, directed, grams = yield value, ops.is_directed(x, z), ops.grams(x, z)
+        gram_x, gram_z = ops.triangles(grams)
+        coupled = couple(gram_x, tasks, shared, own)
+        coins = np.zeros(len(x)) if tuples.coins is None else tuples.coins[block]
+        coefficient, _, learnt = ops.recursion(
+            step, value, tuples.sign[block], coins, directed, x, z, (coupled, gram_z), self.clock
         )
         moved = np.flatnonzero(coefficient)
         if len(moved):
             ops.add_product(self.shared, x[moved], coefficient[moved], z[moved])
             self._add_own(ops, x, coefficient, z, tasks, full)
+        if learnt:
+            self.n_seen = int(n_seen[learnt - 1])
         return int(learnt)
 
     def _rows_of_full(self, tasks: np.ndarray) -> list[tuple[int, np.ndarray]]:
@@ -306,7 +287,7 @@ class DenseTasksEngine(TasksEngine):
         """
         value = own * self.terms.values(tasks, x, z)
         if self.has_identity:
-            value += row_dots(x, z)
+            value += row_dots(np.ascontiguousarray(x[:, self.columns]), z)
         rest = np.ones(len(x), bool)
         for task, rows in full:
             matrix, weight = self.full[task], own
@@ -353,7 +334,8 @@ class DenseTasksEngine(TasksEngine):
             ops.add_product(self.full[task], x[moved], c[moved], z[moved])
         self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
         # As many terms take as much memory as a matrix. The first tasks get theirs sooner: terms cost time.
-        most = self.shared.size // sum(self.shape) // (1 if len(self.full) >= _FEW_TASKS else 8)
+        size = self.shape[0] * self.width // (self.shape[0] + self.width)
+        most = size // (1 if len(self.full) >= _FEW_TASKS else 8)
         for task in np.unique(tasks[self.terms.count[tasks] > most]):
             self.full[int(task)] = self.terms.take_out(task)
 

@@ -4,7 +4,13 @@ All margins of a block against the block's first matrix come from one product; w
 the block change for later ones comes from B x B Gram matrices; a scalar recursion then gives the very
 step lengths of one-at-a-time processing (to rounding), and one rank-B update applies them.
 
-The functions that touch large arrays are collected in `Blas`; the recursions only see B x B arrays.
+A block is a coroutine. It works out what is linear in the columns of z (margins, Gram matrices, which rows
+are not zero), *yields* these parts, and is sent their sums over all who have some of the columns of M. Then
+come the recursion, which all repeat, and the change of their own columns. Where all columns are in one
+place, `alone` sends the parts back as they are.
+
+Everything that touches large arrays is a method of `Blas`, the `ops` of a block; what its `grams` returns is
+yielded, summed and given to its `triangles` without being looked at.
 
 AROMA with a factored covariance Lambda (x) Omega is here too, one triplet at a time and in blocks: a violated
 triplet moves M along (Lambda x)(Omega z)' and shrinks both factors by a rank-one matrix, so the blocked form
@@ -12,6 +18,9 @@ applies to all three matrices at once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 from scipy.linalg import blas, solve_triangular
@@ -35,12 +44,18 @@ from .steps import (
 #: Up to this share of tuples that move M, single rows of the Gram matrices cost less than all of them.
 _FEW_ACTIVE = 0.25
 
+#: A block: yields (nested tuples of) arrays, is sent their sums, returns how many of its tuples were learnt.
+Block = Generator[Any, Any, int]
+
 
 class Blas:
     """The large products, on C-contiguous arrays of one dtype, through one BLAS library.
 
     A row-major matrix is its own transpose in column-major order, hence the transposed operands.
     """
+
+    #: Whether all columns of M are here: the parts of a block are then their sums.
+    has_all_columns = True
 
     def __init__(self, dtype: np.dtype) -> None:
         prefix = "s" if dtype == np.float32 else "d"
@@ -70,6 +85,89 @@ class Blas:
         done = self._gemm(1.0, b.T, scaled.T, beta=1.0, c=m.T, trans_b=1, overwrite_c=1)
         if done.base is not m and not np.shares_memory(done, m):
             m[...] = done.T  # m was not contiguous: BLAS worked on a copy
+
+    # -- the parts of a block -----------------------------------------------------------------
+
+    def margins(self, x: np.ndarray, m: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """x_t' M z_t for the rows of x and z, in float64. If z is x, M is symmetric."""
+        if z is x:
+            return quadratic_forms(self.product_with_upper(x, m), m.diagonal().copy(), x)
+        return row_dots(self.product(x, m), z)
+
+    def is_directed(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Numbers above zero where neither row of a tuple is zero; none where `recursion` can look itself."""
+        return UNKNOWN
+
+    def grams(self, x: np.ndarray, z: np.ndarray) -> Any:
+        """The Gram matrices of the rows of x and of z, in the form in which they are summed."""
+        gram_x = self.gram(x)
+        return gram_x, gram_x if z is x else self.gram(z)
+
+    def grams_if_many(
+        self, step: Any, value: Any, sign: Any, clock: Any, x: np.ndarray, z: np.ndarray
+    ) -> Any:
+        """`grams`, or empty ones where few tuples move M: single rows of them cost less than all."""
+        if _share_active(step, value, sign, clock) > _FEW_ACTIVE:
+            return self.grams(x, z)
+        return _NO_GRAMS[x.dtype.char]
+
+    def triangles(self, grams: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The upper triangles of both Gram matrices, from what `grams` returned or the sum of such."""
+        return grams
+
+    # -- what follows from their sums ----------------------------------------------------------
+
+    def recursion(
+        self,
+        step: Any,
+        value: np.ndarray,
+        sign: np.ndarray,
+        coins: np.ndarray,
+        directed: np.ndarray,
+        x: np.ndarray,
+        z: np.ndarray,
+        grams: tuple[np.ndarray, np.ndarray],
+        clock: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Steps c of the tuples, c times the weight in the average, and how many had finite values."""
+        coefficient, weighted = np.zeros(len(x)), np.zeros(len(x))
+        learnt = rank_one_recursion(
+            step, value, sign, coins, directed, x, z, *grams, clock, coefficient, weighted
+        )
+        return coefficient, weighted, learnt
+
+    def update(
+        self,
+        m: np.ndarray,
+        acc: np.ndarray,
+        x: np.ndarray,
+        z: np.ndarray,
+        coefficient: np.ndarray,
+        weighted: np.ndarray,
+    ) -> None:
+        """Add the steps c_t x_t z_t' to M, and weighted ones to the average's sum if it has columns."""
+        active = np.flatnonzero(coefficient)
+        if len(active):
+            xa = x if len(active) == len(x) else x[active]
+            za = xa if z is x else z[active]
+            self.add_product(m, xa, coefficient[active], za)
+            if acc.shape[1]:
+                self.add_product(acc, xa, weighted[active], za)
+
+
+#: What was not worked out: whether rows are zero, and Gram matrices.
+UNKNOWN = np.empty(0, np.float32)
+_NO_GRAMS = {code: (np.empty((0, 0), code), np.empty((0, 0), code)) for code in "fd"}
+
+
+def alone(block: Generator[Any, Any, Any]) -> Any:
+    """Run a coroutine whose columns are all here: the sum of one part is the part."""
+    try:
+        parts = next(block)
+        while True:
+            parts = block.send(parts)
+    except StopIteration as end:
+        return end.value
 
 
 @helper
@@ -163,22 +261,35 @@ def _is_zero(a, i):
 
 
 @driver
+def nonzero_rows(x, z):
+    """1 where neither row of a tuple is zero, else 0."""
+    out = np.empty(len(x), np.float32)
+    for t in range(len(x)):
+        out[t] = not (_is_zero(x, t) or _is_zero(z, t))
+    return out
+
+
+@driver
 def rank_one_recursion(
-    step, value, sign, coins, x, z, gram_x, gram_z, clock, coefficient, weighted
+    step, value, sign, coins, directed, x, z, gram_x, gram_z, clock, coefficient, weighted
 ):
     """Steps of one-at-a-time processing; returns how many tuples had finite values.
 
-    The Gram matrices may be empty: their rows are then worked out for the tuples that move M. So may
-    `coins`, the uniform numbers that decide whether to ask, where all answers are asked for.
+    ``directed[t]`` is above zero where neither x_t nor z_t is zero. That array and the Gram matrices may be
+    empty: what is needed of them is then worked out from x and z. So may `coins`, the uniform numbers that
+    decide whether to ask, where all answers are asked for.
     """
     n = len(value)
-    has_gram = len(gram_x) > 0
+    has_gram, is_known = len(gram_x) > 0, len(directed) > 0
     largest = np.finfo(x.dtype).max
     for t in range(n):
         if not abs(value[t]) < HOPELESS:
             return t
         loss = signed_loss(sign[t], value[t], clock)
-        has_direction = not (_is_zero(x, t) or _is_zero(z, t))
+        if is_known:
+            has_direction = directed[t] > 0
+        else:
+            has_direction = not (_is_zero(x, t) or _is_zero(z, t))
         c = 0.0
         asked = step.ask == ASK_ALL or is_asked(step, value[t], coins[t])
         if asked and is_active(step, loss) and has_direction:
@@ -220,30 +331,19 @@ def _share_active(step, value, sign, clock):
     return active / len(value)
 
 
-def learn_block(ops, step, m, acc, x, z, sign, clock):
+def learn_block(
+    ops: Any, step: Any, m: Any, acc: Any, x: Any, z: Any, sign: Any, clock: Any
+) -> Block:
     """Learn from one block of rows x and z (the same array for pairs); return how many were learnt.
 
-    ``acc`` is the average's accumulator, or has no columns.
+    ``acc`` is the average's accumulator, or has no columns. All are arrays, or whatever `ops` works on.
     """
-    if z is x:  # pairs: M is symmetric
-        value = quadratic_forms(ops.product_with_upper(x, m), m.diagonal().copy(), x)
-    else:
-        value = row_dots(ops.product(x, m), z)
-    gram_x = gram_z = np.empty((0, 0), x.dtype)
-    if _share_active(step, value, sign, clock) > _FEW_ACTIVE:
-        gram_x = ops.gram(x)
-        gram_z = gram_x if z is x else ops.gram(z)
-    coefficient, weighted = np.zeros(len(x)), np.zeros(len(x))
-    learnt = rank_one_recursion(
-        step, value, sign, np.empty(0), x, z, gram_x, gram_z, clock, coefficient, weighted
-    )
-    active = np.flatnonzero(coefficient)
-    if len(active):
-        xa = x if len(active) == len(x) else x[active]
-        za = xa if z is x else z[active]
-        ops.add_product(m, xa, coefficient[active], za)
-        if acc.shape[1]:
-            ops.add_product(acc, xa, weighted[active], za)
+    value = ops.margins(x, m, z)
+    grams = ops.grams_if_many(step, value, sign, clock, x, z)
+    value, directed, grams = yield value, ops.is_directed(x, z), grams
+    grams, coins = ops.triangles(grams), np.empty(0)
+    *changes, learnt = ops.recursion(step, value, sign, coins, directed, x, z, grams, clock)
+    ops.update(m, acc, x, z, *changes)
     return learnt
 
 

@@ -7,11 +7,12 @@ kept current, so that the blocked steps are the very steps of one-at-a-time proc
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .blocked import row_dots
+from .blocked import Block
 from .dispatch import driver, inner
 from .entrywise import (
     DIVERGED,
@@ -131,18 +132,28 @@ def _symmetric(upper):
     return whole
 
 
-def ascend_block(ops, m, rows_of, draws, first_draw, dual, scale, sums):
-    """One block of draws on a dense M; return how many were made.
+def ascend_block(
+    ops: Any,
+    m: np.ndarray,
+    rows_of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    draws: np.ndarray,
+    first_draw: int,
+    dual: Dual,
+    scale: float,
+    sums: np.ndarray,
+) -> Block:
+    """One block of draws on a dense M, as in `blocked`; return how many were made.
 
     `rows_of(triplets)` gives their rows x and z.
     """
     chosen, place = np.unique(draws, return_inverse=True)
     x, z = rows_of(chosen)
-    margin = row_dots(ops.product(x, m), z)
-    gram_x, gram_z = _symmetric(ops.gram(x)), _symmetric(ops.gram(z))
+    margin, grams = yield ops.margins(x, m, z), ops.grams(x, z)
+    gram_x, gram_z = (_symmetric(gram) for gram in ops.triangles(grams))
     moved = np.zeros(len(chosen))
     made = _ascend(margin, gram_x, gram_z, chosen, place, first_draw, dual, scale, moved, sums)
     active = np.flatnonzero(moved)
     if len(active):
-        ops.add_product(m, x[active], moved[active] * scale, z[active])
+        with np.errstate(over="ignore", invalid="ignore"):  # the next margins tell
+            ops.add_product(m, x[active], moved[active] * scale, z[active])
     return made

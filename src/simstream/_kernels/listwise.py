@@ -12,10 +12,11 @@ all changes to M. The items of the lists need no Gram matrix.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .blocked import Block
 from .dispatch import driver, helper, inner
 from .entrywise import DIVERGED, DONE, NEEDS_SPACE, read_anchor, squared_norm, store_update
 from .head_tail import transform_in_head_tail
@@ -279,12 +280,23 @@ def list_recursion(step, t, gram, items, lists, changes, weighted, clock):
     return n
 
 
-def learn_list_block(ops, step, m, acc, queries, items, lists, clock):
+def learn_list_block(
+    ops: Any,
+    step: Any,
+    m: np.ndarray,
+    acc: np.ndarray,
+    queries: np.ndarray,
+    items: np.ndarray,
+    lists: np.ndarray,
+    clock: np.ndarray,
+) -> Block:
     """Learn from one block of lists (query, relevant items, negatives); return how many were learnt.
 
     ``queries`` are the dense rows of the block's queries, ``acc`` is the average's accumulator, or has no
     columns.
     """
+    if not ops.has_all_columns:
+        return (yield from _learn_by_scores(ops, step, m, acc, queries, items, lists, clock))
     t = np.ascontiguousarray(ops.product(queries, m))
     changes, weighted = np.zeros_like(t), np.zeros(len(t))
     gram = np.ascontiguousarray(ops.gram(queries))
@@ -292,6 +304,136 @@ def learn_list_block(ops, step, m, acc, queries, items, lists, clock):
     active = np.flatnonzero(weighted[:learnt] >= 0)
     if len(active):
         q, d = queries[active], changes[active]
+        ops.add_product(m, q, np.ones(len(active)), d)
+        if acc.shape[1]:
+            ops.add_product(acc, q, weighted[active], d)
+    return learnt
+
+
+# -- where columns are divided: only scores and Gram matrices are known of the items ------------------
+
+
+@driver
+def _lists_differ(rows, place):
+    """1 for lists whose items are not all the same row, 0 for others; `place` has -1 for no item."""
+    out = np.zeros(len(place), np.float32)
+    for i in range(len(place)):
+        first = -1
+        for j in place[i]:
+            if j >= 0 and first < 0:
+                first = j
+            elif j >= 0 and j != first:
+                for k in range(rows.shape[1]):
+                    if rows[j, k] != rows[first, k]:
+                        out[i] = 1
+                        break
+    return out
+
+
+@driver
+def _score_recursion(step, scores, differs, gram_q, gram, place, coefficients, weighted, clock):
+    """The steps of `list_recursion` in the space of scores; returns how many lists had finite values.
+
+    ``scores[i, j]`` is of item ``place[i, j]`` by the block's first matrix, ``gram`` has the products of all
+    items (upper triangle). ``coefficients[i, u]`` becomes how much of item u M gains along query i.
+    """
+    n, size = place.shape
+    now, first, weights, taken = np.empty((4, size))
+    items = np.empty(size, np.int64)
+    own = np.empty((size, size))
+    for i in range(n):
+        found = relevant = 0
+        for j in range(size):
+            if place[i, j] >= 0:
+                items[found] = place[i, j]
+                first[found] = scores[i, j]
+                found += 1
+            if j < step.n_relevant:
+                relevant = found
+        for s in range(i):
+            c = float(gram_q[s, i])
+            if c != 0.0 and weighted[s] >= 0.0:
+                for j in range(found):
+                    total = 0.0
+                    for k in range(size):
+                        u = place[s, k]
+                        if u >= 0 and _is_first(place[s], k):
+                            total += coefficients[s, u] * _between(gram, u, items[j])
+                    first[j] += c * total
+        norm = float(gram_q[i, i])
+        for j in range(found):
+            taken[j] = 0.0
+            now[j] = first[j]
+            for k in range(found):
+                own[j, k] = norm * _between(gram, items[j], items[k])
+        loss, margin = 0.0, 0.0
+        for number in range(step.n_steps):
+            if number > 0:
+                for j in range(found):
+                    now[j] = first[j]
+                    for k in range(found):
+                        now[j] += own[j, k] * taken[k]
+            here = softmax_weights(now, relevant, found, step.temperature, weights)
+            if number == 0:
+                loss, margin = here
+            for j in range(found):
+                taken[j] += step.eta * step.temperature * weights[j]
+        if not (abs(margin) < HOPELESS and _is_moderate(taken, found)):
+            return i
+        skipped = norm == 0.0 or differs[i] == 0
+        updated = not skipped and _is_any(taken, found)
+        for j in range(found):
+            coefficients[i, items[j]] += taken[j]
+        weighted[i] = average_weight(step, clock) if updated else -1.0
+        count_list(clock, loss, margin, updated, skipped)
+    return n
+
+
+@inner
+def _between(gram, u, v):
+    """The product of items u and v, from the upper triangle of their products."""
+    return float(gram[u, v]) if u <= v else float(gram[v, u])
+
+
+@inner
+def _is_first(places, k):
+    """Whether the item at place k of a list is not at an earlier one too: its coefficient counts once."""
+    for j in range(k):  # noqa: SIM110 - compiled code has no generators
+        if places[j] == places[k]:
+            return False
+    return True
+
+
+def _learn_by_scores(
+    ops: Any,
+    step: Any,
+    m: np.ndarray,
+    acc: np.ndarray,
+    queries: np.ndarray,
+    items: np.ndarray,
+    lists: np.ndarray,
+    clock: np.ndarray,
+) -> Block:
+    """`learn_list_block` where others have columns too: what is summed are scores and Gram matrices."""
+    used, place = np.unique(lists[:, 1:], return_inverse=True)
+    padding = int(used[0] < 0)
+    rows, place = (
+        np.ascontiguousarray(items[used[padding:]]),
+        place.reshape(len(lists), -1) - padding,
+    )
+    of_all = ops.product_transposed(np.ascontiguousarray(ops.product(queries, m)), rows)
+    own = of_all[np.arange(len(lists))[:, None], np.maximum(place, 0)].astype(np.float64)
+    grams = ops.gram_of_share(queries), ops.gram(rows)
+    scores, differs, (gram_q, gram) = yield own, _lists_differ(rows, place), grams
+    coefficients, weighted = np.zeros((len(lists), len(rows))), np.zeros(len(lists))
+    gram_q, gram = np.array(gram_q, order="C"), np.array(gram, order="C")
+    learnt = _score_recursion(
+        step, scores.copy(), differs.copy(), gram_q, gram, place, coefficients, weighted, clock
+    )
+    active = np.flatnonzero(weighted[:learnt] >= 0)
+    if len(active):
+        q = queries[active]
+        d = np.ascontiguousarray(ops.product(coefficients[active].astype(rows.dtype), rows))
         ops.add_product(m, q, np.ones(len(active)), d)
         if acc.shape[1]:
             ops.add_product(acc, q, weighted[active], d)

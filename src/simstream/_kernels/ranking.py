@@ -1,154 +1,138 @@
-"""Ranks of the relevant candidates of a query, and k-nearest-neighbour votes, row by row.
+"""Ranks of the relevant candidates of a query, nearest items, and votes of neighbours.
 
-Every ranking measure is a function of the ranks of the *relevant* candidates alone, so nothing here
-sorts pairs of (score, index). NumPy sorts bare values, with AVX-512 some 10 to 20 times faster than
-a stable argsort; the kernel merges the sorted row with the sorted scores of the relevant candidates
-and looks at indices only where a relevant and another candidate have the same score.
-
-Rows are independent, and NumPy's sort and the kernels release the GIL, so blocks of rows go to
-plain threads: unlike ``parallel=True`` that is safe to call from several threads and after a fork.
+Every ranking measure is a function of the ranks of the *relevant* candidates alone. So nothing here sorts
+all candidates: the relevant ones are sorted, and every other one is counted at its place among them, which
+adds up over parts of the candidates, in any order and anywhere.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
-from numba import config
 
-from .dispatch import driver
+from .dispatch import driver, inner
 
-_BLOCK = 2**17  # scores one thread works on at a time: 1 MB, about a core's own cache
+#: Candidates that are counted together.
+_LANES = 32
+
+
+@inner
+def _behind_ties(ordered, items, first, score, item):
+    """The first place from `first` on that has another score, or an item that is not lower."""
+    low, high = first, ordered.size
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] == score and items[middle] < item:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @driver
-def _fill_ranks(scores, grades, ordered, found, ranks):
-    """Write the ranks (from 1, ascending) of one query's relevant candidates.
+def count_above(scores, first_item, offsets, ordered, items, counts):
+    """Count candidates at their places among the relevant ones.
 
-    `ordered` is the sorted row, with -inf for what is no candidate; `found` the sorted scores of
-    the relevant ones; `scores` and `grades` are in index order (see `rank_rows`).
+    Row i of `scores` belongs to the items ``first_item, first_item + 1, ...``; NaN is no candidate. The
+    relevant ones of row i are at ``offsets[i]:offsets[i + 1]`` of `ordered`, by descending score, and of
+    `items`, ascending where scores are equal: of two equal scores the lower item ranks first. ``counts[p]``
+    is increased for each candidate that is the relevant one at p, or ranks between it and the one before.
+
+    Returns the number of candidates that are relevant ones.
     """
-    n_items = ordered.size
-    top = n_items  # ordered[top:] is ranked already
-    left = found.size  # found[left:] is ranked already
-    done = 0
-    n_mixed = 0  # tied groups that hold relevant and other items
-    mixed_score = np.empty(found.size, found.dtype)  # descending
-    mixed_rank = np.empty(found.size, np.int64)  # rank of the group's next member
-    mixed_slot = np.empty(found.size, np.int64)  # where the rank of its next relevant member goes
-    while left > 0:
-        score = found[left - 1]
-        while ordered[top - 1] > score:
-            top -= 1
-        above = n_items - top
-        while top > 0 and ordered[top - 1] == score:
-            top -= 1
-        first = done
-        while left > 0 and found[left - 1] == score:
-            ranks[done] = above + 1 + done - first
-            done += 1
-            left -= 1
-        if n_items - top - above > done - first:
-            mixed_score[n_mixed] = score
-            mixed_rank[n_mixed] = above + 1
-            mixed_slot[n_mixed] = first
-            n_mixed += 1
-    if n_mixed == 0:
-        return
-    for j in range(n_items):  # the index breaks ties
-        if grades[j] < 0:
+    n_relevant = 0
+    last = scores.shape[1] - 1
+    place = np.empty(_LANES, np.int32)
+    value = np.empty(_LANES, scores.dtype)
+    column = np.empty(_LANES, np.int64)
+    for i in range(scores.shape[0]):
+        begin, end = offsets[i], offsets[i + 1]
+        if begin == end:
             continue
-        low, high = 0, n_mixed
+        own_scores, own_items, own_counts = ordered[begin:end], items[begin:end], counts[begin:end]
+        lowest = own_scores[end - begin - 1]
+        used = 0
+        for j in range(last + 1):
+            if scores[i, j] >= lowest:
+                value[used] = scores[i, j]
+                column[used] = j
+                used += 1
+            if used == _LANES or (j == last and used > 0):
+                # Where those above a value end, for several values at a time and without a branch that nobody
+                # could predict: the place is among the n from place[k] on.
+                place[:] = 0
+                n = np.int32(end - begin)
+                while n > 1:
+                    half = n >> 1
+                    for k in range(_LANES):
+                        place[k] += half * (own_scores[place[k] + half - 1] > value[k])
+                    n -= half
+                for k in range(used):
+                    at = np.int64(place[k])
+                    if own_scores[at] == value[k]:
+                        item = first_item + column[k]
+                        at = _behind_ties(own_scores, own_items, at, value[k], item)
+                        if at == end - begin:
+                            continue
+                        n_relevant += own_items[at] == item
+                    own_counts[at] += 1
+                used = 0
+    return n_relevant
+
+
+@driver
+def take_scores(scores, first_item, offsets, items, out):
+    """Write the scores of the items ``items[offsets[i]:offsets[i + 1]]``, which ascend, of every row i.
+
+    Only items that `scores`, as in `count_above`, has columns for.
+    """
+    end_item = first_item + scores.shape[1]
+    for i in range(scores.shape[0]):
+        low, high = offsets[i], offsets[i + 1]
         while low < high:
             middle = (low + high) // 2
-            if mixed_score[middle] > scores[j]:
+            if items[middle] < first_item:
                 low = middle + 1
             else:
                 high = middle
-        if low < n_mixed and mixed_score[low] == scores[j]:
-            if grades[j] > 0:
-                ranks[mixed_slot[low]] = mixed_rank[low]
-                mixed_slot[low] += 1
-            mixed_rank[low] += 1
+        p = low
+        while p < offsets[i + 1] and items[p] < end_item:
+            out[p] = scores[i, items[p] - first_item]
+            p += 1
 
 
 @driver
-def _sum_at_cutoffs(scores, grades, ordered, found, offsets, cutoffs, discounts, first_rank, sums):
-    """Do the work of `rank_rows`.
+def ranks_of_counts(offsets, counts, ranks):
+    """Write the ranks (from 1) of the relevant candidates, which have been counted by `count_above`."""
+    for i in range(len(offsets) - 1):
+        before = 0
+        for p in range(offsets[i], offsets[i + 1]):
+            before += counts[p]
+            ranks[p] = before
 
-    `ordered` is as in `_fill_ranks`, for every row; the relevant scores of row i are
-    ``found[offsets[i]:offsets[i + 1]]``. `first_rank` and `sums` are written.
+
+@driver
+def sum_at_cutoffs(offsets, ranks, gains, cutoffs, sums):
+    """Sum over the relevant candidates of each row ranked k or better, for every cutoff k.
+
+    `ranks` ascend within a row, `gains` belong to them. ``sums[i]``, shape (3, n_cutoffs), is written: the
+    number of such candidates, the sum of the precisions at their ranks, and that of their gains.
     """
-    for i in range(scores.shape[0]):
-        n_found = offsets[i + 1] - offsets[i]
-        if n_found == 0:
-            continue
-        ranks = np.empty(n_found, np.int64)
-        row_found = found[offsets[i] : offsets[i + 1]]
-        _fill_ranks(scores[i], grades[i], ordered[i], row_found, ranks)
-        first_rank[i] = ranks[0]
+    for i in range(len(offsets) - 1):
+        begin, end = offsets[i], offsets[i + 1]
         column = 0
         precisions = 0.0
         gain = 0.0
-        for h in range(n_found):
-            while ranks[h] > cutoffs[column]:
-                sums[i, 0, column] = h
+        for p in range(begin, end):
+            while ranks[p] > cutoffs[column]:
+                sums[i, 0, column] = p - begin
                 sums[i, 1, column] = precisions
                 sums[i, 2, column] = gain
                 column += 1
-            precisions += (h + 1) / ranks[h]
-            gain += discounts[ranks[h]]
-        sums[i, 0, column:] = n_found
+            precisions += (p - begin + 1) / ranks[p]
+            gain += gains[p]
+        sums[i, 0, column:] = end - begin
         sums[i, 1, column:] = precisions
         sums[i, 2, column:] = gain
-
-
-def rank_rows(scores, grades, cutoffs, discounts):
-    """Rank the candidates of every row by decreasing score, and sum over the relevant ones.
-
-    Parameters
-    ----------
-    scores : (n, m) array
-        Contiguous, free of NaN. Of two equal scores the one with the lower index ranks first.
-    grades : (n, m) array of int8
-        1 is relevant, 0 is not, -1 is no candidate.
-    cutoffs : (c,) array
-        Lengths of the list, ascending; the last one is at least m.
-    discounts : (m + 1,) array
-        Gain of a relevant candidate by its rank.
-
-    Returns
-    -------
-    n_relevant, n_candidates : (n,) arrays
-    first_rank : (n,) array
-        Rank of the best relevant candidate, 0 where there is none.
-    sums : (n, 3, c) array
-        Over the relevant candidates ranked k or better, for every cutoff k: their number, the sum
-        of the precisions at their ranks, the sum of their discounts.
-    """
-    ordered = scores.copy()
-    excluded, n_excluded = _places(grades < 0)
-    ordered.ravel()[excluded] = -np.inf
-    ordered.sort(axis=1)
-    relevant, n_relevant = _places(grades > 0)
-    found = scores.ravel()[relevant]
-    offsets = np.append(0, np.cumsum(n_relevant))
-    for i in range(len(scores)):
-        found[offsets[i] : offsets[i + 1]].sort()
-    first_rank = np.zeros(len(scores), np.int64)
-    sums = np.zeros((len(scores), 3, len(cutoffs)))
-    _sum_at_cutoffs(scores, grades, ordered, found, offsets, cutoffs, discounts, first_rank, sums)
-    return n_relevant, scores.shape[1] - n_excluded, first_rank, sums
-
-
-def _places(mask):
-    """Positions in the flattened mask and how many of them are in each row.
-
-    Several times faster than indexing with the mask and `numpy.count_nonzero` along an axis.
-    """
-    places = np.flatnonzero(mask)
-    row_starts = np.arange(len(mask) + 1) * mask.shape[1]
-    return places, np.diff(np.searchsorted(places, row_starts))
 
 
 @driver
@@ -180,24 +164,35 @@ def offer(scores, first_row, best, rows):
 
 
 @driver
+def offer_nearest(scores, first_item, skip, best, items, sizes):
+    """Merge scores of the items ``first_item, first_item + 1, ...`` into every row's list of the nearest.
+
+    ``best[i, :sizes[i]]`` (descending) and `items` are the list of row i; of two equal scores the item that
+    is offered first is nearer. ``skip[i]`` is no candidate for row i (-1: all are). There must be no NaN.
+    """
+    length = best.shape[1]
+    for i in range(scores.shape[0]):
+        size = sizes[i]
+        for j in range(scores.shape[1]):
+            score = scores[i, j]
+            if (size == length and score <= best[i, length - 1]) or first_item + j == skip[i]:
+                continue
+            place = min(size, length - 1)
+            size = place + 1
+            _insert(best[i], items[i], place, score, first_item + j)
+        sizes[i] = size
+
+
 def nearest(scores, skip, n_neighbors):
     """Return the indices of every row's highest scores, best first, shape (n, n_neighbors).
 
     Of two equal scores the one with the lower index is nearer. ``skip[i]`` is no candidate for row
     i (-1: all are). There must be enough candidates, and no NaN.
     """
-    out = np.empty((scores.shape[0], n_neighbors), np.int64)
-    best = np.empty(n_neighbors, scores.dtype)  # the scores of out[i], descending
-    for i in range(scores.shape[0]):
-        size = 0
-        for j in range(scores.shape[1]):
-            score = scores[i, j]
-            if j == skip[i] or (size == n_neighbors and score <= best[size - 1]):
-                continue
-            place = min(size, n_neighbors - 1)
-            size = place + 1
-            _insert(best, out[i], place, score, j)
-    return out
+    best = np.empty((len(scores), n_neighbors), scores.dtype)
+    items = np.empty((len(scores), n_neighbors), np.int64)
+    offer_nearest(scores, 0, skip, best, items, np.zeros(len(scores), np.int64))
+    return items
 
 
 @driver
@@ -215,26 +210,6 @@ def majority(classes, n_classes):
                 winner = c
         winners[i] = winner
     return winners
-
-
-def map_rows(work, chunk, n_rows, n_items, chunk_size):
-    """Return the list of ``work(*block)`` for all blocks of rows of the arrays ``chunk(rows)``.
-
-    Chunks of `chunk_size` rows are made one after the other, and only one is held; its blocks go to
-    as many threads as numba would use (NUMBA_NUM_THREADS, or the cores of this process).
-    """
-    with ThreadPoolExecutor(config.NUMBA_NUM_THREADS) as threads:
-
-        def results(rows):
-            arrays = chunk(rows)
-            blocks = _slices(rows.stop - rows.start, max(1, _BLOCK // n_items))
-            return threads.map(lambda block: work(*(a[block] for a in arrays)), blocks)
-
-        return [one for rows in _slices(n_rows, chunk_size) for one in results(rows)]
-
-
-def _slices(n, size):
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 @driver

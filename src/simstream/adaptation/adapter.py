@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from .._engines.base import ctrl_c_waits
 from .._kernels.ranking import blended_ranks
 from ..online.listwise import ListwiseSoftmax
-from ..similarity.base import Similarity, all_products, one_row, row_products
+from ..similarity.base import Similarity, all_products, one_row, row_products, same_rows
 from ..similarity.learner import new_generator
 from ..validation import Items, check_choice, check_integer, check_items, check_unchanged
 from .changes import DenseChanges, SparseChanges, typical_length
@@ -581,8 +581,8 @@ class Adapter(Similarity):
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
         return row_products(self._transform(queries), items)
 
-    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        return all_products(self._transform(queries), items)
+    def _own_sides(self, near: Any) -> tuple[Callable[..., Any], ...]:
+        return self._transform, same_rows, all_products
 
     def report(self, texts: Any = None) -> AdaptationReport:
         """What adapting has gained so far, measured on queries before they were learnt from.

@@ -248,6 +248,10 @@ class MultiTaskLMNN(BatchMetric):
         """Similarity of every query and every item for a task: minus their squared distance."""
         return self.for_task(task).score_items(queries, items)
 
+    def sides(self, near: Any, task: Hashable = None) -> Any:
+        """The similarity of a task in three steps; see `Similarity.sides`."""
+        return self.for_task(task).sides(near)
+
     def search(self, queries: Any, items: Any, k: int = 10, task: Hashable = None) -> SearchResult:
         """Nearest items of each query for a task, nearest first."""
         return self.for_task(task).search(queries, items, k)

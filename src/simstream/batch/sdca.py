@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from .._engines import DenseEngine, default_block_size, entrywise_engine, first_matrix
-from .._kernels.blocked import Blas
+from .._engines import (
+    DenseEngine,
+    check_device,
+    default_block_size,
+    entrywise_engine,
+    find_device,
+    first_matrix,
+)
+from .._kernels.blocked import Blas, alone
 from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
-from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
 from ..persistence import csr_arrays, csr_from_arrays
@@ -31,6 +37,9 @@ from ..validation import check_choice, check_integer, check_number
 
 #: Triplets that the certificate evaluates together: enough for a fast product, few enough for the caches.
 _PART = 1024
+
+#: Draws of a block on a device: every block waits for the host once.
+_DEVICE_BLOCK = 512
 
 
 @documented(normalise=NORMALISE)
@@ -70,6 +79,8 @@ class SDCA(Learner):
     {normalise}
     preprocessor : array, CSR matrix or pair (queries, items) of them, optional
         Items that row numbers refer to.
+    device : "cpu", "cuda", "cuda:N", "auto" or "torch"
+        Where dense items are learnt from, as in `OASIS`.
 
     Attributes
     ----------
@@ -130,6 +141,7 @@ class SDCA(Learner):
         dtype: Any = None,
         normalise: bool = False,
         preprocessor: Any = None,
+        device: str = "cpu",
     ) -> None:
         self.lam = lam
         self.n_epochs = n_epochs
@@ -143,9 +155,11 @@ class SDCA(Learner):
         self.dtype = dtype
         self.normalise = normalise
         self.preprocessor = preprocessor
+        self.device = device
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        check_device(self.device, "float32")
         check_number("lam", self.lam)
         check_integer("n_epochs", self.n_epochs)
         check_choice("output", self.output, ("average", "random", "last"))
@@ -164,8 +178,12 @@ class SDCA(Learner):
         """
         self._check_parameters()
         read = self._read_tuples(triplets, 3, self.dtype)
-        _check_lengths(read)
-        solution = solve_sdca(
+        check_lengths(read)
+        return self._keep(alone(self._ascend(read)))
+
+    def _ascend(self, read: Comparisons, ops: Any = None) -> Solver:
+        """The coroutine that solves the problem: see `solve_sdca`."""
+        return solve_sdca(
             read,
             float(self.lam),
             n_epochs=self.n_epochs,
@@ -175,7 +193,11 @@ class SDCA(Learner):
             block_size=self.block_size,
             head_bytes=self.head_bytes,
             report=self._report,
+            device=find_device(self.device, is_sparse=read.is_sparse),
+            ops=ops,
         )
+
+    def _keep(self, solution: SDCASolution) -> SDCA:
         self._kept = solution.matrix
         self.n_features_in_ = solution.matrix.shape[0]
         self.alpha_ = solution.alpha
@@ -188,7 +210,7 @@ class SDCA(Learner):
                 f"SDCA has not reached tol = {self.tol:g} after {self.n_iter_} epochs: the duality gap of "
                 f"the M that is kept is {self.gap_:.3g}; raise n_epochs, or use output='last'",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return self
 
@@ -275,6 +297,10 @@ class SDCASolution(NamedTuple):
     converged: bool
 
 
+#: A solver as a coroutine, like the blocks of `_kernels.blocked`.
+Solver = Generator[Any, Any, SDCASolution]
+
+
 @dataclass
 class _Window:
     """The iterates from draw `begin` on: the sum of their dual variables, or a random one of them."""
@@ -348,8 +374,13 @@ def solve_sdca(
     block_size: int | None = None,
     head_bytes: int | None = None,
     report: Callable[[int, EpochRecord], None] | None = None,
-) -> SDCASolution:
+    ops: Any = None,
+    device: Any = None,
+) -> Solver:
     """Draw n triplets in every epoch until the duality gap is small enough.
+
+    A coroutine: where others have columns of M too (`_kernels.columns`), it yields its parts of margins, Gram
+    matrices and penalties, and is sent their sums. Draws and dual variables are the same everywhere.
 
     Parameters
     ----------
@@ -358,9 +389,11 @@ def solve_sdca(
     output : "last", or "average" or "random" over the second half of all draws (see `_Suffix`)
     tol : stop when the duality gaps of an epoch's last iterate and of the M that is kept are at most this;
         None runs all epochs
+    ops : the large products, where columns are divided
+    device : of torch, None for NumPy on the CPU
     """
     n = len(tuples)
-    ascent = _Ascent(tuples, lam, block_size, head_bytes)
+    ascent = _Ascent(tuples, lam, block_size, head_bytes, ops, device)
     # A seed gives the same draws for every output: other random choices use a generator of their own.
     others = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
     suffix = _Suffix(output, n, n_epochs if tol is None else None, others)
@@ -371,8 +404,9 @@ def solve_sdca(
         sums = np.zeros(3)
         for half in (draws[: n // 2], draws[n // 2 :]):
             picked = int(rng.integers(len(half))) if len(half) else 0
-            suffix.add(len(half), *ascent.run(half, picked if output == "random" else None, sums))
-        primal, dual = ascent.certificate(ascent.alpha, ascent.matrix())
+            run = yield from ascent.run(half, picked if output == "random" else None, sums)
+            suffix.add(len(half), *run)
+        primal, dual = yield from ascent.certificate(ascent.alpha, ascent.matrix())
         record = EpochRecord(primal, dual, primal - dual, *(sums / n))
         history.append(record)
         if report is not None:
@@ -380,7 +414,7 @@ def solve_sdca(
         may_stop = record.gap <= goal + ascent.doubt(record)
         if may_stop or epoch == n_epochs:
             alpha = suffix.read(ascent.alpha)
-            matrix, primal, dual = ascent.certified(alpha)
+            matrix, primal, dual = yield from ascent.certified(alpha)
             converged = bool(primal - dual <= goal)
             if converged:
                 break
@@ -391,7 +425,13 @@ class _Ascent:
     """The dual variables and their matrix."""
 
     def __init__(
-        self, tuples: Comparisons, lam: float, block_size: int | None, head_bytes: int | None
+        self,
+        tuples: Comparisons,
+        lam: float,
+        block_size: int | None,
+        head_bytes: int | None,
+        ops: Any,
+        device: Any,
     ) -> None:
         self._tuples, self._lam = tuples, lam
         self._scale = 1.0 / (lam * len(tuples))
@@ -402,46 +442,52 @@ class _Ascent:
             (by_anchor[part], *np.unique(by_anchor[part, 0], return_inverse=True))
             for part in (slice(i, i + _PART) for i in range(0, len(by_anchor), _PART))
         ]
-        start = first_matrix("zeros", tuples.shape, tuples.left.dtype, tuples.is_sparse)
+        columns = slice(None) if tuples.columns is None else tuples.columns
+        dtype = tuples.left.dtype
+        start = first_matrix("zeros", tuples.shape, dtype, tuples.is_sparse, columns)
         self._engine: Any = entrywise_engine(Rule(PLAIN), None, start, tuples, head_bytes)
         self._block = block_size or default_block_size(max(tuples.shape))
+        self._ops: Any = Blas(dtype) if ops is None else ops
+        if device is not None:
+            self._engine.place(device, "float32")
+            self._block = max(2, block_size or _DEVICE_BLOCK)
+        if not self._ops.has_all_columns:
+            self._block = max(self._block, 2)  # only blocks can be learnt
 
     def matrix(self) -> Any:
         return self._engine.matrix()
 
     def run(
         self, draws: np.ndarray, picked: int | None, sums: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    ) -> Generator[Any, Any, tuple[np.ndarray, np.ndarray | None]]:
         """Process these draws; return the sum of alpha before each, and alpha before draw `picked`."""
         n = len(self._tuples)
         dual = Dual(self.alpha, np.zeros(n), np.zeros(n, np.int64))
-        self._draw(draws[: picked or 0], 0, dual, sums)
+        yield from self._draw(draws[: picked or 0], 0, dual, sums)
         sample = None if picked is None else self.alpha.copy()
-        self._draw(draws[picked or 0 :], picked or 0, dual, sums)
+        yield from self._draw(draws[picked or 0 :], picked or 0, dual, sums)
         return dual.total + dual.alpha * (len(draws) - dual.since), sample
 
-    def _draw(self, draws: np.ndarray, first_draw: int, dual: Any, sums: np.ndarray) -> None:
-        if len(draws) == 0:
-            return
+    def _draw(
+        self, draws: np.ndarray, first_draw: int, dual: Any, sums: np.ndarray
+    ) -> Generator[Any, Any, None]:
         engine = self._engine
         if isinstance(engine, DenseEngine) and self._block > 1:
-            ops, m = Blas(engine.dtype), engine.arrays.u
-
-            def learn(begin: int, end: int) -> tuple[int, int]:
-                made = ascend_block(
-                    ops,
-                    m,
-                    self._tuples.rows_of,
-                    draws[begin:end],
-                    first_draw + begin,
-                    dual,
-                    self._scale,
-                    sums,
+            ops, u, rows_of = self._ops, engine.arrays.u, cast(Any, self._tuples.rows_of)
+            if engine.device is not None:
+                ops, u, rows_of = engine.there.draws(self._tuples)
+            for begin in range(0, len(draws), self._block):
+                some = draws[begin : begin + self._block]
+                made = yield from ascend_block(
+                    ops, u, rows_of, some, first_draw + begin, dual, self._scale, sums
                 )
-                return (DONE if begin + made == end else DIVERGED), begin + made
+                if made < len(some):
+                    raise engine.diverged()
+        elif len(draws):
+            self._draw_singly(draws, first_draw, dual, sums)
 
-            engine._drive(learn, len(draws), self._block)
-            return
+    def _draw_singly(self, draws: np.ndarray, first_draw: int, dual: Any, sums: np.ndarray) -> None:
+        engine = self._engine
         drawn = replace(self._tuples, index=self._tuples.index[draws])
 
         def learn_singly(
@@ -488,7 +534,7 @@ class _Ascent:
             ),
             shape=(len(anchors), len(others)),
         )
-        left, right = self._tuples.left, self._tuples.right.rows(others).astype(np.float64)
+        left, right = self._tuples.left, self._tuples.right_rows(others).astype(np.float64)
         if self._tuples.is_sparse:
             return left.rows(anchors).T @ (sums @ right)
         total = np.zeros((left.shape[1], right.shape[1]))
@@ -496,7 +542,7 @@ class _Ascent:
             total += left.rows(anchors[part]).astype(np.float64).T @ (sums[part] @ right)
         return total
 
-    def certified(self, alpha: np.ndarray) -> tuple[Any, float, float]:
+    def certified(self, alpha: np.ndarray) -> Generator[Any, Any, tuple[Any, float, float]]:
         """M of these dual variables in the engine's precision, its primal value and their dual value.
 
         In single precision the matrix drifts away from its dual variables: M is computed again from them in
@@ -512,7 +558,8 @@ class _Ascent:
             else:
                 exact = exact.toarray() if sp.issparse(exact) else exact
                 matrix = np.ascontiguousarray(exact, dtype)
-        return matrix, *self.certificate(alpha, matrix.astype(np.float64, copy=False), exact)
+        exactly = matrix.astype(np.float64, copy=False)
+        return matrix, *(yield from self.certificate(alpha, exactly, exact))
 
     def doubt(self, record: EpochRecord) -> float:
         """How far off the gap of an epoch may be because the matrix is in single precision."""
@@ -520,25 +567,44 @@ class _Ascent:
 
     def certificate(
         self, alpha: np.ndarray, matrix: Any, of_alpha: Any = None
-    ) -> tuple[float, float]:
+    ) -> Generator[Any, Any, tuple[float, float]]:
         """Primal value of `matrix` and dual value of `alpha`.
 
         `of_alpha` is the matrix of the dual variables where `matrix` is only close to it.
         """
         n = len(self._tuples)
-        squared = sum(self._squared_hinges(*part, matrix) for part in self._parts)
         penalty = self._penalty(matrix)
         dual_penalty = penalty if of_alpha is None else self._penalty(of_alpha)
+        if self._ops.has_all_columns:
+            squared = sum(self._squared_hinges(*part, matrix) for part in self._parts)
+        else:
+            squared = 0.0
+            for part in self._parts:
+                margins = yield self._margins(*part, matrix)
+                squared += float(np.square(np.maximum(0.0, 1.0 - margins)).sum())
+            penalty, dual_penalty = yield np.array([penalty, dual_penalty])
+            penalty, dual_penalty = float(penalty), float(dual_penalty)
         return squared / n + penalty, float(np.mean(alpha - np.square(alpha) / 4)) - dual_penalty
 
     def _penalty(self, matrix: Any) -> float:
         values = matrix.data if sp.issparse(matrix) else matrix
         return 0.5 * self._lam * float(np.square(values, dtype=np.float64).sum())
 
+    def _margins(
+        self, index: np.ndarray, anchors: np.ndarray, place: np.ndarray, matrix: np.ndarray
+    ) -> np.ndarray:
+        """Margins of triplets, as far as they come from the columns that are here."""
+        products = self._tuples.left.rows(anchors) @ matrix
+        z = self._tuples.right_rows(index[:, 1]).astype(np.float64)
+        z -= self._tuples.right_rows(index[:, 2])
+        return row_products(products[place], z)
+
     def _squared_hinges(
         self, index: np.ndarray, anchors: np.ndarray, place: np.ndarray, matrix: Any
     ) -> float:
         """Sum of the squared hinge losses of the triplets `index`, whose anchors are ``anchors[place]``."""
+        if self._engine.device is not None:
+            return self._engine.there.squared_hinges(self._tuples, index, matrix)
         left, right = self._tuples.left, self._tuples.right
         products = left.rows(anchors) @ matrix
         if not self._tuples.is_sparse:
@@ -547,7 +613,7 @@ class _Ascent:
         return float(np.square(np.maximum(0.0, 1.0 - row_products(products[place], z))).sum())
 
 
-def _check_lengths(tuples: Comparisons) -> None:
+def check_lengths(tuples: Comparisons) -> None:
     """Refuse items so long that ||x||^2 ||z||^2 overflows: no step could be computed."""
     longest = []
     for items in (tuples.left, tuples.right):

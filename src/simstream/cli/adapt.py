@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from .options import FILE, NATURAL, json_option, parse_value, quiet_option
+from .options import (
+    FILE,
+    NATURAL,
+    SHARE,
+    item_ids_option,
+    json_option,
+    parse_value,
+    query_ids_option,
+    quiet_option,
+)
 from .output import configure_logging
 
 #: What a gain can be measured by: those of `simstream.adaptation.report`, which takes a while to import.
@@ -41,16 +50,8 @@ def _half_life(ctx: click.Context, _: click.Parameter, text: str | None) -> Any:
     type=FILE,
     help="A log of searches: JSON lines with query, shown and clicked. The query may be a vector.",
 )
-@click.option(
-    "--item-ids",
-    type=FILE,
-    help="One id per item (.txt, .csv, .jsonl, .npy). Default: those in --items, else row numbers.",
-)
-@click.option(
-    "--query-ids",
-    type=FILE,
-    help="One id per query. Default: those in --queries, else row numbers.",
-)
+@item_ids_option
+@query_ids_option
 @click.option(
     "--propensity",
     metavar="none|POWER|FILE",
@@ -91,6 +92,11 @@ def _half_life(ctx: click.Context, _: click.Parameter, text: str | None) -> Any:
     callback=_half_life,
     help="Queries after which a gain counts half (default: 500).",
 )
+@click.option(
+    "--holdout",
+    type=SHARE,
+    help="Never learn from this share of the judged queries, and measure the outcome on them.",
+)
 @click.option("--seed", type=NATURAL, help="Seed of the random negatives (default: 0).")
 @click.option(
     "--unit-norm/--no-unit-norm",
@@ -117,6 +123,9 @@ def adapt(**given: Any) -> None:
 
     Feedback names items and queries by their ids if they have some, else by row number (from 0). An .npz file
     may hold both, as arrays items and queries.
+
+    The gain in the report is measured on every query before it is learnt from. --holdout measures the
+    finished model too, on queries that are kept apart; which ones depends on their names alone.
 
     Ctrl-C saves what was learnt so far. The same command with --resume continues from there, and reads on
     where a file of feedback has grown.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,18 +17,32 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import Adapter
-from ..adaptation.report import AdaptationReport, Comparison
-from ..data import FormatError, read_clicks, read_ids, read_labels, read_relevance, read_texts
-from ..data.files import format_error, load_arrays, open_text_output
+from ..adaptation.report import MEASURES, AdaptationReport, Comparison
+from ..data import FormatError, read_clicks, read_labels, read_texts
+from ..data.files import format_error, open_text_output
+from ..metrics import measure_ranking, paired_interval
 from .exits import LEARNING, Interruption
-from .inputs import Collection, OpenedModel, Rows, TrainingRecord, open_model, read_collection
-from .learners import DEFAULT_SEED
+from .inputs import (
+    Collection,
+    OpenedModel,
+    Rows,
+    TrainingRecord,
+    names_in_feedback,
+    open_model,
+    queries_beside,
+    read_collection,
+    read_judgements,
+    with_ids,
+)
+from .learners import DEFAULT_SEED, untrained
 from .options import check_picture, check_writable, refuse_options
 from .output import as_rate, echo_json, echo_table, logger, progress
 from .sources import earlier_state
 from .training import LearningPace
 
 _REPORT_FORMATS = (".md", ".json")
+
+_COLUMNS = ("measure", "baseline", "adapted", "gain", "95 % interval")
 
 
 class AdaptOptions(SimpleNamespace):
@@ -59,6 +74,8 @@ def _check_options(options: AdaptOptions) -> None:
         raise click.UsageError("expected --output (or --resume), got neither")
     if options.clicks is None:
         refuse_options("is for --clicks", {"--propensity": options.propensity != "none"})
+    else:
+        refuse_options("is for --relevance", {"--holdout": options.holdout is not None})
     if options.queries is None:
         refuse_options("requires --queries", {"--query-ids": options.query_ids is not None})
         has_names = options.relevance is not None
@@ -89,7 +106,8 @@ def adapt_search(options: AdaptOptions) -> None:
     record = TrainingRecord(bool(options.unit_norm)) if model is None else model.record
     adapter = _new_adapter(options) if model is None else model.learner
     data = _read_vectors(options, model, record.unit_norm)
-    feedback = _read_feedback(options, data, record.input)
+    holdout = _holdout(options, record.input)
+    feedback, held = _read_feedback(options, data, record.input, holdout)
     texts = _read_texts(options, data)
     # Before the first query, so that an interruption has something to save from the first moment on.
     adapter.set_items(data.items.items, data.items.ids)
@@ -115,7 +133,12 @@ def adapt_search(options: AdaptOptions) -> None:
         "seconds": pace.seconds,
         "interrupted": signal is not None,
     }
-    _show(options, report, facts)
+    outcome = None if held is None or signal is not None else _measure_held(adapter, data, held)
+    if outcome is not None:
+        facts["holdout"] = {"n_queries": outcome[0]} | {
+            name: one._asdict() for name, one in outcome[1].items()
+        }
+    _show(options, report, facts, outcome)
     if signal is not None:
         logger.warning(
             "interrupted; what was learnt is saved to %s. To continue, repeat the command with --resume %s",
@@ -157,20 +180,18 @@ def _new_adapter(options: AdaptOptions) -> Adapter:
 
 def _read_vectors(options: AdaptOptions, model: OpenedModel | None, unit_norm: bool) -> Collection:
     """Items and queries of one width, with their ids."""
-    queries = options.queries
-    if queries is None and options.items.suffix.lower() == ".npz":
-        queries = options.items if "queries" in load_arrays(options.items) else None
+    asking = queries_beside(options.items, options.queries)
     data = read_collection(
         options.items,
-        queries,
+        asking,
         model=model,
         unit_norm=unit_norm,
         dtype="float32",
     )
-    items = _with_ids(data.items, options.item_ids)
+    items = with_ids(data.items, options.item_ids)
     if data.queries is None:
         return Collection(items)
-    queries = _with_ids(data.queries, options.query_ids)
+    queries = with_ids(data.queries, options.query_ids)
     widths = [rows.items.shape[1] for rows in (items, queries)]
     if widths[0] != widths[1]:
         # A sparse file does not tell of features after the last one in use.
@@ -190,31 +211,11 @@ def _widened(rows: Rows, width: int) -> Any:
     return sp.csr_matrix(parts, shape=(rows.n, width))
 
 
-def _with_ids(rows: Rows, path: Path | None) -> Rows:
-    """The rows with the ids of a file, if there is one; they must be different."""
-    if path is None:
-        ids, path = rows.ids, rows.path
-    else:
-        ids = read_ids(path)
-        if len(ids) != rows.n:
-            raise format_error(path, "ids and rows differ in number", f"{rows.n} ids", len(ids))
-    if ids is not None and len(set(ids)) < len(ids):
-        raise format_error(path, "an id twice", "different ids", "equal ones")
-    return rows._replace(ids=ids)
-
-
-def _names(rows: Rows | None) -> int | list[str]:
-    """What feedback calls rows: by ids, or by numbers below this one."""
-    if rows is None:
-        return 0
-    return rows.n if rows.ids is None else rows.ids
-
-
 def _read_texts(options: AdaptOptions, data: Collection) -> dict[Any, str] | None:
     """Texts by the names of the queries."""
     if options.texts is None:
         return None
-    texts = read_texts(options.texts, _names(data.asking))
+    texts = read_texts(options.texts, names_in_feedback(data.asking))
     names = range(len(texts)) if data.asking.ids is None else data.asking.ids
     pairs = zip(names, texts, strict=True)
     return {name: text for name, text in pairs if text is not None}
@@ -237,6 +238,7 @@ class _Feedback:
     grouped : function from records to what is learnt one after the other
     learn : function of an adapter and some of these
     before : state that an earlier run ended with, perhaps of another file
+    holdout : share of the queries that was left out of the records
     """
 
     def __init__(
@@ -247,8 +249,11 @@ class _Feedback:
         grouped: Callable[[Any], list[Any]],
         learn: Callable[[Adapter, Sequence[Any]], None],
         before: dict[str, Any] | None,
+        holdout: float = 0.0,
     ) -> None:
-        self._identity = {"kind": "feedback", "path": str(path), "tuples": unit}
+        self._identity: dict[str, Any] = {"kind": "feedback", "path": str(path), "tuples": unit}
+        if holdout:
+            self._identity["holdout"] = holdout
         earlier = earlier_state(before, self._identity) or {"position": 0, "ends": []}
         self.unit = unit
         self.position: int = earlier["position"]
@@ -285,23 +290,25 @@ class _Feedback:
 
 
 def _read_feedback(
-    options: AdaptOptions, data: Collection, before: dict[str, Any] | None
-) -> _Feedback:
+    options: AdaptOptions, data: Collection, before: dict[str, Any] | None, holdout: float
+) -> tuple[_Feedback, np.ndarray | None]:
+    """What is learnt from, and the judgements that are held out, if some are."""
     queries, items = data.queries, data.items
+    held = None
     if options.relevance is not None:
         asking = data.asking  # the items themselves, if there are no other queries
-        records = read_relevance(options.relevance, queries=_names(asking), items=_names(items))
-        if not (records[:, 2] > 0).any():
-            raise FormatError(
-                f"{options.relevance}: no relevant item; expected a grade above 0, got none"
-            )
+        records = read_judgements(options.relevance, asking, items)
+        if holdout:
+            records, held = _divided(records, asking, holdout, options.relevance)
         learn = _learner_of_judgements(asking, items)
-        feedback = _Feedback(options.relevance, options.unit, records, _by_query, learn, before)
+        feedback = _Feedback(
+            options.relevance, options.unit, records, _by_query, learn, before, holdout
+        )
     else:
         searches = read_clicks(
             options.clicks,
-            queries=_names(queries),
-            items=_names(items),
+            queries=names_in_feedback(queries),
+            items=names_in_feedback(items),
             n_features=items.items.shape[1],
         )
         if not any(search.clicked for search in searches):
@@ -310,7 +317,59 @@ def _read_feedback(
         propensities = _propensities(options.propensity, longest)
         learn = _learner_of_clicks(queries, items, propensities)
         feedback = _Feedback(options.clicks, options.unit, searches, list, learn, before)
-    return feedback
+    return feedback, held
+
+
+def _holdout(options: AdaptOptions, before: dict[str, Any] | None) -> float:
+    """The share of queries to hold out: those that an earlier run did not learn from stay apart."""
+    known = None if before is None else before.get("holdout", 0.0)
+    asked = options.holdout
+    if known is not None and asked is not None and asked != known:
+        raise click.UsageError(f"--resume: expected --holdout {known:g} as before, got {asked:g}")
+    return float((asked if known is None else known) or 0.0)
+
+
+def _divided(
+    records: np.ndarray, queries: Rows, share: float, path: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """Judgements to learn from, and those of queries that are held out.
+
+    A checksum of its name decides: so a query stays where it is when the file grows.
+    """
+    rows = np.unique(records[:, 0]).astype(int).tolist()
+    names = rows if queries.ids is None else [queries.ids[row] for row in rows]
+    chosen = [
+        row
+        for row, name in zip(rows, names, strict=True)
+        if zlib.crc32(str(name).encode()) < share * 2**32
+    ]
+    is_held = np.isin(records[:, 0], chosen)
+    if not (records[is_held, 2] > 0).any() or not (records[~is_held, 2] > 0).any():
+        expected = "queries with a relevant item to learn from, and to hold out"
+        found = f"{len(chosen)} of {len(rows)} queries held out"
+        raise format_error(path, "too few queries for --holdout", expected, found)
+    return records[~is_held], records[is_held]
+
+
+def _measure_held(
+    adapter: Adapter, data: Collection, held: np.ndarray
+) -> tuple[int, dict[str, Comparison]] | None:
+    """The finished model and the baseline on queries that were held out: their number, and measures."""
+    pool = None if data.queries is None else data.items.items
+    if pool is None and (held[held[:, 2] > 0, 0] == held[held[:, 2] > 0, 1]).all():
+        return None  # items are no candidates for themselves
+    adapted, baseline = (
+        measure_ranking(model, data.asking.items, pool, relevance=held, k=(1, 10))
+        for model in (adapter, untrained("dot", data.items.items.shape[1], adapter.dtype_))
+    )
+    compared = {}
+    for name in MEASURES:
+        before, after = baseline.per_query[name], adapted.per_query[name]
+        gain = paired_interval(after - before)
+        compared[name] = Comparison(
+            float(np.nanmean(before)), float(np.nanmean(after)), gain.low, gain.high
+        )
+    return adapted.means()["n_queries"], compared
 
 
 def _by_query(judgements: np.ndarray) -> list[np.ndarray]:
@@ -425,7 +484,12 @@ def _write(options: AdaptOptions, report: AdaptationReport) -> None:
         logger.info("picture written to %s", options.plot)
 
 
-def _show(options: AdaptOptions, report: AdaptationReport, facts: dict[str, Any]) -> None:
+def _show(
+    options: AdaptOptions,
+    report: AdaptationReport,
+    facts: dict[str, Any],
+    outcome: tuple[int, dict[str, Comparison]] | None,
+) -> None:
     if options.as_json:
         echo_json(report.to_dict() | facts)
         return
@@ -436,10 +500,17 @@ def _show(options: AdaptOptions, report: AdaptationReport, facts: dict[str, Any]
         skipped = f", {facts['n_skipped']:,} skipped (zero, or without a relevant item)"
     learnt = f"{facts['n_learnt']:,} {options.unit} learnt in {facts['seconds']:.1f} s{skipped}"
     echo_table(
-        ["measure", "baseline", "adapted", "gain", "95 % interval"],
+        _COLUMNS,
         [_cells(name, one) for name, one in report.measures.items()],
         title=f"{learnt}; measured on {report.n_queries:,} before they were learnt from",
     )
+    if outcome is not None:
+        click.echo()
+        echo_table(
+            _COLUMNS,
+            [_cells(name, one) for name, one in outcome[1].items()],
+            title=f"the outcome on {outcome[0]:,} queries held out, which were never learnt from",
+        )
     click.echo()
     click.echo(f"used from now on: {_used(report)} ({options.output})")
     click.echo(report.verdict)

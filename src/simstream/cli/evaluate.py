@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import click
 from .learners import (
     ALGORITHMS,
     BASELINES,
+    JUDGED_BASELINES,
     knows_tasks,
     report_left_out,
     similarity_of,
@@ -24,18 +26,26 @@ from .options import (
     COUNT,
     FILE,
     CommaSeparated,
+    address_option,
     check_picture,
+    item_ids_option,
     json_option,
     label_column_option,
     labels_option,
+    memory_option,
     on_error_option,
+    query_ids_option,
+    refuse_options,
+    scoring_device_option,
     tasks_option,
+    workers_option,
 )
 from .output import echo_json, echo_table, logger, plural
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..metrics import Interval, RankingMeasures
     from .inputs import Collection, OpenedModel
 
     #: Of each task: items and queries to rank, if they have labels, and triplets to judge, the nearer
@@ -68,6 +78,14 @@ _MOST_TASKS = 8
     "--queries", type=FILE, help="Rank ITEMS for these queries instead of for each other."
 )
 @click.option("--query-labels", type=FILE, help="Labels of --queries (default: those in the file).")
+@click.option(
+    "--relevance",
+    type=FILE,
+    help="Judgements instead of labels: query, item and maybe a grade, above 0 if relevant (.tsv, .csv, "
+    ".txt, .jsonl, .npy, .npz, .parquet).",
+)
+@item_ids_option
+@query_ids_option
 @tasks_option
 @click.option("--query-tasks", type=FILE, help="Tasks of --queries.")
 @click.option(
@@ -85,10 +103,11 @@ _MOST_TASKS = 8
 )
 @click.option(
     "--baseline",
-    type=CommaSeparated(click.Choice([*BASELINES, "none"]), "name,name"),
-    default=",".join(BASELINES),
-    show_default=True,
-    help="Untrained similarities to compare with, or none.",
+    type=CommaSeparated(
+        click.Choice([*dict.fromkeys(BASELINES + JUDGED_BASELINES), "none"]), "name,name"
+    ),
+    help=f"Untrained similarities to compare with, or none (default: {','.join(BASELINES)}; with --relevance "
+    f"{','.join(JUDGED_BASELINES)}).",
 )
 @click.option(
     "--normalise/--no-normalise",
@@ -96,6 +115,10 @@ _MOST_TASKS = 8
     help="Score by the cosine in the learnt space, or not (default: as the model says).",
 )
 @on_error_option
+@memory_option
+@scoring_device_option
+@workers_option
+@address_option
 @json_option
 @click.option("--plot", type=FILE, help="Draw the table as bars into this file (.png, .svg, .pdf).")
 def evaluate(
@@ -105,21 +128,29 @@ def evaluate(
     label_column: str | int | None,
     queries: Path | None,
     query_labels: Path | None,
+    relevance: Path | None,
+    item_ids: Path | None,
+    query_ids: Path | None,
     tasks_file: Path | None,
     query_tasks: Path | None,
     triplets: Path | None,
     pairs: Path | None,
     k: tuple[int, ...],
-    baseline: tuple[str, ...],
+    baseline: tuple[str, ...] | None,
     normalise: bool | None,
     on_error: str,
+    memory: int,
+    device: str,
+    workers: int,
+    address: str | None,
     as_json: bool,
     plot: Path | None,
 ) -> None:
     """Measure MODEL on ITEMS beside the baselines.
 
     With labels, every item ranks all others (or --queries rank ITEMS), and the items of its class are the
-    relevant ones: mAP, MRR, nDCG, P@k, mAP@k, recall@k, and the k-NN error. With --triplets, the share
+    relevant ones: mAP, MRR, nDCG, P@k, mAP@k, recall@k, and the k-NN error. With --relevance, the same
+    measures of judged queries, and how certain the difference to each baseline is. With --triplets, the share
     judged correctly. With --pairs, the share on the right side of the model's threshold (if it has one)
     and the area under the ROC curve.
 
@@ -128,12 +159,19 @@ def evaluate(
     simstream evaluate model.safetensors items.npy --triplets held-out.csv --json
     simstream evaluate model.safetensors items.npy --pairs held-out-pairs.csv
     simstream evaluate model.safetensors test.npz --tasks test-users.txt
+    simstream evaluate model.safetensors items.npy --queries queries.npy \\
+        --relevance qrels.tsv
+    simstream evaluate model.safetensors large.npy --labels labels.npy \\
+        --queries some.npy --query-labels some-labels.npy --workers 4
 
     With --tasks, or triplets with a column task, every task is measured separately, with its own matrix if
     the model has one (otherwise with what all tasks share): items rank items of their own task. The table
     shows averages over tasks.
+
+    Items in an .npy or .parquet file are read in blocks, if they are only ranked: the file may be larger than
+    memory, and the ranks are exact all the same.
     """
-    from .inputs import open_model, read_collection
+    from .inputs import open_model, queries_beside, read_collection
 
     if plot is not None:
         check_picture(plot)
@@ -141,6 +179,25 @@ def evaluate(
         raise click.UsageError("--pairs have no tasks: expected --triplets or labels with --tasks")
     if query_tasks is not None and queries is None:
         raise click.UsageError("--query-tasks requires --queries")
+    judges_tuples = triplets is not None or pairs is not None
+    if relevance is None:
+        ids = {"--item-ids": item_ids is not None, "--query-ids": query_ids is not None}
+        refuse_options("requires --relevance", ids)
+    else:
+        others: dict[str, Any] = {
+            "--labels": labels_file,
+            "--label-column": label_column,
+            "--query-labels": query_labels,
+            "--tasks": tasks_file,
+            "--triplets": triplets,
+            "--pairs": pairs,
+        }
+        refuse_options(
+            "is not for --relevance", {name: given is not None for name, given in others.items()}
+        )
+        queries = queries_beside(items, queries)
+        if queries is None:
+            refuse_options("requires --queries", {"--query-ids": query_ids is not None})
     opened = open_model(model)
     if normalise is not None:
         _set_normalise(opened.learner, normalise)
@@ -151,14 +208,25 @@ def evaluate(
         label_column=label_column,
         labels_file=labels_file,
         query_labels=query_labels,
+        in_blocks=not judges_tuples and tasks_file is None,
     )
-    judges_tuples = triplets is not None or pairs is not None
+    models = _contestants(opened, baseline, JUDGED_BASELINES if relevance else BASELINES)
+    facts: dict[str, Any] = {"model": str(model), "items": str(items)}
+    sweeping = _Sweeping(memory, workers, address, device)
+    if relevance is not None:
+        if task_names(opened.learner):
+            models[LEARNT] = similarity_of(opened.learner)
+        with sweeping:
+            judged_data = _with_ids(data, item_ids, query_ids)
+            results, differences = _measure_judged(
+                models, judged_data, relevance, k, sweeping, facts
+            )
+        _show(facts, results, {}, as_json, plot, differences)
+        return
     must_rank = not judges_tuples or labels_file is not None or label_column is not None
     is_ranked = _can_rank(data, labels_file, must_rank)
     if pairs is None and (tasks_file is not None or knows_tasks(type(opened.learner))):
         data = _with_tasks(data, tasks_file, query_tasks)
-    models = _contestants(opened, baseline)
-    facts: dict[str, Any] = {"model": str(model), "items": str(items)}
     judged = triplet_tasks = None
     if triplets is not None:
         judged, triplet_tasks = _read_triplets(triplets, data, on_error, facts)
@@ -175,22 +243,14 @@ def evaluate(
             logger.info(
                 "no tasks given: measuring what all tasks of the model share; --tasks measures each task"
             )
-    by_task = _measure(models, parts, data.preprocessor, k, facts)
+    with sweeping:
+        by_task = _measure(models, parts, data.preprocessor, k, sweeping, facts)
     results = _average(by_task.values(), models)
     if pairs is not None:
         _judge_pairs(pairs, models, data, on_error, results, facts)
     if not has_tasks:
         by_task = {}
-    if as_json:
-        echo_json(facts | {"results": results} | ({"tasks": by_task} if by_task else {}))
-    else:
-        echo_table(*_table(results, by_task), title=_title(facts))
-    if plot is not None:
-        from ..plots import measures_figure, save_figure
-
-        of_tasks = [_drawn(measures) for measures in by_task.values()]
-        save_figure(measures_figure(_drawn(results), title=_title(facts), parts=of_tasks), plot)
-        logger.info("picture written to %s", plot)
+    _show(facts, results, by_task, as_json, plot)
 
 
 def _set_normalise(learner: Any, normalise: bool) -> None:
@@ -211,10 +271,12 @@ def _can_rank(data: Collection, labels_file: Path | None, must_rank: bool) -> bo
 
     A LIBSVM file has a first column even if it means nothing.
     """
+    import numpy as np
+
     from ..data import FormatError
 
     path = data.items.path
-    n_classes = len(set(data.items.label_list()))
+    n_classes = 0 if data.items.labels is None else len(np.unique(data.items.labels))
     if n_classes >= 2 and data.asking.labels is not None:
         return True
     if not must_rank:
@@ -245,15 +307,20 @@ def _with_tasks(data: Collection, tasks_file: Path | None, query_tasks: Path | N
     raise click.UsageError(f"{queries.path} has no tasks: --query-tasks is required")
 
 
-def _contestants(model: OpenedModel, baselines: tuple[str, ...]) -> dict[str, Any]:
-    """The learnt model and the baselines that make sense beside it."""
+def _contestants(
+    model: OpenedModel, given: tuple[str, ...] | None, usual: tuple[str, ...]
+) -> dict[str, Any]:
+    """The learnt model and the baselines that make sense beside it: those given, or the usual ones."""
     found = {LEARNT: model.learner}
     n_features, n_of_items = model.learner.shape_
     if n_features != n_of_items:
         logger.info("no baselines: queries and items have different features")
         return found
-    for name in baselines:
-        if name != "none" and ALGORITHMS[name] != type(model.learner).__name__:
+    own = type(model.learner).__name__
+    if own == ALGORITHMS["dot"] and model.learner.normalise:
+        own = "cosine"
+    for name in usual if given is None else given:
+        if name != "none" and ALGORITHMS.get(name, name) != own:
             found[name] = untrained(name, n_features, model.learner.dtype_)
     return found
 
@@ -288,6 +355,7 @@ def _measure(
     parts: Parts,
     preprocessor: Any,
     k: tuple[int, ...],
+    sweeping: _Sweeping,
     facts: dict[str, Any],
 ) -> dict[str, Results]:
     """Measures of every part, by the task's own similarity of models that learn tasks."""
@@ -307,7 +375,7 @@ def _measure(
             own = model
             if task is not None and knows_tasks(type(model)):
                 own = model.for_task(names.get(task, task))
-            report = {} if ranked is None else _rank(own, ranked, k, knn)
+            report = {} if ranked is None else _rank(own, ranked, k, knn, sweeping)
             if triplets is not None:
                 own.set_params(preprocessor=preprocessor)
                 report[TRIPLET_ACCURACY] = triplet_accuracy(own, triplets)
@@ -333,18 +401,103 @@ def _measure(
     return measured
 
 
-def _rank(model: Any, data: Collection, k: tuple[int, ...], knn: tuple[int, ...]) -> dict[str, Any]:
+def _rank(
+    model: Any, data: Collection, k: tuple[int, ...], knn: tuple[int, ...], sweeping: _Sweeping
+) -> dict[str, Any]:
     """Ranking measures for list lengths k, and the k-NN errors for numbers of neighbours."""
-    from ..metrics import knn_error_curve, ranking_report
+    asking, items = data.asking, data.items
+    pool = None if data.queries is None else items.items
+    found = sweeping.measure(
+        model,
+        asking.items,
+        pool,
+        query_labels=asking.labels,
+        item_labels=None if pool is None else items.labels,
+        k=k,
+        neighbors=knn,
+    )
+    return found.means() | {f"{_KNN_ERROR}{n}": error for n, error in found.knn_errors.items()}
 
-    asking, items, is_own_pool = data.asking, data.items, data.queries is None
-    pool = () if is_own_pool else (items.items, items.labels)
-    report = ranking_report(model, asking.items, asking.labels, *pool, k=k)
-    if knn:
-        rows = (asking.items, asking.labels, items.items, items.labels)
-        errors = knn_error_curve(model, *rows, knn, exclude_self=is_own_pool)
-        report |= {f"{_KNN_ERROR}{n}": float(e) for n, e in zip(knn, errors, strict=True)}
-    return report
+
+class _Sweeping(ExitStack):
+    """How items are ranked: in how much memory, and by how many processes, which end with the context."""
+
+    def __init__(self, memory: int, workers: int, address: str | None, device: str) -> None:
+        super().__init__()
+        self._memory, self._where = memory, (workers, address, device)
+        self._runner: Any = None
+
+    def measure(self, model: Any, queries: Any, items: Any, **given: Any) -> RankingMeasures:
+        """Rank items, in processes that are started when they are first needed."""
+        from ..metrics import measure_ranking
+        from ..search import DeviceRunner
+        from .sweeping import percents, runner_of
+
+        if self._runner is None:
+            self._runner = self.enter_context(runner_of(*self._where))
+        runner = self._runner
+        if isinstance(runner, DeviceRunner) and not runner.can_score(model):
+            logger.info("%s: scored on the CPU", type(model).__name__)
+            runner = None
+        with percents() as progress:
+            return measure_ranking(
+                model,
+                queries,
+                items,
+                memory=self._memory,
+                runner=runner,
+                progress=progress,
+                **given,
+            )
+
+
+def _with_ids(data: Collection, item_ids: Path | None, query_ids: Path | None) -> Collection:
+    from .inputs import Collection, with_ids
+
+    items = with_ids(data.items, item_ids)
+    return Collection(items, data.queries and with_ids(data.queries, query_ids))
+
+
+def _measure_judged(
+    models: dict[str, Any],
+    data: Collection,
+    path: Path,
+    k: tuple[int, ...],
+    sweeping: _Sweeping,
+    facts: dict[str, Any],
+) -> tuple[Results, dict[str, dict[str, Interval]]]:
+    """Measures of judged queries, and what the learnt model gains on each baseline, query by query."""
+    from ..data import FormatError
+    from ..metrics import paired_interval
+    from .inputs import read_judgements
+
+    judgements = read_judgements(path, data.asking, data.items)
+    pool = None if data.queries is None else data.items.items
+    found = {}
+    for name, model in models.items():
+        try:
+            found[name] = sweeping.measure(
+                model, data.asking.items, pool, relevance=judgements, k=k
+            )
+        except ValueError as error:
+            if not str(error).startswith("queries: expected at least one"):
+                raise
+            raise FormatError(f"{path}: no query with a relevant candidate; {error}") from error
+    learnt = found[LEARNT].means()
+    facts |= {key: learnt[key] for key in _NOT_MEASURES} | {"n_judgements": len(judgements)}
+    results = {
+        name: {measure: v for measure, v in one.means().items() if measure not in _NOT_MEASURES}
+        for name, one in found.items()
+    }
+    differences = {
+        name: {
+            measure: paired_interval(found[LEARNT].per_query[measure] - one.per_query[measure])
+            for measure in results[LEARNT]
+        }
+        for name, one in found.items()
+        if name != LEARNT
+    }
+    return results, differences
 
 
 def _average(parts: Iterable[Results], names: Iterable[str]) -> Results:
@@ -440,6 +593,39 @@ def _has_relevant(part: Collection) -> bool:
 # -- showing it -----------------------------------------------------------------------------------
 
 
+def _show(
+    facts: dict[str, Any],
+    results: Results,
+    by_task: dict[str, Results],
+    as_json: bool,
+    plot: Path | None,
+    differences: dict[str, dict[str, Interval]] | None = None,
+) -> None:
+    """Print results as a table or as JSON, and draw them if asked for."""
+    if as_json:
+        told: dict[str, Any] = {"results": results}
+        if differences:
+            told["differences"] = {
+                name: {measure: one._asdict() for measure, one in values.items()}
+                for name, values in differences.items()
+            }
+        echo_json(facts | told | ({"tasks": by_task} if by_task else {}))
+    else:
+        columns, rows = _table(results, by_task)
+        for name, values in (differences or {}).items():
+            columns.append(f"{LEARNT} - {name} (95 %)")
+            for row in rows:
+                mean, low, high = values[row[0]]
+                row.append(f"{mean:+.4f} ({low:+.4f} to {high:+.4f})")
+        echo_table(columns, rows, title=_title(facts))
+    if plot is not None:
+        from ..plots import measures_figure, save_figure
+
+        of_tasks = [_drawn(measures) for measures in by_task.values()]
+        save_figure(measures_figure(_drawn(results), title=_title(facts), parts=of_tasks), plot)
+        logger.info("picture written to %s", plot)
+
+
 def _table(results: Results, by_task: dict[str, Results]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows, one measure per row; tasks, if there are some, after the learnt model's average."""
     learnt, *others = results
@@ -476,6 +662,8 @@ def _title(facts: dict[str, Any]) -> str:
             f" ({facts['n_left_out']:,} without a relevant item)" if facts["n_left_out"] else ""
         )
         parts.append(f"{facts['n_queries']:,} queries{left_out}")
+    if "n_judgements" in facts:
+        parts.append(f"{facts['n_judgements']:,} judgements")
     if "n_triplets" in facts:
         parts.append(f"{facts['n_triplets']:,} triplets")
     if "n_pairs" in facts:

@@ -12,8 +12,19 @@ import numpy as np
 from sklearn.preprocessing import normalize
 
 from .. import ModelFileError, load, read_header
-from ..data import FormatError, read_items, read_labels, read_pairs, read_tasks, read_triplets
-from ..data.files import load_arrays
+from ..data import (
+    FormatError,
+    open_rows,
+    read_ids,
+    read_items,
+    read_labels,
+    read_pairs,
+    read_relevance,
+    read_tasks,
+    read_triplets,
+)
+from ..data.blocks import RowBlocks, can_open_rows, open_parquet
+from ..data.files import format_error, load_arrays
 from ..data.item_formats import check_labels, check_task_names
 
 #: The name of standard input among files.
@@ -133,6 +144,12 @@ class Rows(NamedTuple):
         """How many there are."""
         return self.items.shape[0]
 
+    def take(self, rows: list[int], dtype: Any) -> Any:
+        """Some of the items."""
+        if not isinstance(self.items, RowBlocks):
+            return self.items[rows]
+        return np.concatenate([self.items.block(row, row + 1, dtype) for row in rows])
+
     def label_list(self) -> list[Any]:
         """The labels, none if there are none."""
         return [] if self.labels is None else self.labels.tolist()
@@ -182,11 +199,16 @@ def read_rows(
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     array: str | None = None,
+    in_blocks: bool = False,
 ) -> Rows:
     """Read items, scaled to rows of length one if asked for (rows of zeros stay), and their labels.
 
-    Of an .npz file the array named is read, if it has one.
+    Of an .npz file the array named is read, if it has one. Where the format allows, `in_blocks` leaves the
+    items in the file: they are a `RowBlocks`.
     """
+    is_npy = path.suffix.lower() == ".npy"
+    if in_blocks and can_open_rows(path) and not (is_npy and label_column is not None):
+        return _open_rows(path, unit_norm, n_features, label_column, labels_file)
     found = read_items(
         path, dtype=dtype, n_features=n_features, label_column=label_column, array=array
     )
@@ -195,6 +217,25 @@ def read_rows(
     if labels_file is not None:
         labels = check_labels(labels_file, read_labels(labels_file), items.shape[0])
     return Rows(path, items, labels, found.ids)
+
+
+def _open_rows(
+    path: Path,
+    unit_norm: bool,
+    n_features: int | None,
+    label_column: str | int | None,
+    labels_file: Path | None,
+) -> Rows:
+    labels, ids, items = None, None, None
+    if path.suffix.lower() == ".parquet":
+        items = opened = open_parquet(path, unit_norm=unit_norm, label_column=label_column)
+        labels, ids = opened.labels_and_ids()
+    rows: RowBlocks = open_rows(path, unit_norm=unit_norm) if items is None else items
+    if n_features is not None and rows.shape[1] != n_features:
+        raise format_error(path, "wrong number of features", f"{n_features}", rows.shape[1])
+    if labels_file is not None:
+        labels = check_labels(labels_file, read_labels(labels_file), len(rows))
+    return Rows(path, rows, labels, ids)
 
 
 def read_collection(
@@ -207,8 +248,12 @@ def read_collection(
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     query_labels: Path | None = None,
+    in_blocks: bool = False,
 ) -> Collection:
-    """Read items and queries, as the model wants them if there is one: dimension, precision, row length."""
+    """Read items and queries, as the model wants them if there is one: dimension, precision, row length.
+
+    With `in_blocks` items stay in the file where the format allows that; see `read_rows`.
+    """
     widths: tuple[int | None, int | None] = (None, None)
     if model is not None:
         widths, dtype = model.learner.shape_, str(model.learner.dtype_)
@@ -219,7 +264,13 @@ def read_collection(
                 "--queries is required"
             )
     read = partial(read_rows, unit_norm=unit_norm, dtype=dtype)
-    rows = read(items, n_features=widths[1], label_column=label_column, labels_file=labels_file)
+    rows = read(
+        items,
+        n_features=widths[1],
+        label_column=label_column,
+        labels_file=labels_file,
+        in_blocks=in_blocks,
+    )
     if queries is None:
         return Collection(rows)
     if ".csv" not in [suffix.lower() for suffix in queries.suffixes]:
@@ -247,6 +298,45 @@ def read_tasks_of(rows: Rows, tasks_file: Path | None) -> Rows:
         return rows
     checked = check_labels(rows.path, found, rows.n, what="task")
     return rows._replace(tasks=check_task_names(rows.path, checked))
+
+
+# -- judgements ---------------------------------------------------------------------------------
+
+
+def with_ids(rows: Rows, path: Path | None) -> Rows:
+    """The rows with the ids of a file, if there is one; they must be different."""
+    if path is None:
+        ids, path = rows.ids, rows.path
+    else:
+        ids = read_ids(path)
+        if len(ids) != rows.n:
+            raise format_error(path, "ids and rows differ in number", f"{rows.n} ids", len(ids))
+    if ids is not None and len(set(ids)) < len(ids):
+        raise format_error(path, "an id twice", "different ids", "equal ones")
+    return rows._replace(ids=ids)
+
+
+def names_in_feedback(rows: Rows | None) -> int | list[str]:
+    """What feedback calls rows: by ids, or by numbers below this one."""
+    if rows is None:
+        return 0
+    return rows.n if rows.ids is None else rows.ids
+
+
+def queries_beside(items: Path, queries: Path | None) -> Path | None:
+    """The file of queries: that of the items, where it is an .npz file that holds both."""
+    if queries is None and items.suffix.lower() == ".npz":
+        return items if "queries" in load_arrays(items) else None
+    return queries
+
+
+def read_judgements(path: Path, queries: Rows, items: Rows) -> np.ndarray:
+    """Query, item and grade of all judgements, at least one of which says relevant."""
+    names = names_in_feedback(queries), names_in_feedback(items)
+    found = read_relevance(path, queries=names[0], items=names[1])
+    if not (found[:, 2] > 0).any():
+        raise FormatError(f"{path}: no relevant item; expected a grade above 0, got none")
+    return found
 
 
 # -- triplets and pairs -------------------------------------------------------------------------

@@ -18,8 +18,9 @@ DEFAULT_ALGORITHM = "oasis"
 #: Those that ask for some answers only.
 ASKING = ("omtrsl", "ostrsl", "ogrsl")
 
-#: Similarities that need no training, to compare with.
+#: Similarities that need no training, to compare with; the cosine where relevance is judged.
 BASELINES = ("dot", "euclidean")
+JUDGED_BASELINES = ("dot", "cosine")
 
 #: The seed of everything that is drawn.
 DEFAULT_SEED = 0
@@ -29,6 +30,7 @@ ELSEWHERE = {
     "preprocessor": "ITEMS",
     "dtype": "--dtype",
     "block_size": "--block-size",
+    "device": "--device",
     "random_state": "--seed",
     "verbose": "--quiet",
     "callback": "the library in Python",
@@ -142,6 +144,33 @@ def resume_learner(
     ]
 
 
+def find_wanted_device(device: str, precision: str = "float32") -> Any:
+    """The device of torch with this name, None for the CPU; a device that is not there is wrong usage."""
+    from .._engines import check_device, find_device
+
+    try:
+        check_device(device, precision)
+        return find_device(device)
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="--device") from error
+
+
+def place(learner: Any, device: str | None) -> None:
+    """Let a learner learn on this device, or where it learnt before; raises if there is none.
+
+    Learners that know no devices take "auto" for the CPU.
+    """
+    known = learner.get_params(deep=False)
+    wanted = known.get("device", "cpu") if device is None else device
+    find_wanted_device(wanted, known.get("precision", "float32"))
+    if "device" in known:
+        learner.set_params(device=wanted)
+    elif wanted not in ("cpu", "auto"):
+        raise click.BadParameter(
+            f"{type(learner).__name__} learns on the CPU alone", param_hint="--device"
+        )
+
+
 def _check_values(learner: Any) -> None:
     try:
         learner.check_parameters()
@@ -156,8 +185,10 @@ def untrained(name: str, n_features: int, dtype: Any) -> Any:
 
     nothing = np.zeros(n_features)
     # A round of zeros teaches nothing; it tells the baseline the dimension.
-    model = catalogue.find(name).cls()(dtype=str(np.dtype(dtype)))
-    return model.learn_one(nothing, nothing, nothing)
+    params: dict[str, Any] = {"dtype": str(np.dtype(dtype))}
+    if name == "cosine":
+        name, params = "dot", params | {"normalise": True}
+    return catalogue.find(name).cls()(**params).learn_one(nothing, nothing, nothing)
 
 
 # -- tasks --------------------------------------------------------------------------------------

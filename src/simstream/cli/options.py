@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,25 @@ class Share(click.FloatRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Parse the option's text: a float, or the word itself."""
         return value if value == self._word else super().convert(value, param, ctx)
+
+
+class Size(click.ParamType):
+    """A number of bytes, such as 512MB or 2GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """Parse the option's text."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"([0-9.]+)\s*([kmgt]?)(i?)b?", value.strip().lower())
+        try:
+            assert found is not None
+            number = float(found[1])
+        except (AssertionError, ValueError):
+            self.fail(f"{value!r} is not a size such as 512MB or 2GiB", param, ctx)
+        base = 1024 if found[3] else 1000
+        return int(number * base ** " kmgt".index(found[2] or " "))
 
 
 COUNT = Whole(min=1)
@@ -167,6 +187,49 @@ tasks_option = click.option(
     type=FILE,
     help="One task name per item (.npy, .csv, .txt, .jsonl). Default: the array tasks or groups of ITEMS, "
     "if it is an .npz file.",
+)
+
+
+item_ids_option = click.option(
+    "--item-ids",
+    type=FILE,
+    help="One id per item (.txt, .csv, .jsonl, .npy). Default: those in the file of items, else row numbers.",
+)
+
+query_ids_option = click.option(
+    "--query-ids",
+    type=FILE,
+    help="One id per query. Default: those in --queries, else row numbers.",
+)
+
+memory_option = click.option(
+    "--memory",
+    type=Size(),
+    default="512MB",
+    show_default=True,
+    help="How much of the items and their scores is in memory at a time, in each process. Files that are "
+    "read in blocks (.npy, .parquet) may be larger; the result is the same.",
+)
+
+workers_option = click.option(
+    "--workers",
+    type=COUNT,
+    default=1,
+    show_default=True,
+    help="Processes that share the items; more than one needs simstream[distributed].",
+)
+
+address_option = click.option(
+    "--address", metavar="RAY", help="A running Ray to use for --workers, such as ray://host:10001."
+)
+
+
+scoring_device_option = click.option(
+    "--device",
+    metavar="DEVICE",
+    default="cpu",
+    show_default=True,
+    help="Where dense items are scored: cpu, cuda, cuda:N, or auto, which is a GPU if there is one.",
 )
 
 

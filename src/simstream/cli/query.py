@@ -12,7 +12,18 @@ from typing import Any
 import click
 
 from .learners import similarity_of
-from .options import COUNT, FILE, NATURAL, Whole, json_option, label_column_option
+from .options import (
+    COUNT,
+    FILE,
+    NATURAL,
+    Whole,
+    address_option,
+    json_option,
+    label_column_option,
+    memory_option,
+    scoring_device_option,
+    workers_option,
+)
 from .output import echo_fields, echo_json, echo_table
 
 #: At most this many queries are timed, one at a time.
@@ -36,6 +47,10 @@ _COLUMNS = ("query", "rank", "item", "score")
 @click.option("--task", help="Use this task's similarity (default: what all tasks share).")
 @label_column_option
 @click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
+@memory_option
+@scoring_device_option
+@workers_option
+@address_option
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print query,rank,item,score as CSV.")
 def query(
@@ -46,18 +61,25 @@ def query(
     task: str | None,
     label_column: str | int | None,
     k: int,
+    memory: int,
+    device: str,
+    workers: int,
+    address: str | None,
     as_json: bool,
     as_csv: bool,
 ) -> None:
     """Find the ITEMS most similar to queries, using the similarity MODEL has learnt.
 
-    Items are shown by id if the file has ids, otherwise by row number (from 0).
+    Items are shown by id if the file has ids, otherwise by row number (from 0). Items in an .npy or .parquet
+    file are read in blocks: the file may be larger than memory.
 
     \b
     simstream query model.safetensors items.npz --row 0 --row 7
     simstream query model.safetensors items.npz --queries new.npz -k 5 --csv
     """
+    from ..search import search_rows
     from .inputs import open_model, read_collection
+    from .sweeping import percents, runner_of
 
     if as_json and as_csv:
         raise click.UsageError("expected --json or --csv, got both")
@@ -65,7 +87,7 @@ def query(
         raise click.UsageError("expected --queries or --row, got neither")
     opened = open_model(model)
     learner = similarity_of(opened.learner, task)
-    data = read_collection(items, queries, model=opened, label_column=label_column)
+    data = read_collection(items, queries, model=opened, label_column=label_column, in_blocks=True)
     asking, ids = data.asking, data.items.ids
     for row in rows:
         if row >= asking.n:
@@ -76,7 +98,17 @@ def query(
     chosen = list(rows) if rows else list(range(asking.n))
     # One more if the item itself may be among the answers, from which it is then removed.
     is_own_item = queries is None
-    found = learner.search(asking.items[chosen], data.items.items, k + is_own_item)
+    asked = asking.take(chosen, learner.dtype_)
+    with runner_of(workers, address, device) as runner, percents() as progress:
+        found = search_rows(
+            learner,
+            asked,
+            data.items.items,
+            k + is_own_item,
+            memory=memory,
+            runner=runner,
+            progress=progress,
+        )
     documents, cells = [], []
     for row, indices, scores in zip(chosen, found.indices, found.scores, strict=True):
         keep = (indices != row) if is_own_item else (indices >= 0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,22 +74,6 @@ def earlier_state(state: dict[str, Any] | None, identity: dict[str, Any]) -> dic
     if state is None or any(state.get(key) != value for key, value in identity.items()):
         return None
     return state
-
-
-def content_identity(path: Path | None) -> str | None:
-    """The name under which a finished file is recognised, wherever it is: a summary of its contents.
-
-    Size and both ends are enough to notice another file, and quick to compute for large ones.
-    """
-    if path is None:
-        return None
-    end = 2**20
-    with path.open("rb") as file:
-        checksum = zlib.crc32(file.read(end))
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - end))
-        checksum = zlib.crc32(file.read(end), checksum)
-    return f"{path.name} of {size} bytes, crc32 {checksum:08x}"
 
 
 class LabelSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -87,8 +88,18 @@ from .output import configure_logging
     help="Share of similar pairs among pairs drawn from labels, or uniform: as many as there are among all "
     "pairs (default: 0.5, or that of --resume).",
 )
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Where to learn from dense items: cpu, cuda, cuda:N, or auto, which is a GPU if there is one "
+    "(default: cpu, or that of --resume).",
+)
 @click.option("--output", "-o", type=FILE, help="Model file to write (default: that of --resume).")
-@click.option("--resume", type=FILE, help="Model file to continue from, where it stopped.")
+@click.option(
+    "--resume",
+    type=FILE,
+    help="Model file to continue from, where it stopped, or the folder of --checkpoint.",
+)
 @click.option(
     "--checkpoint-every", type=COUNT, help="Save a checkpoint to --output every N tuples."
 )
@@ -105,12 +116,20 @@ from .output import configure_logging
 @click.option(
     "--workers",
     type=COUNT,
-    help="With --mix: processes that learn the shards (default: this one, one shard after the other).",
+    help="Divide the columns of the matrix over this many processes, with the same result; dense items, and "
+    "learners that learn in blocks. With --mix: learn the shards in this many processes (needs "
+    "simstream[distributed]).",
 )
 @click.option(
     "--address",
-    help="With --workers: a running Ray, as ray://host:port, host:port or auto (default: one is started on "
-    "this machine).",
+    metavar="RAY",
+    help="A running Ray to use for --workers, such as ray://host:10001 (default: this machine).",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --workers: a new folder for the columns of all workers, every minute. --resume FOLDER "
+    "continues from there, whatever was killed.",
 )
 @on_error_option
 @click.option(
@@ -146,6 +165,7 @@ def train(**given: Any) -> None:
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors
     simstream train items.npz -a omtrsl --tasks users.txt -o model.safetensors
+    simstream train items.npy --triplets t.csv --workers 8 --checkpoint run -o model.safetensors
     simstream train items.svm -a sors --mix 8 --workers 8 -o model.safetensors
     tail -f events.jsonl | simstream train items.npz --triplets - \\
         --resume model.safetensors --checkpoint-every 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,9 @@ import scipy.sparse as sp
 from .. import TripletSampler
 from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
+from ..data.files import content_identity
 from ..data.samplers import nearer_first
+from .dividing import check_workers, divide, open_run
 from .exits import LEARNING, Interruption, stopping_at_once
 from .info import summarise, summary_fields
 from .inputs import (
@@ -38,13 +41,14 @@ from .learners import (
     missing_tasks,
     names_of,
     new_learner,
+    place,
     refuse_tasks,
     resume_learner,
     task_names,
 )
 from .options import check_writable, refuse_options
 from .output import as_rate, echo_fields, echo_json, logger, plural, progress
-from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource, content_identity
+from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource
 
 #: Entries of sparse items up to which their zeros are filled in for learners that need it: 2 GB.
 _LARGEST_DENSE = 250_000_000
@@ -113,6 +117,7 @@ def _check_options(options: TrainOptions) -> None:
         )
     elif options.queries is not None:
         raise click.UsageError("--queries requires --triplets or --pairs")
+    check_workers(options)
     if options.labels_file is not None and options.label_column is not None:
         raise click.UsageError("expected --labels or --label-column, got both")
     if options.mix is not None:
@@ -121,15 +126,12 @@ def _check_options(options: TrainOptions) -> None:
             {
                 "--resume": options.resume is not None,
                 "--checkpoint-every": options.checkpoint_every is not None,
+                "--checkpoint": options.checkpoint is not None,
                 **options.sampling_given,
             },
         )
     elif options.rounds is not None:
         raise click.UsageError("--rounds requires --mix")
-    elif options.workers is not None:
-        raise click.UsageError("--workers requires --mix")
-    if options.address is not None and options.workers is None:
-        raise click.UsageError("--address requires --workers")
     inputs = ("items", "labels_file", "tasks_file", "queries", "records")
     for path in filter(None, (getattr(options, name) for name in inputs)):
         if options.output.resolve() == path.resolve():
@@ -155,6 +157,7 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
         )
     if algorithm.is_batch:
         draws = algorithm.takes_a_set
+        refuse_options("is for online learners", {"--workers": options.workers is not None})
         refuse_options(
             f"is for online learners: {name} learns from all {options.learnt_by(algorithm)} at once",
             {
@@ -179,11 +182,25 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
 def train_model(options: TrainOptions) -> None:
     """Train as the options say, save the model and show it."""
     _check_options(options)
-    model, changes = (None, []) if options.resume is None else _open_checkpoint(options)
+    with ExitStack() as stack:
+        _train_model(options, stack)
+
+
+def _train_model(options: TrainOptions, stack: ExitStack) -> None:
+    """The same; what must be closed at the end is on the stack."""
+    model, run, changes = None, None, list[str]()
+    record = TrainingRecord(bool(options.unit_norm))
     name = options.algorithm or DEFAULT_ALGORITHM
-    algorithm = find(name if model is None else type(model.learner).__name__)
+    if options.resume is not None and options.resume.is_dir():
+        run, record = open_run(options)
+        stack.enter_context(run)
+        name = type(run.front_).__name__
+        options.dtype = str(run.dtype_)
+    elif options.resume is not None:
+        model, changes = _open_checkpoint(options)
+        record, name = model.record, type(model.learner).__name__
+    algorithm = find(name)
     _check_algorithm(options, algorithm)
-    record = TrainingRecord(bool(options.unit_norm)) if model is None else model.record
     data = read_collection(
         options.items,
         options.queries,
@@ -201,7 +218,13 @@ def train_model(options: TrainOptions) -> None:
                 f"{options.items} has no labels: expected --labels, --label-column, --triplets or "
                 "--pairs, got none"
             )
-    learner = _new_learner(options, algorithm, data) if model is None else model.learner
+    if run is not None:
+        learner = run
+    else:
+        learner = _new_learner(options, algorithm, data) if model is None else model.learner
+        place(learner, options.device)
+        if options.workers is not None and options.mix is None:
+            learner = stack.enter_context(divide(options, learner, data))
     if algorithm.is_batch:
         _train_at_once(options, algorithm, learner, data)
     elif options.mix is not None:
@@ -436,13 +459,16 @@ def _train_online(
     changes: list[str],
 ) -> None:
     """Learn one piece after the other, with checkpoints."""
-    learner.set_params(preprocessor=data.preprocessor)
+    #: The learner itself, or of one whose columns are elsewhere all but these.
+    front = getattr(learner, "front_", learner)
+    if front is learner:
+        learner.set_params(preprocessor=data.preprocessor)
     # Before the first tuple, so that a wrong dimension is found at once, an interruption has something to
     # save from the first moment on, and pieces can be cut at whole blocks.
     block = int(learner.prepare())
-    if options.records is None and data.items.tasks is None and expects_tasks(learner):
+    if options.records is None and data.items.tasks is None and expects_tasks(front):
         wanted = "--tasks, a name per item (one new name for all items begins a new task)"
-        raise missing_tasks(learner, wanted)
+        raise missing_tasks(front, wanted)
     click.get_current_context().meta[LEARNING] = True
     with Interruption() as interruption:
         source = _open_source(
@@ -453,7 +479,11 @@ def _train_online(
             so_far = TrainingRecord(record.unit_norm, source.state())
             learner.save(options.output, extra=so_far.as_extra())
 
-        pace = _learn(learner, source, changes, save, options)
+        def keep() -> None:
+            if front is not learner:  # a run that is continued knows what it was given last
+                learner.extra_ = TrainingRecord(record.unit_norm, source.state()).as_extra()
+
+        pace = _learn(learner, front, source, changes, (keep, save), options)
         if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
             raise no_records(options.records or options.items, source.tuples)
         save()
@@ -468,7 +498,8 @@ def _train_online(
         "interrupted": signal is not None,
     }
     text = f"{pace.n_learnt:,} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
-    _show(options, learner, TrainingRecord(record.unit_norm, source.state()), run, text)
+    shown = learner if front is learner else learner.learner_
+    _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text)
     if signal is not None:
         logger.warning(
             "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s",
@@ -508,9 +539,9 @@ def _open_source(
             data.items.tasks,
             {
                 "items": content_identity(options.items),
-                "labels": content_identity(options.labels_file),
+                "labels": options.labels_file and content_identity(options.labels_file),
                 "label_column": options.label_column,
-                "tasks": content_identity(options.tasks_file),
+                "tasks": options.tasks_file and content_identity(options.tasks_file),
             },
             tuples=tuples,
             n_tuples=options.n_tuples,
@@ -537,18 +568,18 @@ def _open_source(
     return source
 
 
-def _feeder(learner: Any) -> Callable[..., Any]:
+def _feeder(learner: Any, front: Any) -> Callable[..., Any]:
     """A function that lets a learner learn a piece: tuples, and answers and tasks if there are some."""
-    if not knows_tasks(type(learner)):
-        name = type(learner).__name__
+    if not knows_tasks(type(front)):
+        name = type(front).__name__
         return lambda *piece: learner.partial_fit(*_without_tasks(name, *piece))
-    names = task_names(learner)
-    needs_tasks = expects_tasks(learner)
-    asks = getattr(learner, "query", "all") != "all"
+    names = task_names(front)
+    needs_tasks = expects_tasks(front)
+    asks = getattr(front, "query", "all") != "all"
 
     def learn(triplets: np.ndarray, y: Any = None, tasks: Any = None) -> Any:
         if tasks is None and needs_tasks:
-            raise missing_tasks(learner, "a column task")
+            raise missing_tasks(front, "a column task")
         own = None if tasks is None else [names.get(name, name) for name in map(str, tasks)]
         if asks:  # it finds out by itself which answers it wants
             y = np.ones(len(triplets), np.int64) if y is None else y
@@ -574,19 +605,23 @@ def _without_tasks(
 
 def _learn(
     learner: Any,
+    front: Any,
     source: LabelSource | RecordSource,
     changes: list[str],
-    save: Callable[[], None],
+    keepers: tuple[Callable[[], None], Callable[[], None]],
     options: TrainOptions,
 ) -> LearningPace:
     """Learn all pieces of a source, show the progress, and save checkpoints.
 
+    The first of the keepers is called before a piece is learnt, the second saves a checkpoint.
+
     The first piece may be refused because of changed parameters; only after it the changes are reported.
     Before an error of the input is passed on, what was learnt until then is saved.
     """
-    feed = _feeder(learner)
+    keep, save = keepers
+    feed = _feeder(learner, front)
     pace = LearningPace()
-    gauge = _SparsityGauge(learner)
+    gauge = _SparsityGauge(learner, is_distance(front))
     every = options.checkpoint_every
     n_unsaved = 0
     done = source.state().get("n_drawn", 0)
@@ -609,6 +644,7 @@ def _learn(
         try:
             for piece in source.pieces(wish):
                 started = time.perf_counter()
+                keep()
                 feed(*piece)
                 pace.note(len(piece[0]), time.perf_counter() - started)
                 while changes:
@@ -666,11 +702,11 @@ class _SparsityGauge:
     That of a distance is not read: it takes all eigenvectors, and there are hardly ever zeros to see.
     """
 
-    def __init__(self, learner: Any) -> None:
+    def __init__(self, learner: Any, is_distance: bool) -> None:
         self._learner = learner
         self._value: float | None = None
         rows, columns = learner.shape_
-        self._is_affordable = rows * columns <= _LARGEST_READING and not is_distance(learner)
+        self._is_affordable = rows * columns <= _LARGEST_READING and not is_distance
         self._next = time.perf_counter() + _SECONDS_BETWEEN_READINGS
 
     def read(self, at_once: bool = False) -> float | None:

@@ -17,6 +17,7 @@ Examples
 [[[0, 1, 2], [1, 0, 2]]]
 """
 
+from .blocks import RowBlocks, open_rows
 from .feedback import ClickedSearch, read_clicks, read_relevance
 from .files import FormatError, atomic_write
 from .items import ItemsFile, read_items, read_labels, read_tasks, write_items
@@ -36,7 +37,9 @@ __all__ = [
     "FormatError",
     "ItemsFile",
     "PairBatch",
+    "RowBlocks",
     "atomic_write",
+    "open_rows",
     "read_clicks",
     "read_ids",
     "read_items",

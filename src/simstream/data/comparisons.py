@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ class Comparisons:
     coins: np.ndarray | None = None
     #: What a step adds for a sparse anchor, where that is not the anchor itself: see `_engines.geometry`.
     written: Items | None = None
+    #: The columns of z that are wanted, all if None: dense items only.
+    columns: slice | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -62,7 +65,7 @@ class Comparisons:
         """Whether the items on either side are sparse."""
         return self.left.is_sparse or self.right.is_sparse
 
-    @property
+    @cached_property
     def sign(self) -> np.ndarray:
         """Side of the threshold on which x'Mz belongs: +1 above, -1 below (distance of a similar pair)."""
         if self.y is None:
@@ -86,11 +89,30 @@ class Comparisons:
     def rows_of(self, which: Any) -> tuple[np.ndarray, np.ndarray]:
         """Dense rows x and z of some tuples: anchor and difference; for pairs the difference is both."""
         index = self.index[which]
+        if self.columns is not None:
+            return self._some_columns_of(index)
         if self.is_pairs:
             v = _differences(self.left, index[:, 0], self.right, index[:, 1])
             return v, v
         z = _differences(self.right, index[:, 1], self.right, index[:, 2])
         return self.left.dense_rows(index[:, 0]), z
+
+    def _some_columns_of(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows x, and the wanted columns of rows z: others are not even read."""
+        if self.is_pairs:
+            v = self.left.values[index[:, 0]] - self.right.values[index[:, 1]]
+            return v, np.ascontiguousarray(v[:, self.columns])
+        z = self.right_rows(index[:, 1])
+        z -= self.right_rows(index[:, 2])
+        return self.left.values[index[:, 0]], z
+
+    def right_rows(self, index: np.ndarray) -> Any:
+        """Rows of the items on the right, of the wanted columns."""
+        return (
+            self.right.rows(index)
+            if self.columns is None
+            else self.right.values[index, self.columns]
+        )
 
     def densified(self) -> Comparisons:
         """The same with dense items, only those that occur in the tuples."""

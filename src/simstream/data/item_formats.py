@@ -486,6 +486,60 @@ def _arrays(items: Any, labels: np.ndarray | None, ids: Sequence[str] | None) ->
 _INDEX = "__index_level_"
 
 
+class ParquetColumns(NamedTuple):
+    """Which columns of a parquet file are features, and which are labels and ids."""
+
+    features: list[str]
+    label: str | None
+    id: str | None
+
+    @classmethod
+    def of(
+        cls, path: Path, column_names: Sequence[str], label_column: str | int | None
+    ) -> ParquetColumns:
+        """By their names: a column ``features`` of vectors, or else one column per feature."""
+        names = [name for name in column_names if not name.startswith(_INDEX)]
+        places = _special_columns(path, names, label_column)
+        special = {role: names[place] for role, place in places.items()}
+        features = ["features"] if "features" in names else names
+        features = [name for name in features if name not in special.values()]
+        return cls(features, special.get("label"), special.get("id"))
+
+    @property
+    def special(self) -> list[str]:
+        """Columns that are not features."""
+        return [name for name in (self.label, self.id) if name is not None]
+
+    def values(self, path: Path, table: Any, first_row: int = 0) -> np.ndarray:
+        """The features of a table's rows, the first of which has this number."""
+        pa, _ = load_pyarrow(path)
+        _check_nulls(path, table, self.features, first_row)
+        if self.features == ["features"]:
+            return _vectors(path, pa, table.column("features"), first_row)
+        items = np.empty((table.num_rows, len(self.features)))
+        for k, name in enumerate(self.features):
+            kind = table.column(name).type
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+                raise format_error(path, f"bad column {name!r}", "numbers", kind)
+            items[:, k] = table.column(name).to_numpy()
+        return items
+
+    def others(self, path: Path, table: Any) -> tuple[np.ndarray | None, list[str] | None]:
+        """Labels and ids of a table's rows, None where there are none."""
+        _check_nulls(path, table, self.special)
+        labels = None if self.label is None else as_labels(table.column(self.label).to_numpy())
+        ids = None if self.id is None else table.column(self.id).to_numpy().tolist()
+        return labels, None if ids is None else [str(name) for name in ids]
+
+
+def _check_nulls(path: Path, table: Any, names: Sequence[str], first_row: int = 0) -> None:
+    for name in names:
+        if table.column(name).null_count:
+            row = first_row + table.column(name).is_null().to_pylist().index(True)
+            problem = f"null in column {name!r}, row {row} (counted from 0)"
+            raise format_error(path, problem, "a value in every row", "null")
+
+
 def _read_parquet(path: Path, label_column: str | int | None) -> RawItems:
     """Read a column ``features`` of vectors, or else one column per feature."""
     pa, pq = load_pyarrow(path)
@@ -494,35 +548,11 @@ def _read_parquet(path: Path, label_column: str | int | None) -> RawItems:
             table = pq.read_table(handle)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise format_error(path, "damaged or truncated", "a parquet file", error) from None
-    names = [name for name in table.column_names if not name.startswith(_INDEX)]
-    special = {
-        role: names[place] for role, place in _special_columns(path, names, label_column).items()
-    }
-    features = ["features"] if "features" in names else names
-    features = [name for name in features if name not in special.values()]
-    for name in [*features, *special.values()]:
-        if table.column(name).null_count:
-            row = table.column(name).is_null().to_pylist().index(True)
-            problem = f"null in column {name!r}, row {row} (counted from 0)"
-            raise format_error(path, problem, "a value in every row", "null")
-    if features == ["features"]:
-        items = _vectors(path, pa, table.column("features"))
-    else:
-        items = np.empty((table.num_rows, len(features)))
-        for k, name in enumerate(features):
-            kind = table.column(name).type
-            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-                raise format_error(path, f"bad column {name!r}", "numbers", kind)
-            items[:, k] = table.column(name).to_numpy()
-    found = {role: table.column(name).to_numpy() for role, name in special.items()}
-    return RawItems(
-        items,
-        as_labels(found["label"]) if "label" in found else None,
-        [str(name) for name in found["id"].tolist()] if "id" in found else None,
-    )
+    columns = ParquetColumns.of(path, table.column_names, label_column)
+    return RawItems(columns.values(path, table), *columns.others(path, table))
 
 
-def _vectors(path: Path, pa: Any, column: Any) -> np.ndarray:
+def _vectors(path: Path, pa: Any, column: Any, first_row: int = 0) -> np.ndarray:
     """Rows of a column of lists, which must all have the same length."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(is_kind(column.type) for is_kind in lists):
@@ -532,8 +562,9 @@ def _vectors(path: Path, pa: Any, column: Any) -> np.ndarray:
     lengths = np.array(pa.compute.list_value_length(rows))
     if len(lengths) and (lengths != lengths[0]).any():
         row = int(np.argmax(lengths != lengths[0]))
-        problem = f"ragged row {row} (counted from 0)"
-        raise format_error(path, problem, f"{lengths[0]} features, as in row 0", lengths[row])
+        problem = f"ragged row {first_row + row} (counted from 0)"
+        expected = f"{lengths[0]} features, as in row {first_row}"
+        raise format_error(path, problem, expected, lengths[row])
     return values.reshape(len(rows), -1) if len(rows) else np.empty((0, 0))
 
 

@@ -86,7 +86,7 @@ class RelevanceSampler(NearSampler):
         if same_rows and queries is None:
             queries = items
         self.same_rows = same_rows
-        rows, grade = _judgements(relevance, grades, self._n_items, same_rows, queries)
+        rows, grade = judged_rows(relevance, grades, self._n_items, same_rows, queries)
         self._rng = np.random.default_rng(random_state)
         self._group(rows, grade)
         self._set_mining(
@@ -159,7 +159,7 @@ class RelevanceSampler(NearSampler):
         return int(self._n_possible[fewest]), f"query {self._drawn[fewest]}"
 
 
-def _judgements(
+def judged_rows(
     relevance: Any, grades: Any, n_items: int, same_rows: bool, queries: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Judgements sorted by query and item, the last of each two, and their grades."""

@@ -6,6 +6,15 @@ Nothing here is imported by the rest of the library, and Ray itself only when a 
 from __future__ import annotations
 
 from .cluster import Cluster, WorkerLostError
+from .evaluation import EvaluationWorkers
 from .mixing import MixedLearner, Mixing
+from .sharded import ShardedLearner
 
-__all__ = ["Cluster", "MixedLearner", "Mixing", "WorkerLostError"]
+__all__ = [
+    "Cluster",
+    "EvaluationWorkers",
+    "MixedLearner",
+    "Mixing",
+    "ShardedLearner",
+    "WorkerLostError",
+]

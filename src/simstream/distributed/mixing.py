@@ -283,6 +283,10 @@ def check_mixable(learner: Any) -> None:
         raise ValueError(
             f"average_from: expected None for a learner that is mixed, got {learner.average_from!r}"
         )
+    if learner.device != "cpu":
+        raise ValueError(
+            f"device: expected 'cpu' for a learner that is mixed, got {learner.device!r}"
+        )
     if getattr(learner, "covariance", "diagonal") == "factored":
         raise ValueError(
             "covariance: expected 'diagonal' or 'diagonal-drop' for a learner that is mixed, got 'factored'"

@@ -19,12 +19,14 @@ that returns an (n_queries, n_items) array, higher = more similar, or a function
 """
 
 from .measures import (
+    RankingMeasures,
     knn_error_best_k,
     knn_error_curve,
     knn_predict,
     mean_average_precision,
     mean_average_precision_at_k,
     mean_reciprocal_rank,
+    measure_ranking,
     ndcg,
     precision_at_k,
     ranking_per_query,
@@ -48,6 +50,7 @@ __all__ = [
     "FriedmanResult",
     "Interval",
     "PairComparison",
+    "RankingMeasures",
     "critical_difference",
     "friedman",
     "holm_pairwise",
@@ -57,6 +60,7 @@ __all__ = [
     "mean_average_precision",
     "mean_average_precision_at_k",
     "mean_reciprocal_rank",
+    "measure_ranking",
     "ndcg",
     "paired_interval",
     "precision_at_k",

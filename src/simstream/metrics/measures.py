@@ -1,20 +1,38 @@
 """Measures of a similarity: of rankings, of k-nearest-neighbour votes, of triplets, and its sparsity.
 
-Rankings and votes are computed from scores in chunks of queries.
+Rankings and votes are computed from scores in blocks of queries and items; `sweep` does so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from .._kernels.ranking import majority, map_rows, nearest, rank_rows
-from ..validation import check_choice, check_integer, check_items, check_number
-
-_CHUNK = 2**23  # scores held at a time: 64 MB in float64
+from .._kernels.ranking import majority, sum_at_cutoffs
+from ..data.blocks import ArrayBlocks, ChosenRows, RowBlocks
+from ..data.relevance import judged_rows
+from ..validation import check_choice, check_integer, check_number
+from .sweep import (
+    DEFAULT_MEMORY,
+    Nearest,
+    Pool,
+    RankedQueries,
+    Relevance,
+    RelevantLabels,
+    RelevantLists,
+    Runner,
+    Scorer,
+    as_scores,
+    chunk_rows,
+    edges_of_sizes,
+    item_type,
+    pool_of,
+    ranked_queries,
+)
 
 
 def ranking_report(
@@ -44,8 +62,9 @@ def ranking_report(
     normalizer : {"relevant", "hits"}, default "relevant"
         What AP@k is divided by: min(k, R), or the number of relevant items among the first k.
     chunk_size : int, optional
-        Number of queries scored at a time. Limits memory without changing the result; by default the
-        scores in memory stay below 64 MB.
+        Number of queries scored at a time by a function, or by an object that has nothing but
+        ``score_items``. Limits memory without changing the result; by default the scores in memory stay below
+        64 MB. Models of simstream are always scored in blocks of the same size: see `measure_ranking`.
 
     Returns
     -------
@@ -61,27 +80,8 @@ def ranking_report(
     >>> report["mAP"], report["P@2"], report["n_queries"]
     (1.0, 0.5, 4)
     """
-    score = _scorer(model)
-    queries, labels = _labelled(queries, query_labels, "queries", "query_labels")
-    leave_one_out = items is None
-    if (item_labels is None) != leave_one_out:
-        given = "only item_labels" if leave_one_out else "only items"
-        raise ValueError(f"items and item_labels: expected both or neither, got {given}")
-    pool, pool_labels = queries, labels
-    if not leave_one_out:
-        pool, pool_labels = _labelled(items, item_labels, "items", "item_labels")
-    # Small integers compare faster than strings.
-    codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)[1]
-    query_codes, pool_codes = np.split(codes.astype(np.int32), [labels.size])
-
-    def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        grades = (query_codes[rows, None] == pool_codes).view(np.int8)
-        if leave_one_out:
-            own = np.arange(rows.start, rows.stop)
-            grades[own - rows.start, own] = -1
-        return _score(score, queries[rows], pool), grades
-
-    return _report(chunk, (labels.size, pool_labels.size), k, normalizer, chunk_size)
+    data = (model, queries, items, query_labels, item_labels)
+    return _ranked_by_labels(*data, k, normalizer, chunk_size).means()
 
 
 def ranking_report_from_scores(
@@ -110,7 +110,7 @@ def ranking_report_from_scores(
     >>> report["P@2"], round(report["mAP"], 4)
     (0.5, 0.8333)
     """
-    return _report(*_given(scores, relevant, exclude), k, normalizer, None)
+    return _measured(*_given(scores, relevant, exclude), k, normalizer).means()
 
 
 def ranking_per_query(
@@ -143,17 +143,13 @@ def ranking_per_query(
     >>> values["P@1"].tolist(), values["mAP"].tolist()
     ([1.0, 0.0], [1.0, 0.5])
     """
-    per_query, used = _per_query(*_given(scores, relevant, exclude), k, normalizer, None)
-    told = {name: np.full(used.size, np.nan) for name in per_query}
-    for name, values in per_query.items():
-        told[name][used] = values
-    return told
+    return _measured(*_given(scores, relevant, exclude), k, normalizer).per_query
 
 
 def _given(
     scores: Any, relevant: Any, exclude: Any
-) -> tuple[Callable[[slice], tuple[np.ndarray, np.ndarray]], tuple[int, ...]]:
-    """Scores and relevance as a function of a range of queries, and the shape of the scores."""
+) -> tuple[Iterable[RankedQueries], Relevance, np.ndarray, int]:
+    """What `_measured` takes, from scores that are known."""
     scores = np.asarray(scores)
     if scores.ndim != 2 or scores.size == 0:
         raise ValueError(f"scores: expected a non-empty matrix, got shape {scores.shape}")
@@ -167,13 +163,30 @@ def _given(
             )
         if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
             raise ValueError(f"{name}: expected booleans or 0/1, got other values")
+    excluded = exclude.astype(bool)
+    rows, items = np.nonzero(relevant.astype(bool) & ~excluded)
+    n_queries, n_items = scores.shape
+    offsets = edges_of_sizes(np.bincount(rows, minlength=n_queries))
+    relevance = RelevantLists(offsets, items.astype(item_type(n_items)))
 
-    def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        grades = relevant[rows].astype(np.int8)
-        grades[exclude[rows].astype(bool)] = -1
-        return _as_floats(scores[rows]), grades
+    def of_rows(rows: np.ndarray, _: Any) -> np.ndarray:
+        part = slice(rows[0, 0], rows[-1, 0] + 1)
+        found = as_scores(scores[part])
+        if excluded[part].any():
+            found = np.where(excluded[part], np.nan, found)
+        return found.copy() if found.base is not None else found
 
-    return chunk, scores.shape
+    # The queries are row numbers, and all items are one block.
+    numbers = ArrayBlocks(np.arange(n_queries)[:, None])
+    scorer = Scorer(_itself, _itself, of_rows, is_pure=False)
+    nothing_more = ArrayBlocks(np.empty((n_items, 0)))
+    pool = Pool(scorer, numbers, nothing_more, None, chunk_rows(None, n_items), n_items, False)
+    n_candidates = n_items - excluded.sum(axis=1)
+    return ranked_queries(pool, relevance), relevance, n_candidates, n_items
+
+
+def _itself(rows: Any) -> Any:
+    return rows
 
 
 def mean_average_precision(
@@ -309,66 +322,251 @@ def _measure(name: str, k: int | None, data: tuple[Any, ...], **options: Any) ->
     return ranking_report(*data, k=check_integer("k", k), **options)[f"{name}@{k}"]
 
 
-def _report(
-    chunk: Callable[[slice], tuple[np.ndarray, np.ndarray]],
-    shape: tuple[int, ...],
-    k: int | Sequence[int],
-    normalizer: str,
-    chunk_size: int | None,
-) -> dict[str, Any]:
-    """The means of all measures, and how many queries they are means of."""
-    per_query, used = _per_query(chunk, shape, k, normalizer, chunk_size)
-    report = {name: float(values.mean()) for name, values in per_query.items()}
-    return report | {"n_queries": int(used.sum()), "n_left_out": int((~used).sum())}
+# -- what all of them share ----------------------------------------------------------------------
 
 
-def _per_query(
-    chunk: Callable[[slice], tuple[np.ndarray, np.ndarray]],
-    shape: tuple[int, ...],
-    k: int | Sequence[int],
-    normalizer: str,
-    chunk_size: int | None,
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """All measures of the queries with relevant candidates, and which queries these are.
+class RankingMeasures(NamedTuple):
+    """Measures of every query; see `measure_ranking`.
 
-    They come from a function that returns the (scores, grades) of a range of queries. Grades: 1 is relevant,
-    0 is not relevant, -1 is not a candidate.
+    Examples
+    --------
+    >>> found = measure_ranking(lambda q, x: q @ x.T, [[1]], [[3], [2]], relevance=[[0, 1]], k=1)
+    >>> found.means()["mAP"], found.per_query["P@1"].tolist()
+    (0.5, [0.0])
     """
-    n_queries, n_items = shape
+
+    #: The measures by name; NaN for queries without a relevant candidate.
+    per_query: dict[str, np.ndarray]
+    #: The share of queries that k-NN misclassifies, by the number of neighbours.
+    knn_errors: dict[int, float]
+
+    def means(self) -> dict[str, Any]:
+        """Means over the queries with a relevant candidate, and the numbers of both kinds of queries."""
+        used = ~np.isnan(self.per_query["mAP"])
+        report = {name: float(values[used].mean()) for name, values in self.per_query.items()}
+        return report | {"n_queries": int(used.sum()), "n_left_out": int((~used).sum())}
+
+
+def measure_ranking(
+    model: Any,
+    queries: Any,
+    items: Any = None,
+    *,
+    query_labels: Any = None,
+    item_labels: Any = None,
+    relevance: Any = None,
+    k: int | Sequence[int] = (1, 5, 10),
+    normalizer: str = "relevant",
+    neighbors: Iterable[int] = (),
+    memory: int = DEFAULT_MEMORY,
+    runner: Runner | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> RankingMeasures:
+    """Rank items for each query and measure every ranking, over more items than memory holds if need be.
+
+    The ranks are exact, however many items there are: the scores of the relevant items are taken in a first
+    pass, and what lies above them is counted in a second one. The result does not depend on `memory` nor on
+    the number of processes, to the last digit.
+
+    Parameters
+    ----------
+    model : object
+        As in `ranking_report`.
+    queries : (n_queries, d) array, CSR matrix or RowBlocks
+    items : like `queries`, optional
+        The pool, as an array or as a file opened by `simstream.data.open_rows`. If omitted, the pool of a
+        query is the *other* queries.
+    query_labels, item_labels : arrays, optional
+        An item is relevant to a query if their labels are equal. If the queries are the pool, `query_labels`.
+    relevance : (n, 2) or (n, 3) array, optional
+        Instead of labels, judgements: the row of a query, that of an item and maybe a grade, above 0 if the
+        item is relevant. nDCG counts an item by its grade. The last judgement of the same two counts.
+    k, normalizer
+        As in `ranking_report`.
+    neighbors : iterable of int
+        Numbers of neighbours of k-NN errors; needs labels.
+    memory : int, default 512 MB
+        Bytes of arrays that are held at a time, in each process. Labels, queries and the model come on top,
+        and arrays given as items; of a file, four bytes for each item.
+    runner : default None
+        Where the items are scored: in this process, or by `simstream.distributed.EvaluationWorkers`.
+    progress : function, optional
+        Called with a number of items that are done and that of all; they count once for each pass.
+
+    Returns
+    -------
+    RankingMeasures
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.2, 0.8]])
+    >>> found = measure_ranking(lambda q, x: q @ x.T, X, query_labels=[0, 0, 1, 1], neighbors=[1])
+    >>> found.means()["mAP"], found.knn_errors
+    (1.0, {1: 0.0})
+    """
+    lengths = [check_integer("neighbors", one) for one in neighbors]
+    options: Any = {"memory": memory, "runner": runner, "progress": progress}
+    if relevance is None:
+        data = (model, queries, items, query_labels, item_labels)
+        return _ranked_by_labels(*data, k, normalizer, None, lengths, **options)
+    if query_labels is not None or item_labels is not None or lengths:
+        raise ValueError("relevance: expected no labels and no neighbors beside it, got some")
+    pool = pool_of(model, queries, items, None, memory)
+    n_queries = len(pool.queries)
+    judged = _judged(relevance, pool)
+    used = np.flatnonzero(judged.sizes)
+    if 0 < len(used) < len(pool.queries):  # nothing is to be known of the others
+        own = None if pool.own is None else pool.own[used]
+        pool = pool._replace(queries=ChosenRows(pool.queries, used), own=own)
+        judged = judged.chosen(used)
+    else:
+        used = np.arange(len(pool.queries))
+    found = ranked_queries(pool, judged, runner=runner, progress=progress)
+    n_candidates = np.full(len(used), pool.n_candidates)
+    measured = _measured(found, judged, n_candidates, len(pool.items), k, normalizer)
+    per_query = {name: np.full(n_queries, np.nan) for name in measured.per_query}
+    for name, values in measured.per_query.items():
+        per_query[name][used] = values
+    return measured._replace(per_query=per_query)
+
+
+def _ranked_by_labels(
+    model: Any,
+    queries: Any,
+    items: Any,
+    query_labels: Any,
+    item_labels: Any,
+    k: int | Sequence[int],
+    normalizer: str,
+    chunk_size: int | None,
+    neighbors: Sequence[int] = (),
+    *,
+    memory: int = DEFAULT_MEMORY,
+    runner: Runner | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> RankingMeasures:
+    """Measures where relevant items are those of the query's class."""
+    pool = pool_of(model, queries, items, chunk_size, memory)
+    labels = _labels_of(pool.queries, query_labels, "queries", "query_labels")
+    is_own = pool.own is not None
+    if (item_labels is None) != is_own:
+        given = "only item_labels" if is_own else "only items"
+        raise ValueError(f"items and item_labels: expected both or neither, got {given}")
+    pool_labels = labels
+    if not is_own:
+        pool_labels = _labels_of(pool.items, item_labels, "items", "item_labels")
+    query_codes, item_codes = _codes(labels, pool_labels)
+    relevance = RelevantLabels(query_codes, item_codes, is_own)
+    _check_neighbors("neighbors", neighbors, pool)
+    most = max(neighbors, default=0)
+    found = ranked_queries(pool, relevance, n_nearest=most, runner=runner, progress=progress)
+    n_candidates = np.full(len(pool.queries), pool.n_candidates)
+    wrong: dict[int, list[np.ndarray]] = {n: [] for n in neighbors}
+
+    def with_votes() -> Iterator[RankedQueries]:
+        for part in found:
+            for n, votes in zip(
+                neighbors, _votes(part.nearest, item_codes, neighbors), strict=True
+            ):
+                wrong[n].append(votes != query_codes[part.begin : part.end])
+            yield part
+
+    measured = _measured(with_votes(), relevance, n_candidates, len(pool.items), k, normalizer)
+    return measured._replace(
+        knn_errors={n: float(np.concatenate(parts).mean()) for n, parts in wrong.items()}
+    )
+
+
+def _codes(labels: np.ndarray, pool_labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of queries and of items as small integers, which compare faster than strings."""
+    if labels is pool_labels:
+        codes = np.unique(labels, return_inverse=True)[1].astype(np.int32)
+        return codes, codes
+    both = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)[1]
+    query_codes, item_codes = np.split(both.astype(np.int32), [labels.size])
+    return query_codes, item_codes
+
+
+def _judged(relevance: Any, pool: Pool) -> RelevantLists:
+    """Judgements as lists of relevant items; an item is no candidate for itself."""
+    given = np.asarray(relevance)
+    if given.ndim != 2 or given.shape[1] not in (2, 3) or given.dtype.kind not in "iuf":
+        raise ValueError(
+            "relevance: expected rows of query and item, and maybe a grade, got shape "
+            f"{given.shape} and dtype {given.dtype}"
+        )
+    rows = given[:, :2].astype(np.int64)
+    if not np.array_equal(rows, given[:, :2]):
+        raise ValueError("relevance: expected row numbers of queries and items, got other numbers")
+    n_queries, n_items = len(pool.queries), len(pool.items)
+    graded = given.shape[1] == 3
+    rows, grades = judged_rows(
+        rows, given[:, 2] if graded else None, n_items, pool.own is not None, pool.queries
+    )
+    keep = grades > 0
+    if pool.own is not None:
+        keep &= rows[:, 0] != rows[:, 1]
+    rows, grades = rows[keep], grades[keep]
+    offsets = edges_of_sizes(np.bincount(rows[:, 0], minlength=n_queries))
+    return RelevantLists(offsets, rows[:, 1].astype(item_type(n_items)), grades if graded else None)
+
+
+def _measured(
+    found: Iterable[RankedQueries],
+    relevance: Relevance,
+    n_candidates: np.ndarray,
+    n_items: int,
+    k: int | Sequence[int],
+    normalizer: str,
+) -> RankingMeasures:
+    """All measures of all queries, from the ranks of their relevant items."""
     check_choice("normalizer", normalizer, ("relevant", "hits"))
     lengths = sorted({check_integer("k", one) for one in np.atleast_1d(k)})
-    cutoffs = np.array([*lengths, max([n_items, *lengths])])  # the last one is the whole list
-    discounts = np.zeros(n_items + 1)
-    discounts[1:] = 1 / np.log2(np.arange(2, n_items + 2))
-
-    def measure(scores: np.ndarray, grades: np.ndarray) -> tuple[np.ndarray, ...]:
-        return rank_rows(scores, grades, cutoffs, discounts)
-
-    blocks = map_rows(measure, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
-    n_relevant, n_candidates, first_rank, sums = map(np.concatenate, zip(*blocks, strict=True))
-    used = n_relevant > 0
+    n_queries = len(relevance.sizes)
+    used = relevance.sizes > 0
     if not used.any():
         raise ValueError(
             f"queries: expected at least one with a relevant candidate, got none among {n_queries}"
         )
-    n_relevant = n_relevant[used]
-    hits, precisions, gains = sums[used].transpose(1, 0, 2)
-    attainable = np.minimum(cutoffs, n_relevant[:, None])
+    cutoffs = np.array([*lengths, max([n_items, *lengths])])  # the last one is the whole list
+    attainable = np.minimum(cutoffs, relevance.sizes[:, None])
+    first_rank = np.ones(n_queries, np.int64)
+    ideal = np.ones((n_queries, len(cutoffs)))
+    sums = np.zeros((n_queries, 3, len(cutoffs)))
+    discounts = 1 / np.log2(np.arange(2, relevance.sizes.max() + 2))  # of the first ranks
+    best = np.append(0.0, np.cumsum(discounts))
+    for begin, end, offsets, ranks, grades, _ in found:
+        gains = 1 / np.log2(ranks + 1.0)
+        if grades is None:
+            ideal[begin:end] = best[attainable[begin:end]]
+        else:
+            gains *= grades
+            for row, (low, high) in enumerate(pairwise(offsets.tolist()), begin):
+                from_best = np.sort(grades[low:high])[::-1] * discounts[: high - low]
+                ideal[row] = np.append(0.0, np.cumsum(from_best))[attainable[row]]
+        sum_at_cutoffs(offsets, ranks, gains, cutoffs, sums[begin:end])
+        has_one = used[begin:end]
+        first_rank[begin:end][has_one] = ranks[offsets[:-1][has_one]]
+    hits, precisions, gain = sums.transpose(1, 0, 2)
+    n_relevant = np.maximum(relevance.sizes, 1)
     # Without hits the sum of precisions is 0, so the divisor does not matter.
-    average = precisions / (attainable if normalizer == "relevant" else np.maximum(hits, 1))
-    gains = gains / np.cumsum(discounts)[attainable]
+    divisors = np.maximum(attainable, 1) if normalizer == "relevant" else np.maximum(hits, 1)
+    average = precisions / divisors
+    ndcg_at = np.divide(gain, ideal, out=np.zeros_like(gain), where=ideal > 0)
     per_query = {
         "mAP": average[:, -1],
-        "MRR": 1 / first_rank[used],
-        "nDCG": gains[:, -1],
-        "random_P": n_relevant / n_candidates[used],
+        "MRR": 1 / first_rank,
+        "nDCG": ndcg_at[:, -1],
+        "random_P": n_relevant / np.maximum(n_candidates, 1),
     }
     for column, length in enumerate(lengths):
         per_query[f"P@{length}"] = hits[:, column] / length
         per_query[f"mAP@{length}"] = average[:, column]
         per_query[f"recall@{length}"] = hits[:, column] / n_relevant
-        per_query[f"nDCG@{length}"] = gains[:, column]
-    return per_query, used
+        per_query[f"nDCG@{length}"] = ndcg_at[:, column]
+    return RankingMeasures(
+        {name: np.where(used, values, np.nan) for name, values in per_query.items()}, {}
+    )
 
 
 # -- k nearest neighbours ------------------------------------------------------------------------
@@ -401,12 +599,11 @@ def knn_predict(
     >>> print(knn_predict(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=2))
     ['dog' 'dog']
     """
-    queries = check_items(queries, "queries").values
-    items, labels = _labelled(items, item_labels, "items", "item_labels")
+    pool = pool_of(model, queries, items, chunk_size, exclude_self=exclude_self)
+    labels = _labels_of(pool.items, item_labels, "items", "item_labels")
     n_neighbors = check_integer("n_neighbors", n_neighbors)
     classes, codes = np.unique(labels, return_inverse=True)
-    scored = (model, queries, items)
-    return classes[_votes(scored, codes, "n_neighbors", [n_neighbors], exclude_self, chunk_size)[0]]
+    return classes[_voted(pool, codes, "n_neighbors", [n_neighbors])[0]]
 
 
 def knn_error_curve(
@@ -454,56 +651,39 @@ def knn_error_curve(
     ... )
     [0.5 0.5]
     """
-    queries, labels = _labelled(queries, query_labels, "queries", "query_labels")
-    items, pool_labels = _labelled(items, item_labels, "items", "item_labels")
+    pool = pool_of(model, queries, items, chunk_size, exclude_self=exclude_self)
+    labels = _labels_of(pool.queries, query_labels, "queries", "query_labels")
+    pool_labels = _labels_of(pool.items, item_labels, "items", "item_labels")
     lengths = _check_k_values(k_values)
-    codes = np.unique(np.concatenate([labels, pool_labels]), return_inverse=True)[1]
-    truth, pool_codes = np.split(codes, [labels.size])
-
-    scored = (model, queries, items)
-    votes = _votes(scored, pool_codes, "k_values", lengths, exclude_self, chunk_size)
-    wrong = votes != truth  # (n_k, n_queries)
+    truth, pool_codes = _codes(labels, pool_labels)
+    wrong = _voted(pool, pool_codes, "k_values", lengths) != truth  # (n_k, n_queries)
     if not class_averaged:
         return wrong.mean(axis=1)
     return np.mean([wrong[:, truth == one].mean(axis=1) for one in np.unique(truth)], axis=0)
 
 
-def _votes(
-    scored: tuple[Any, Any, Any],
-    codes: np.ndarray,
-    name: str,
-    lengths: list[int],
-    exclude_self: bool,
-    chunk_size: int | None,
-) -> np.ndarray:
+def _voted(pool: Pool, codes: np.ndarray, name: str, lengths: list[int]) -> np.ndarray:
     """The class that the nearest k items of each query vote for, for each k: shape (n_k, n_queries).
 
-    `scored` is a model, queries and items; `codes` are the items' classes, and `name` is the parameter that
-    `lengths` come from.
+    `codes` are the items' classes, and `name` is the parameter that `lengths` come from.
     """
-    model, queries, items = scored
-    score = _scorer(model)
-    n_queries, n_items = queries.shape[0], items.shape[0]
-    if exclude_self and n_queries != n_items:
-        raise ValueError(
-            f"exclude_self: expected queries and items to be the same list, got {n_queries} queries "
-            f"and {n_items} items"
-        )
-    n_candidates, largest, n_classes = n_items - bool(exclude_self), max(lengths), codes.max() + 1
+    _check_neighbors(name, lengths, pool)
+    parts = ranked_queries(pool, None, n_nearest=max(lengths))
+    return np.concatenate([_votes(part.nearest, codes, lengths) for part in parts], axis=1)
+
+
+def _votes(nearest: Nearest, codes: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """The votes of the first k of some neighbours, for each k; the nearest come first."""
+    if not len(lengths):
+        return np.empty((0, len(nearest.items)), codes.dtype)
+    voters, n_classes = codes[nearest.items], codes.max() + 1
+    return np.array([majority(np.ascontiguousarray(voters[:, :k]), n_classes) for k in lengths])
+
+
+def _check_neighbors(name: str, lengths: Sequence[int], pool: Pool) -> None:
+    n_candidates, largest = pool.n_candidates, max(lengths, default=0)
     if largest > n_candidates:
         raise ValueError(f"{name}: expected at most the {n_candidates} candidates, got {largest}")
-    skip = np.arange(n_queries) if exclude_self else np.full(n_queries, -1)
-
-    def chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        return _score(score, queries[rows], items), skip[rows]
-
-    def vote(scores: np.ndarray, skip: np.ndarray) -> np.ndarray:
-        # Sorted, so that the k nearest are the first k of a longer list.
-        voters = codes[nearest(scores, skip, largest)]
-        return np.array([majority(np.ascontiguousarray(voters[:, :k]), n_classes) for k in lengths])
-
-    blocks = map_rows(vote, chunk, n_queries, n_items, _chunk_rows(chunk_size, n_items))
-    return np.concatenate(blocks, axis=1)
 
 
 def knn_error_best_k(
@@ -614,7 +794,7 @@ def sparsity(M: Any, tol: float = 1e-12) -> float:
         values = csr.data[:, None]
     non_zero = 0
     # In chunks: M may be so big that there is no room for a copy.
-    n_rows = _chunk_rows(None, values.shape[1])
+    n_rows = chunk_rows(None, values.shape[1])
     for start in range(0, values.shape[0], n_rows):
         part = np.abs(values[start : start + n_rows])
         if np.isnan(part).any():
@@ -626,45 +806,10 @@ def sparsity(M: Any, tol: float = 1e-12) -> float:
 # -- scores in chunks ----------------------------------------------------------------------------
 
 
-def _chunk_rows(chunk_size: int | None, n_items: int) -> int:
-    if chunk_size is None:
-        return max(1, _CHUNK // n_items)
-    return check_integer("chunk_size", chunk_size)
-
-
-def _scorer(model: Any) -> Callable[[Any, Any], Any]:
-    score = getattr(model, "score_items", model)
-    if not callable(score):
-        raise TypeError(
-            f"model: expected a method score_items or a function, got {type(model).__name__}"
-        )
-    return score
-
-
-def _score(score: Callable[[Any, Any], Any], queries: Any, items: Any) -> np.ndarray:
-    scores = score(queries, items)
-    scores = scores.toarray() if sparse.issparse(scores) else np.asarray(scores)
-    expected = (queries.shape[0], items.shape[0])
-    if scores.shape != expected:
-        raise ValueError(f"scores of the model: expected shape {expected}, got {scores.shape}")
-    return _as_floats(scores)
-
-
-def _as_floats(scores: np.ndarray) -> np.ndarray:
-    """Scores for the kernels: contiguous, float32 or float64, without NaN (infinity is allowed)."""
-    scores = np.ascontiguousarray(scores)
-    if scores.dtype not in (np.float32, np.float64):
-        scores = scores.astype(np.float64)
-    if np.isnan(scores.min()):  # one NaN makes the minimum NaN: no second array is needed
-        raise ValueError(f"scores: expected numbers, got {np.isnan(scores).sum()} NaN")
-    return scores
-
-
-def _labelled(rows: Any, labels: Any, name: str, labels_name: str) -> tuple[Any, np.ndarray]:
-    rows, labels = check_items(rows, name).values, np.asarray(labels)
-    if labels.shape != (rows.shape[0],):
+def _labels_of(rows: RowBlocks, labels: Any, name: str, labels_name: str) -> np.ndarray:
+    labels = np.asarray(labels)
+    if labels.shape != (len(rows),):
         raise ValueError(
-            f"{labels_name}: expected one for each of the {rows.shape[0]} {name}, "
-            f"got shape {labels.shape}"
+            f"{labels_name}: expected one for each of the {len(rows)} {name}, got shape {labels.shape}"
         )
-    return rows, labels
+    return labels

@@ -7,12 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from .._engines import Engine, Geometry, check_geometry
+from .._engines import (
+    Engine,
+    Geometry,
+    check_device,
+    check_geometry,
+    device_block_size,
+    find_device,
+)
 from .._kernels import steps
 from ..data.comparisons import Comparisons
-from ..similarity.base import Similarity, check_features, one_row
+from ..similarity.base import Similarity, one_row
 from ..similarity.learner import Learner, delegated
-from ..validation import Items, check_items, check_unchanged, stacked
+from ..validation import Items, check_features, check_items, check_unchanged, stacked
+
+DEVICE = """device : "cpu", "cuda", "cuda:N", "auto" or "torch"
+        Where dense items are learnt from: the same steps, to rounding. A GPU needs ``simstream[gpu]``; "auto"
+        takes one if there is one. Items may be tensors of torch, which stay where they are. "torch" is the
+        code for GPUs on the CPU, for tests.
+    precision : "float32" or "tf32"
+        How a GPU multiplies float32: "tf32" is faster and rounds to 11 bits."""
 
 
 class OnlineLearner(Learner):
@@ -30,6 +44,10 @@ class OnlineLearner(Learner):
     init_scale: Any = 1.0
     centre: Any = None
     item_term: Any = False
+    block_size: Any = None
+    #: Where it learns, and how products are rounded there; learners without these parameters keep them.
+    device: Any = "cpu"
+    precision: Any = "float32"
     #: The similarity as it was last read, and the parameters that it was read with.
     _read_cache: tuple[tuple[Any, ...], Similarity] | None = None
 
@@ -64,12 +82,25 @@ class OnlineLearner(Learner):
         """Parameters that change what is read without changing what is learnt."""
         return (self.normalise,)
 
+    def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
+        """An engine of some columns of the matrix, nothing learnt yet; `tuples` have all columns.
+
+        Only blocks can be learnt with the columns divided: see `_kernels.columns`.
+        """
+        raise TypeError(
+            f"learner: expected one that learns in blocks of rank-one steps, got {type(self).__name__}, "
+            "whose columns cannot be divided; learn it in one process, or mix shards of the stream "
+            "(simstream.distributed.MixedLearner)"
+        )
+
     # -- the geometry -------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if "init_scale" in vars(self):
             check_geometry(self.init, self.init_scale, self.centre, self.item_term)
+        if "device" in vars(self):
+            check_device(self.device, self.precision)
 
     def _geometry(self, tuples: Comparisons, *, folded: bool) -> Geometry:
         """The geometry of a first call. The engine that is made for it must be given it.
@@ -113,7 +144,9 @@ class OnlineLearner(Learner):
         """
         self._check_parameters()
         read = self._read(tuples, y, self.dtype)
-        self._forget(self._new_engine(read))
+        engine = self._new_engine(read)
+        find_device(self.device, is_sparse=not engine.has_devices)
+        self._forget(engine)
         return self._learn(read)
 
     def partial_fit(self, tuples: Any, y: Any = None) -> Any:
@@ -136,7 +169,14 @@ class OnlineLearner(Learner):
         self._check_parameters()
         left, right = self._item_cache().items(self.preprocessor, self._target_dtype())
         self._begin(Comparisons(left, right, np.empty((0, 3), np.int64)))
-        return self._block_size(self._engine) if self._engine.learns_blocks else 1
+        return self._block_size_here() if self._engine.learns_blocks else 1
+
+    def _block_size_here(self) -> int:
+        """How many tuples are learnt together on the device that the engine is on."""
+        engine = self._engine
+        if engine.device is None:
+            return self._block_size(engine)
+        return device_block_size(engine.device, self.block_size)
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         """Checked tuples of the kind the learner learns from."""
@@ -170,17 +210,24 @@ class OnlineLearner(Learner):
         """Make an engine for these items if there is none, else check that it can go on with them."""
         if self.normalise:
             tuples.check_one_space("normalise=True")
+        engine = self._new_engine(tuples) if self._engine is None else self._engine
+        device = find_device(self.device, is_sparse=not engine.has_devices)
         if self._engine is None:
-            self._forget(self._new_engine(tuples))
+            self._forget(engine)
         check_features(self.shape_, tuples.left, tuples.right)
         self._engine.geometry.check_unchanged(self.init_scale, self.centre, self.item_term)
         for name, (kept, given) in self._unchangeable(self._engine).items():
             check_unchanged(name, kept, given)
+        self._engine.place(device, self.precision)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
         tuples = engine.geometry.comparisons(tuples)
-        engine.learn(self._step(), tuples, self._block_size(engine))
+        engine.learn(self._step_for(tuples), tuples, self._block_size_here())
+
+    def _step_for(self, tuples: Comparisons) -> Any:
+        """The step record for these tuples."""
+        return self._step()
 
     def _forget(self, engine: Engine) -> None:
         self._engine = engine
@@ -204,6 +251,21 @@ class OnlineLearner(Learner):
             similarity.normalise = self.normalise
             kept = self._read_cache = (key, similarity)
         return kept[1]._with_items(self.preprocessor, self._item_cache())
+
+    @property
+    def tensor_(self) -> Any:
+        """The learnt M itself, a tensor of torch on the device it is learnt on; it changes with learning.
+
+        With a geometry it has the rows of the additional features, and nothing that only changes what is read
+        (`symmetric`, `projection`, `normalise`) is applied. All other results are arrays on the host.
+        """
+        engine = self._fitted()
+        if engine.device is None or engine.average_from is not None:
+            raise ValueError(
+                "tensor_: the matrix is not on a device; expected one that was learnt on a device other than "
+                "'cpu', with average_from=None"
+            )
+        return engine.there.u
 
     decision_function = delegated(Similarity.decision_function)
     predict = delegated(Similarity.predict)

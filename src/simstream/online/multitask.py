@@ -11,6 +11,7 @@ import numpy as np
 from .._engines import (
     DenseTasksEngine,
     Engine,
+    Geometry,
     SparseTasksEngine,
     TasksEngine,
     default_block_size,
@@ -262,11 +263,16 @@ class OMTRSL(OnlineLearner):
     ) -> OMTRSL:
         """Learn from checked triplets; a simulation learns only from what it asks for."""
         self._begin(read)
-        if simulates and self.query != "all":
-            read = replace(read, coins=self._generator().random(len(read)))
+        read = self._with_coins(read, simulates)
         self._numbers = numbers  # if learning is interrupted, `_known` drops those it did not reach
         self._advance(self._engine, read)
         return self
+
+    def _with_coins(self, read: Comparisons, simulates: bool) -> Comparisons:
+        """The triplets with the random numbers by which a simulation decides what it asks for."""
+        if simulates and self.query != "all":
+            return replace(read, coins=self._generator().random(len(read)))
+        return read
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         names = ("coupling", "n_tasks")
@@ -349,12 +355,21 @@ class OMTRSL(OnlineLearner):
             tuples, float(self.coupling), self.n_tasks, self.init == "identity", self.head_bytes
         )
 
+    def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
+        if self.init == "identity":
+            tuples.check_one_space("init='identity'", "; start from init='zeros'")
+        width = len(range(*columns.indices(tuples.shape[1])))
+        given = float(self.coupling), self.n_tasks, self.init == "identity"
+        return DenseTasksEngine((tuples.shape[0], width), tuples.left.dtype, *given)
+
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
+        engine.learn(self._step_for(tuples), tuples, self._block_size(engine))
+
+    def _step_for(self, tuples: Comparisons) -> Any:
         step = self._step()
-        if tuples.coins is None:  # these answers have been given already
-            step = step._replace(ask=steps.ASK_ALL)
-        engine.learn(step, tuples, self._block_size(engine))
+        # Without coins, these answers have been given already.
+        return step._replace(ask=steps.ASK_ALL) if tuples.coins is None else step
 
     def _step(self) -> Any:
         ask = {"all": steps.ASK_ALL, "active": steps.ASK_ACTIVE, "random": steps.ASK_RANDOM}
@@ -416,6 +431,7 @@ class OMTRSL(OnlineLearner):
     item_scale: Any = delegated(Tasks.item_scale)
     pair_score: Any = delegated(Tasks.pair_score)
     score_items: Any = delegated(Tasks.score_items)
+    sides: Any = delegated(Tasks.sides)
     search: Any = delegated(Tasks.search)
     get_metric: Any = delegated(Tasks.get_metric)
     triplet_margin: Any = delegated(Tasks.triplet_margin)

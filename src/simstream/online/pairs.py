@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from .._engines import (
     DenseEngine,
     Engine,
+    Geometry,
     LogDetEngine,
     SparseEngine,
     SpectralEngine,
@@ -34,7 +35,7 @@ from ..similarity.mahalanobis import (
     tuple_size,
 )
 from ..validation import check_choice, check_number, check_pair_labels
-from .base import OnlineLearner
+from .base import DEVICE, OnlineLearner
 
 NORMALISED = NORMALISE.replace("{origin}", "zero")
 
@@ -56,7 +57,7 @@ ATTRIBUTES = """threshold_ : float
         Mean loss, share of pairs on the wrong side, share with a loss, each before its own update."""
 
 
-_documented = documented(common=COMMON, normalise=NORMALISED, attributes=ATTRIBUTES)
+_documented = documented(common=COMMON, device=DEVICE, normalise=NORMALISED, attributes=ATTRIBUTES)
 
 
 class PairLearner(OnlineLearner):
@@ -199,6 +200,7 @@ class PAMetric(PairLearner):
     head_bytes : int, optional
         With "end" on sparse items: memory of the dense block of the most frequent features.
     {common}
+    {device}
 
     Attributes
     ----------
@@ -243,6 +245,8 @@ class PAMetric(PairLearner):
         dtype: Any = None,
         normalise: bool = False,
         preprocessor: Any = None,
+        device: str = "cpu",
+        precision: str = "float32",
     ) -> None:
         self.C = C
         self.variant = variant
@@ -254,12 +258,18 @@ class PAMetric(PairLearner):
         self.dtype = dtype
         self.normalise = normalise
         self.preprocessor = preprocessor
+        self.device = device
+        self.precision = precision
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("C", self.C, finite=False)
         check_choice("variant", self.variant, ("PA", "PA-I", "PA-II", "PALS"))
         check_choice("projection", self.projection, ("end", "every-step"))
+        if self.projection == "every-step" and self.device not in ("cpu", "auto"):
+            raise ValueError(
+                f"device: expected 'cpu' or 'auto' with projection='every-step', got {self.device!r}"
+            )
         check_number("tolerance", self.tolerance, exclusive=False)
         self._check_init("zeros", "identity")
         self._check_integers_or_none("block_size", "head_bytes")
@@ -278,6 +288,16 @@ class PAMetric(PairLearner):
             check_positive(self.init, "init", size=d)
         start = first_matrix(self.init, (d, d), dtype, tuples.is_sparse)
         return entrywise_engine(Rule(PLAIN), None, start, tuples, self.head_bytes)
+
+    def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
+        if self.projection != "end":
+            raise ValueError(
+                f"projection: expected 'end' to divide the columns, got {self.projection!r}"
+            )
+        if not isinstance(self.init, str):
+            check_positive(self.init, "init", size=tuples.shape[0])
+        start = first_matrix(self.init, tuples.shape, tuples.left.dtype, False, columns)
+        return DenseEngine(Rule(PLAIN), None, start)
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         kept = "every-step" if isinstance(engine, SpectralEngine) else "end"

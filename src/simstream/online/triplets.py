@@ -15,6 +15,7 @@ from .._engines import (
     DenseEngine,
     Engine,
     FactoredEngine,
+    Geometry,
     SparseEngine,
     default_block_size,
     entrywise_engine,
@@ -28,7 +29,7 @@ from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
 from ..similarity.shift import Shift
 from ..validation import check_choice, check_number
-from .base import OnlineLearner
+from .base import DEVICE, OnlineLearner
 
 GEOMETRY = """init_scale : float or "auto"
         Scale c of the first M = c I, for ``init="identity"``. Steps are in proportion to it: learning from
@@ -92,7 +93,12 @@ def _given(centre: Any) -> str:
 
 
 _documented = documented(
-    common=_COMMON, geometry=GEOMETRY, normalise=NORMALISE, attributes=_ATTRIBUTES, average=_AVERAGE
+    common=_COMMON,
+    device=DEVICE,
+    geometry=GEOMETRY,
+    normalise=NORMALISE,
+    attributes=_ATTRIBUTES,
+    average=_AVERAGE,
 )
 
 
@@ -156,6 +162,18 @@ class TripletLearner(OnlineLearner):
         engine.geometry = geometry
         return engine
 
+    def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
+        rule = self._rule()
+        if rule.kind != PLAIN:  # no blocked form
+            return super()._new_shard(tuples, geometry, columns)
+        if self._needs_diagonal():
+            tuples.check_one_space(str(self._needs_diagonal()))
+        start = first_matrix(self.init, tuples.shape, tuples.left.dtype, False, columns)
+        start = geometry.extended(_times(start, geometry.scale))
+        engine = self._entrywise_engines[0](rule, self.average_from, start)
+        engine.geometry = geometry
+        return engine
+
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         return {
             "average_from": (engine.average_from, self.average_from),
@@ -212,6 +230,7 @@ class OASIS(TripletLearner):
         "end" reads the nearest symmetric positive semi-definite matrix. Learning goes on with the raw M.
     {average}
     {common}
+    {device}
 
     Attributes
     ----------
@@ -255,6 +274,8 @@ class OASIS(TripletLearner):
         dtype: Any = None,
         normalise: bool = False,
         preprocessor: Any = None,
+        device: str = "cpu",
+        precision: str = "float32",
     ) -> None:
         self.C = C
         self.variant = variant
@@ -270,6 +291,8 @@ class OASIS(TripletLearner):
         self.dtype = dtype
         self.normalise = normalise
         self.preprocessor = preprocessor
+        self.device = device
+        self.precision = precision
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -335,6 +358,7 @@ class OGD(TripletLearner):
         eta_t = eta, or eta / sqrt(t).
     {average}
     {common}
+    {device}
 
     Attributes
     ----------
@@ -369,6 +393,8 @@ class OGD(TripletLearner):
         dtype: Any = None,
         normalise: bool = False,
         preprocessor: Any = None,
+        device: str = "cpu",
+        precision: str = "float32",
     ) -> None:
         self.eta = eta
         self.schedule = schedule
@@ -382,6 +408,8 @@ class OGD(TripletLearner):
         self.dtype = dtype
         self.normalise = normalise
         self.preprocessor = preprocessor
+        self.device = device
+        self.precision = precision
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

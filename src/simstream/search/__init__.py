@@ -2,13 +2,17 @@
 
 `Index` is the protocol. `ExactIndex` searches exactly, dense or sparse, and has snapshots for readers that
 must not wait; `HnswIndex` searches approximately (extra ``index``); `recall` measures how much it finds.
+`search_rows` searches a file that may be larger than memory; `DeviceRunner` does so on a GPU (extra ``gpu``).
 """
 
 from .base import Found, Id, Index, item_vectors, query_vectors
+from .device import DeviceRunner
 from .exact import ExactIndex, ExactView, recall
 from .hnsw import HnswIndex
+from .rows import search_rows
 
 __all__ = [
+    "DeviceRunner",
     "ExactIndex",
     "ExactView",
     "Found",
@@ -18,4 +22,5 @@ __all__ = [
     "item_vectors",
     "query_vectors",
     "recall",
+    "search_rows",
 ]

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from .._kernels.ranking import nearest
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
-from ..validation import check_choice, check_integer, check_items
+from ..validation import check_choice, check_features, check_integer, check_items
 
 if TYPE_CHECKING:
     from .cosine import Cosine
@@ -28,6 +28,21 @@ _CHUNK_BYTES = 64 * 2**20
 
 #: Up to this many neighbours, inserting into a short list beats sorting everything.
 _FEW = 128
+
+
+class Sides(NamedTuple):
+    """A similarity in three steps, so that many queries and many items are each prepared once.
+
+    ``scores(queries(q), items(x))`` are the similarities of all rows q with all rows x. The functions take
+    checked rows of `shape` and `dtype`, and may be called by several threads.
+    """
+
+    #: Features of queries and of items.
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    queries: Callable[[Any], Any]
+    items: Callable[[Any], Any]
+    scores: Callable[[Any, Any], np.ndarray]
 
 
 class SearchResult(NamedTuple):
@@ -115,8 +130,17 @@ class Similarity(BaseEstimator, ABC):
         """Similarity of corresponding rows, not normalised."""
 
     @abstractmethod
+    def _own_sides(self, near: Any) -> tuple[Callable[..., Any], ...]:
+        """What maps queries, what maps items, and what scores the two; not normalised.
+
+        `near` are some dense rows; None if queries or items are sparse.
+        """
+
     def _score_all(self, queries: Any, items: Any) -> np.ndarray:
         """Similarity of every query with every item, not normalised."""
+        is_dense = not (sp.issparse(queries) or sp.issparse(items))
+        of_queries, of_items, scores = self._own_sides(items if is_dense else None)
+        return scores(of_queries(queries), of_items(items))
 
     def _cosine_parts(self) -> tuple[Any, ...]:
         """What `_new_cosine` makes the cosine of: the same objects as long as it stays the same."""
@@ -205,6 +229,34 @@ class Similarity(BaseEstimator, ABC):
         cosine = self._cosine()
         scale = cosine.scale(items)
         return lambda queries: cosine.score_all(queries, items, scale)
+
+    def sides(self, near: Any) -> Sides:
+        """The similarity in three steps: what maps queries, what maps items, what scores all pairs of them.
+
+        Evaluation and search over many items map each query and each item once, however often they meet.
+
+        Parameters
+        ----------
+        near : array or None
+            Some queries or items: distances are computed around them, which changes no more than rounding.
+            None if queries or items are sparse.
+
+        Returns
+        -------
+        Sides
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream import Bilinear
+        >>> rows = np.array([[1.0, 0.0], [1.0, 1.0]])
+        >>> shape, dtype, queries, items, scores = Bilinear(np.diag([2.0, 1.0])).sides(rows)
+        >>> scores(queries(rows), items(rows))
+        array([[2., 2.],
+               [2., 3.]])
+        """
+        steps = self._cosine().sides() if self.normalise else self._own_sides(near)
+        return Sides(self.shape_, self.dtype_, *steps)
 
     def item_scale(self, items: Any) -> np.ndarray:
         """The number of each item that its inner products are multiplied by with `normalise`.
@@ -391,19 +443,6 @@ class Similarity(BaseEstimator, ABC):
         self.shape_  # noqa: B018
 
 
-def check_features(expected: tuple[int, int], left: Any, right: Any) -> None:
-    """Raise if items do not have as many features as a model."""
-    got = left.shape[1], right.shape[1]
-    if got == tuple(expected):
-        return
-    if expected[0] == expected[1] and got[0] == got[1]:
-        raise ValueError(f"items: expected {expected[0]} features, as in the model, got {got[0]}")
-    raise ValueError(
-        f"items: expected {expected[0]} features on the left and {expected[1]} on the right, as in the "
-        f"model, got {got[0]} and {got[1]}"
-    )
-
-
 def one_row(vector: Any) -> Any:
     """A vector as a matrix of one row."""
     if sp.issparse(vector):
@@ -431,6 +470,11 @@ def row_products(a: Any, b: Any) -> np.ndarray:
     if sp.issparse(b):
         return np.asarray(b.multiply(a).sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", a, b)
+
+
+def same_rows(rows: Any) -> Any:
+    """The step of a side that needs none."""
+    return rows
 
 
 def all_products(a: Any, b: Any) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import scipy.sparse as sp
 
 from ..metrics import sparsity
 from ..validation import check_items
-from .base import Similarity, all_products, row_products
+from .base import Similarity, all_products, row_products, same_rows
 from .cosine import Cosine
 from .mahalanobis import Spectrum
 from .shift import Shift
@@ -120,11 +122,11 @@ class Bilinear(Similarity):
             return shift.score_rows(matrix, queries, items)
         return row_products(self._transform(queries), items)
 
-    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
+    def _own_sides(self, near: Any) -> tuple[Callable[..., Any], ...]:
         matrix, shift = self._parts()
         if shift is not None:
-            return shift.score_all(matrix, queries, items)
-        return all_products(self._transform(queries), items)
+            return partial(shift.of_queries, matrix), same_rows, shift.score_all
+        return self._transform, same_rows, all_products
 
     def _cosine_parts(self) -> tuple[Any, ...]:
         return self._parts()

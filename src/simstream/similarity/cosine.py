@@ -6,6 +6,7 @@ they are: only queries are mapped, and products are multiplied by the number 1 /
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -147,11 +148,20 @@ class Cosine:
 
     def score_all(self, queries: Any, items: Any, scale: np.ndarray | None = None) -> np.ndarray:
         """Cosine of every query with every item; `scale` of the items where it is known."""
-        transformed = self.transform(queries)
-        scores = all_products(transformed, items)
+        of_queries, of_items, scores = self.sides()
+        known = of_items(items) if scale is None else (items, scale)
+        return scores(of_queries(queries), known)
+
+    def sides(self) -> tuple[Callable[..., Any], ...]:
+        """What maps queries, what maps items, and what scores the two; see `Similarity.sides`."""
+        return self.transform, (lambda items: (items, self.scale(items))), self._score_sides
+
+    def _score_sides(self, transformed: Any, items: tuple[Any, np.ndarray]) -> np.ndarray:
+        rows, scale = items
+        scores = all_products(transformed, rows)
         if self.centre is not None:
             scores = scores - self.offset(transformed)[:, None]
-        return _rounded(scores * (self.scale(items) if scale is None else scale))
+        return _rounded(scores * scale)
 
 
 def _dense(values: Any) -> np.ndarray:

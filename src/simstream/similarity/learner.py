@@ -163,6 +163,7 @@ class Learner(BaseEstimator, ABC):
     pair_score = delegated(Similarity.pair_score)
     triplet_margin = delegated(Similarity.triplet_margin)
     score_items = delegated(Similarity.score_items)
+    sides = delegated(Similarity.sides)
     search = delegated(Similarity.search)
     get_metric = delegated(Similarity.get_metric)
 

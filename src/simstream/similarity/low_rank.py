@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import scipy.sparse as sp
 
 from ..metrics import sparsity
 from ..validation import check_items
-from .base import Similarity, all_products, row_products
+from .base import Similarity, all_products, row_products, same_rows
 from .cosine import Cosine
 from .mahalanobis import Spectrum
 
@@ -93,19 +94,16 @@ class LowRank(Similarity):
         """Precision of the items when they are scored, and of the matrix that is read."""
         return np.dtype(self.dtype or np.float64)
 
-    def _sides(self, queries: Any, items: Any) -> tuple[Any, Any]:
-        """Queries and items where inner products are the similarity."""
+    def _own_sides(self, near: Any) -> tuple[Callable[..., Any], ...]:
         full = self._full
         if full is not None:
-            return queries @ full, items
+            return (lambda rows: rows @ full), same_rows, all_products
         left, right = self._factors
-        return queries @ left, items @ right
+        return (lambda rows: rows @ left), (lambda rows: rows @ right), all_products
 
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
-        return row_products(*self._sides(queries, items))
-
-    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        return all_products(*self._sides(queries, items))
+        of_queries, of_items, _ = self._own_sides(None)
+        return row_products(of_queries(queries), of_items(items))
 
     def _cosine_parts(self) -> tuple[Any, ...]:
         return self._factors

@@ -12,8 +12,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 
 from ..metrics import sparsity
-from ..validation import check_choice, check_integer, check_items, check_pair_labels
-from .base import Similarity, all_products, check_features, one_row, row_products
+from ..validation import (
+    check_choice,
+    check_features,
+    check_integer,
+    check_items,
+    check_pair_labels,
+)
+from .base import Similarity, all_products, one_row, row_products
 from .cosine import Cosine
 
 #: Eigenvalues below this share of the largest one do not count as dimensions.
@@ -94,6 +100,12 @@ class Spectrum:
         components = self.components
         product = components.T @ components
         return (product.toarray() if sp.issparse(product) else product).astype(self.dtype)
+
+
+def _minus_distances(queries: tuple[Any, Any], items: tuple[Any, Any]) -> np.ndarray:
+    """Minus the squared distances of all vectors to all others; both with their squared lengths."""
+    (a, q), (b, x) = queries, items
+    return np.minimum(0.0, 2 * all_products(a, b) - q[:, None] - x)
 
 
 def _without_noise(values: np.ndarray, rounding: float) -> np.ndarray:
@@ -223,14 +235,18 @@ class Mahalanobis(Similarity):
         difference = self._embed(queries.astype(np.float64) - items)
         return -row_products(difference, difference)
 
-    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        queries, items = queries.astype(np.float64), items.astype(np.float64)
-        if not (sp.issparse(queries) or sp.issparse(items)):
-            centre = items.mean(axis=0)  # distances do not change, and cancel less
-            queries, items = queries - centre, items - centre
-        queries, items = self._embed(queries), self._embed(items)
-        q, x = row_products(queries, queries), row_products(items, items)
-        return np.minimum(0.0, 2 * all_products(queries, items) - q[:, None] - x)
+    def _own_sides(self, near: Any) -> tuple[Callable[..., Any], ...]:
+        self._spectrum()  # made before several threads use it
+        centre = 0.0
+        if near is not None:
+            centre = near.astype(np.float64).mean(axis=0)  # no distance changes, and less cancels
+
+        def embedded(rows: Any) -> tuple[Any, np.ndarray]:
+            rows = rows.astype(np.float64)
+            rows = self._embed(rows if sp.issparse(rows) else rows - centre)
+            return rows, row_products(rows, rows)
+
+        return embedded, embedded, _minus_distances
 
     # -- the cosine -----------------------------------------------------------------------------
 

@@ -59,7 +59,8 @@ class Shift(NamedTuple):
         term = self.item_term if self.item_term.any() else None
         return {"centre": centre, "item_term": term, "folded": folded}
 
-    def _query(self, matrix: Any, queries: Any) -> _Query:
+    def of_queries(self, matrix: Any, queries: Any) -> _Query:
+        """M'(q - m) + w, as `score_all` takes it."""
         mean, constant = self.query_mean, self.item_term
         weights = [np.ones(queries.shape[0], matrix.dtype)]
         if sp.issparse(queries):
@@ -76,18 +77,18 @@ class Shift(NamedTuple):
 
     def transform(self, matrix: Any, queries: Any) -> np.ndarray:
         """M'(q - m) + w as the rows of an array."""
-        rows, weights, vectors = self._query(matrix, queries)
+        rows, weights, vectors = self.of_queries(matrix, queries)
         return np.asarray(rows + weights @ vectors)
 
     def score_rows(self, matrix: Any, queries: Any, items: Any) -> np.ndarray:
         """Similarity of corresponding rows."""
-        rows, weights, vectors = self._query(matrix, queries)
+        rows, weights, vectors = self.of_queries(matrix, queries)
         added = (weights * self._on_items(vectors, items)).sum(axis=1)
         return row_products(rows, items) - rows @ self.item_mean + added
 
-    def score_all(self, matrix: Any, queries: Any, items: Any) -> np.ndarray:
-        """Similarity of every query with every item."""
-        rows, weights, vectors = self._query(matrix, queries)
+    def score_all(self, queries: _Query, items: Any) -> np.ndarray:
+        """Similarity of every query, given by `of_queries`, with every item."""
+        rows, weights, vectors = queries
         added = weights @ self._on_items(vectors, items).T
         return all_products(rows, items) - (rows @ self.item_mean)[:, None] + added
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from ..data.comparisons import Comparisons
 from ..metrics import sparsity
 from ..validation import check_answers, check_items, check_tasks
-from .base import ScoreFunction, SearchResult, Similarity
+from .base import ScoreFunction, SearchResult, Sides, Similarity
 from .bilinear import Bilinear
 from .cosine import Cosine
 
@@ -181,6 +181,10 @@ class Tasks(Similarity):
         """Similarity of every query with every item by a task."""
         return self._of_task(task).score_items(queries, items)
 
+    def sides(self, near: Any, task: Hashable = None) -> Sides:
+        """The similarity of a task in three steps; see `Similarity.sides`."""
+        return self._of_task(task).sides(near)
+
     def search(self, queries: Any, items: Any, k: int = 10, task: Hashable = None) -> SearchResult:
         """Most similar items of each query by a task, best first."""
         return self._of_task(task).search(queries, items, k)
@@ -192,8 +196,8 @@ class Tasks(Similarity):
     def _score_rows(self, queries: Any, items: Any) -> np.ndarray:
         return self._of_task()._score_rows(queries, items)
 
-    def _score_all(self, queries: Any, items: Any) -> np.ndarray:
-        return self._of_task()._score_all(queries, items)
+    def _own_sides(self, near: Any) -> tuple[Callable[..., Any], ...]:
+        return self._of_task()._own_sides(near)
 
     def _cosine_parts(self) -> tuple[Any, ...]:
         return (self._parts(),)

@@ -1,0 +1,237 @@
+"""Measure learning with divided columns: two workers against one process, and the curve for many on paper.
+
+    python benchmarks/bench_distributed.py [--turns 5] [--write [PAGE]]
+
+Both have one BLAS thread a process and learn the same triplets in turns. What a block costs a worker that has
+d / W columns is measured in this process, what a message costs with two actors of Ray on this machine; the curve
+adds what the bytes of a block take over the network, all of them to and from the driver. `--write` puts the
+tables between the marks of docs/distributed.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from bench_common import ROOT, machine
+from simstream import OASIS
+from simstream._kernels.columns import summed
+from simstream.distributed import Cluster, ShardedLearner
+from simstream.distributed.shard import Shard
+
+# Ray's workers give way to all other processes unless told otherwise: the comparison would not be fair.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
+BEGIN, END = "<!-- bench-distributed -->", "<!-- end of bench-distributed -->"
+BLOCK = 512
+WIDTHS = (1536, 3072)
+PAPER = (1536, 8192, 65536)
+WORKERS = (4, 8, 16, 32, 64)
+NETWORKS = {"10 GbE": 1.25e9, "100 GbE": 12.5e9}
+
+
+def data(d, n_blocks, n_items=4000):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(n_items, d)) / np.sqrt(d)).astype(np.float32)
+    third = n_items // 3
+    triplets = rng.integers(0, third, (n_blocks * BLOCK, 3)) + np.array([0, third, 2 * third])
+    return X, triplets
+
+
+def learner():
+    return OASIS(C=5.0, block_size=BLOCK)
+
+
+# -- measured on this machine -----------------------------------------------------------------------
+
+
+def cpu_seconds(pid):
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(model, triplets, pids):
+    """Seconds by the clock, and CPU seconds of this process and the slowest worker together.
+
+    The driver takes its turn while workers wait: that sum is what the clock shows where nothing else runs.
+    """
+    before = [time.process_time(), *map(cpu_seconds, pids)]
+    start = time.perf_counter()
+    model.fit(triplets)
+    seconds = time.perf_counter() - start
+    own, *others = np.array([time.process_time(), *map(cpu_seconds, pids)]) - before
+    return seconds, own + max(others, default=0.0)
+
+
+def compare(d, n_blocks, turns):
+    """Milliseconds a block of one process and of two workers in turns, and how far the results differ."""
+    X, triplets = data(d, n_blocks)
+    alone = learner().set_params(preprocessor=X)
+    times = []
+    with ShardedLearner(learner(), 2, preprocessor=X) as divided:
+        alone.fit(triplets[: 2 * BLOCK])  # compiles
+        divided.fit(triplets[: 2 * BLOCK])
+        for _ in range(turns):
+            one, two = measured(alone, triplets, []), measured(divided, triplets, divided.pids())
+            times.append(np.array([one, two]) / n_blocks * 1e3)
+            print(f"d={d}: clock and CPU, ms a block {np.round(times[-1], 1).tolist()}", flush=True)
+        found = divided.learner_.get_bilinear_matrix()
+    expected = alone.get_bilinear_matrix()
+    difference = np.abs(found - expected).max() / np.abs(expected).max()
+    return np.array(times), float(difference)
+
+
+def block_of_worker(d, n_workers, n_blocks=4):
+    """Seconds that a block takes a worker that has d / n_workers of the columns: the least of some blocks."""
+    X, triplets = data(d, n_blocks + 1, n_items=1500)
+    with tempfile.TemporaryDirectory() as folder:
+        only = ShardedLearner(learner(), 1, preprocessor=X, folder=folder, backend="serial")
+        only.prepare()
+        shard = Shard(folder, 0, n_workers)
+        shard.restore(None)
+        parts, *_ = shard.begin({"index": triplets}, 0, BLOCK)
+        times = []
+        while parts is not None:
+            # The sums of others would not change what a block costs.
+            start = time.perf_counter()
+            parts, *_ = shard.advance(parts)
+            times.append(time.perf_counter() - start)
+        only.close()
+    return min(times[:-1])  # the last one has no next block
+
+
+class Echo:
+    """An actor that answers with parts as large as those of a block, and works out nothing."""
+
+    def __init__(self, size):
+        ones = np.ones(size, np.float32)
+        self.parts = np.ones(size), ones, (np.ones((size, size), np.float32), ones)
+
+    def advance(self, sums):
+        return self.parts, np.zeros(10), 0
+
+
+def message(n_workers, n=200):
+    """Seconds from the first answer of a block to the next, without the work: the median of some."""
+    import ray
+
+    with Cluster(n_workers, num_cpus=4) as cluster:
+        actors = [cluster.start(Echo, BLOCK) for _ in range(n_workers)]
+        answers = cluster.get([actor.advance.remote(None) for actor in actors])
+        times = []
+        for _ in range(n):
+            start = time.perf_counter()
+            sums = ray.put(summed([parts for parts, _, _ in answers]))
+            answers = ray.get([actor.advance.remote(sums) for actor in actors])
+            times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+# -- on paper ---------------------------------------------------------------------------------------
+
+
+class Costs:
+    """What a block costs: products in proportion to the work, the rest to d, and messages to the workers."""
+
+    def __init__(self):
+        self.measured = {(d, w): block_of_worker(d, w) for d in (1536, 8192) for w in (4, 64)}
+        fixed, rates = [], []
+        for d in (1536, 8192):
+            few, many = self.measured[d, 4], self.measured[d, 64]
+            rate = (work(d, 4) - work(d, 64)) / (few - many)
+            rates.append(rate)
+            fixed.append(max(0.0, many - work(d, 64) / rate))
+        self.rates = dict(zip((1536, 8192), rates, strict=True))
+        slope = max(0.0, (fixed[1] - fixed[0]) / (8192 - 1536))
+        self.fixed = {d: fixed[0] + slope * (d - 1536) for d in PAPER}
+        one, two = message(1), message(2)
+        self.each = max(two - one, 1e-4)
+        self.latency = max(one - self.each, 1e-4)
+        self.n_bytes = 4 * BLOCK**2 + 16 * BLOCK
+
+    def rate(self, d):
+        return self.rates[min(d, 8192)]
+
+    def block(self, d, n_workers):
+        return self.fixed[d] + work(d, n_workers) / self.rate(d)
+
+    def speedup(self, d, n_workers, bandwidth):
+        network = 2 * n_workers * self.n_bytes / bandwidth
+        total = self.block(d, n_workers) + self.latency + n_workers * self.each + network
+        return self.block(d, 1) / total
+
+
+def work(d, n_workers):
+    """Floating-point operations of a worker's products in a block."""
+    columns = d / n_workers
+    return 4 * BLOCK * d * columns + 2 * BLOCK**2 * columns
+
+
+def report(turns):
+    lines = [
+        "| d | one process | two workers | speed | by the clock | largest difference |",
+        "|---|---|---|---|---|---|",
+    ]
+    loads = []
+    for d in WIDTHS:
+        times, difference = compare(d, 40 if d < 2000 else 12, turns)
+        loads.append(os.getloadavg()[0])
+        one, two = times[:, :, 1].min(axis=0)
+        by_clock = np.median(times[:, 0, 0] / times[:, 1, 0])
+        lines.append(
+            f"| {d:,} | {one:.0f} ms a block | {two:.0f} ms a block | {one / two:.2f}x | {by_clock:.2f}x | "
+            f"{difference:.0e} |"
+        )
+    lines.append(
+        f"\nBlocks of {BLOCK} triplets, float32, one BLAS thread a process, {turns} turns. Times are CPU times, the "
+        "least of all turns; of two workers that of the slower one and of the driver together, which is what the "
+        "clock shows where nothing else runs. By the clock: the median of the ratios, with a load of "
+        f"{', '.join(f'{x:.1f}' for x in loads)} on {os.cpu_count()} cores. {machine()}.\n"
+    )
+    costs = Costs()
+    head = " | ".join(f"{d:,}, {name}" for d in PAPER for name in NETWORKS)
+    lines += [f"| workers | {head} |", "|---" * (1 + len(PAPER) * len(NETWORKS)) + "|"]
+    for n_workers in WORKERS:
+        cells = [
+            f"{costs.speedup(d, n_workers, bandwidth):.1f}x"
+            for d in PAPER
+            for bandwidth in NETWORKS.values()
+        ]
+        lines.append(f"| {n_workers} | {' | '.join(cells)} |")
+    measured = ", ".join(
+        f"{1e3 * seconds:.0f} ms at d = {d:,} / {w}" for (d, w), seconds in costs.measured.items()
+    )
+    lines.append(
+        f"\nMeasured for this curve, on one thread: a block of a worker takes {measured} columns, that is "
+        f"{costs.rates[1536] / 1e9:.0f} and {costs.rates[8192] / 1e9:.0f} GFlop/s and "
+        f"{1e3 * costs.fixed[1536]:.1f} and {1e3 * costs.fixed[8192]:.1f} ms that do not shrink with the columns; a "
+        f"round of messages takes {1e3 * costs.latency:.1f} ms and {1e3 * costs.each:.1f} ms for each worker; "
+        f"{costs.n_bytes / 1e6:.2f} MB travel each way. d = 65,536 is worked out with the rate of d = 8,192."
+    )
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--write", type=Path, nargs="?", const=ROOT / "docs" / "distributed.md")
+    options = parser.parse_args()
+    if options.write is not None and BEGIN not in options.write.read_text():
+        parser.error(f"{options.write}: expected a page with {BEGIN} and {END}, got none of them")
+    with threadpool_limits(1):
+        text = report(options.turns)
+    print(text)
+    if options.write is not None:
+        before, _, rest = options.write.read_text().partition(BEGIN)
+        options.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    main()

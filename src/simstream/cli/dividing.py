@@ -1,0 +1,82 @@
+"""``simstream train --workers``: columns divided over workers, and runs that are continued from a folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .inputs import Collection, TrainingRecord
+from .options import refuse_options
+
+
+def check_workers(options: Any) -> None:
+    """Refuse options that do not go together with several workers, or that need them."""
+    is_folder = options.resume is not None and options.resume.is_dir()
+    if options.workers is None and not is_folder:
+        refuse_options(
+            "requires --workers",
+            {
+                "--address": options.address is not None,
+                "--checkpoint": options.checkpoint is not None,
+            },
+        )
+        return
+    near = {
+        f"--{name} {options.sampling[name]}": options.sampling[name] not in (None, "random")
+        for name in ("negatives", "positives")
+    }
+    refuse_options("needs the whole matrix in one process: not with --workers", near)
+    if is_folder:
+        reason = "is that of the run in the folder: not with --resume FOLDER"
+        refuse_options(
+            reason,
+            {
+                "--algorithm": options.algorithm is not None,
+                "--param": bool(options.params),
+                "--dtype": options.dtype is not None,
+                "--block-size": options.block_size is not None,
+                "--unit-norm": options.unit_norm is not None,
+                "--checkpoint": options.checkpoint is not None,
+            },
+        )
+        if options.output == options.resume:
+            raise click.UsageError(
+                "expected --output, a model file, with --resume FOLDER; got none"
+            )
+
+
+def open_run(options: Any) -> tuple[Any, TrainingRecord]:
+    """Continue the run of a folder; what was waiting when it ended is learnt."""
+    from ..distributed import ShardedLearner
+
+    learner = ShardedLearner.resume(options.resume, options.workers, address=options.address)
+    return learner, TrainingRecord.from_extra(learner.extra_, options.resume)
+
+
+def divide(options: Any, learner: Any, data: Collection) -> Any:
+    """The learner with its columns divided; workers are started when it is prepared."""
+    from ..distributed import ShardedLearner
+
+    # A file that workers can map need not be written a second time.
+    source = data.preprocessor
+    if options.items.suffix == ".npy" and data.queries is None and not options.unit_norm:
+        source = options.items
+    try:
+        divided = ShardedLearner(
+            learner,
+            options.workers,
+            preprocessor=source,
+            address=options.address,
+            folder=options.checkpoint,
+        )
+        divided.prepare()
+    except TypeError as error:
+        hint = "with --mix shards of the tuples are learnt instead"
+        raise click.UsageError(f"--workers: {error}; {hint}") from error
+    except FileExistsError as error:
+        raise click.UsageError(
+            f"--checkpoint: {options.checkpoint} has a run already; continue it with --resume "
+            f"{options.checkpoint}, or delete it"
+        ) from error
+    return divided

@@ -1,0 +1,218 @@
+"""The folder of a run with divided columns: items, learner, tuples that wait, and checkpoints of all shards.
+
+learner.safetensors     parameters of the learner, its geometry, where the items are; never changes
+run.json                the last checkpoint that all shards belong to, and what was left to learn then
+shard-0007-2.safetensors   checkpoint 7 of the third of all ranges of columns
+tuples-0003.safetensors    tuples of a call that is not finished at the last checkpoint
+items.npy, queries.npy  items that were not given as files that can be memory-mapped
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._engines.columns import cut_state, joined_state
+from ..data import atomic_write, read_items
+from ..data.files import content_identity
+from ..persistence import ModelFileError, read_file, write_file
+
+_RUN = "run.json"
+_LEARNER = "learner.safetensors"
+
+#: Layout of the folder; others are refused.
+_FORMAT = 1
+
+#: Bytes of items that are converted at a time.
+_CHUNK_BYTES = 2**26
+
+
+class Checkpoint(NamedTuple):
+    """A number that all shard files of a checkpoint have in their names, and the columns of each."""
+
+    number: int
+    columns: list[slice]
+
+
+class RunFolder:
+    """Where the files of a run are, and how they are written: completely or not at all."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    # -- what never changes -------------------------------------------------------------------
+
+    def write_learner(self, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Write what workers need besides checkpoints."""
+        write_file(self.path / _LEARNER, {"learner": content}, arrays)
+
+    def read_learner(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What `write_learner` was given."""
+        header, arrays = read_file(self.path / _LEARNER, what="learner")
+        return header["learner"], arrays
+
+    # -- the run ------------------------------------------------------------------------------
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / _RUN).exists()
+
+    def write_run(self, content: dict[str, Any]) -> None:
+        """Replace the record of the run."""
+        with atomic_write(self.path / _RUN) as temporary:
+            temporary.write_text(json.dumps({"format": _FORMAT} | content, indent=1))
+
+    def read_run(self) -> dict[str, Any]:
+        """The record of the run; raises if there is none, or if it is of another version."""
+        path = self.path / _RUN
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{self.path}: expected the folder of a run, got one without {_RUN}"
+            )
+        try:
+            run = json.loads(path.read_text())
+        except ValueError as error:
+            raise ModelFileError(f"{path}: damaged ({error})") from error
+        if not isinstance(run, dict) or run.get("format") != _FORMAT:
+            found = run.get("format") if isinstance(run, dict) else run
+            raise ModelFileError(f"{path}: expected format {_FORMAT}, got {found!r}")
+        return run
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def shard_path(self, number: int, shard: int) -> Path:
+        """The file of one range of columns."""
+        return self.path / f"shard-{number:04d}-{shard}.safetensors"
+
+    def write_shard(self, number: int, shard: int, kind: str, state: Any, columns: slice) -> None:
+        """Write the state of an engine of some columns."""
+        scalars, arrays = state
+        content = {"kind": kind, "scalars": scalars, "columns": [columns.start, columns.stop]}
+        write_file(self.shard_path(number, shard), {"shard": content}, arrays)
+
+    def read_columns(self, checkpoint: Checkpoint, columns: slice) -> tuple[str, Any]:
+        """Kind and state of an engine of some columns, from the files that have some of them."""
+        kind, states = "", []
+        for shard, kept in enumerate(checkpoint.columns):
+            begin, end = max(kept.start, columns.start), min(kept.stop, columns.stop)
+            if begin < end:
+                path = self.shard_path(checkpoint.number, shard)
+                header, arrays = read_file(path, what="shard")
+                content = header["shard"]
+                if content["columns"] != [kept.start, kept.stop]:
+                    raise ModelFileError(
+                        f"{path}: expected columns {kept}, got {content['columns']}"
+                    )
+                kind, state = content["kind"], (content["scalars"], arrays)
+                if (begin, end) != (kept.start, kept.stop):
+                    state = cut_state(kind, state, slice(begin - kept.start, end - kept.start))
+                states.append(state)
+        return kind, states[0] if len(states) == 1 else joined_state(kind, states)
+
+    def delete_all_but(self, number: int | None, tuples: set[str]) -> None:
+        """Delete the shards of other checkpoints, and tuples that are not among these files."""
+        for path in self.path.iterdir():
+            shard = re.fullmatch(r"shard-(\d+)-\d+\.safetensors", path.name)
+            is_old = shard is not None and int(shard[1]) != number
+            if is_old or (path.name.startswith("tuples-") and path.name not in tuples):
+                path.unlink(missing_ok=True)
+
+    # -- tuples that wait -----------------------------------------------------------------------
+
+    def write_tuples(self, number: int, arrays: dict[str, np.ndarray]) -> str:
+        """Write the tuples of a call; return the name of the file."""
+        name = f"tuples-{number:04d}.safetensors"
+        write_file(self.path / name, {"tuples": {}}, arrays)
+        return name
+
+    def read_tuples(self, name: str) -> dict[str, np.ndarray]:
+        """What `write_tuples` was given."""
+        return read_file(self.path / name, what="tuples")[1]
+
+    # -- items ----------------------------------------------------------------------------------
+
+    def items(self, source: Any, dtype: Any) -> list[dict[str, str]]:
+        """Files of the items that `source` names; what cannot be memory-mapped is written here.
+
+        One file, or two if source is a pair of queries and items.
+        """
+        sides = source if isinstance(source, tuple) else (source,)
+        names = ("items",) if len(sides) == 1 else ("queries", "items")
+        if len(sides) not in (1, 2):
+            raise ValueError(f"preprocessor: expected items or a pair, got {len(sides)} parts")
+        files = []
+        for name, side in zip(names, sides, strict=True):
+            path = _mappable(side, self.path / f"{name}.npy", dtype)
+            dtype = np.load(path, mmap_mode="r").dtype  # of the second side that of the first
+            is_own = path.parent == self.path
+            known = {"path": path.name if is_own else str(path)}
+            files.append(known | {"identity": content_identity(path)})
+        return files
+
+    def open_items(self, files: list[dict[str, str]]) -> list[np.ndarray]:
+        """The items in these files, memory-mapped."""
+        found = []
+        for file in files:
+            path = self.path / file["path"]  # an absolute path stays as it is
+            if not path.exists():
+                raise FileNotFoundError(
+                    f"{path}: no such file of items; every worker must find it under this name"
+                )
+            found.append(np.asarray(np.load(path, mmap_mode="r")))
+        return found
+
+    def check_items(self, files: list[dict[str, str]]) -> None:
+        """Raise if files of items are not what they were when the run began."""
+        for file in files:
+            path = self.path / file["path"]
+            if not path.exists() or content_identity(path) != file["identity"]:
+                found = content_identity(path) if path.exists() else "no file"
+                raise ValueError(
+                    f"{path}: expected the items that the run began with ({file['identity']}), got {found}"
+                )
+
+
+def _mappable(source: Any, target: Path, dtype: Any) -> Path:
+    """An .npy file of rows in this precision (None: their own): that of the source, or else `target`."""
+    array = source
+    if isinstance(source, (str, Path)):
+        path = Path(source).resolve()
+        if path.suffix != ".npy":
+            array = read_items(path, dtype=dtype).items
+        elif not path.exists():
+            raise FileNotFoundError(f"{path}: no such file")
+        else:
+            array = np.load(path, mmap_mode="r")
+            wanted = array.dtype if dtype is None else np.dtype(dtype)
+            is_right = array.dtype == wanted and wanted in (np.float32, np.float64)
+            if is_right and array.ndim == 2 and array.flags.c_contiguous:
+                return path
+    elif type(source).__name__ in ("ObjectRef", "ClientObjectRef"):
+        import ray
+
+        array = ray.get(source)
+    if sp.issparse(array):
+        raise TypeError(
+            "preprocessor: expected dense items, got sparse ones, which are not learnt in blocks: learn in "
+            "one process, or mix shards of the stream (simstream.distributed.MixedLearner)"
+        )
+    array = np.asarray(array)
+    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"preprocessor: expected rows of numbers, got {array.dtype} of shape {array.shape}"
+        )
+    if dtype is None:
+        dtype = np.float32 if array.dtype == np.float32 else np.float64
+    rows = max(1, _CHUNK_BYTES // (array.shape[1] * 8))
+    with atomic_write(target) as temporary:
+        out = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), array.shape)
+        for begin in range(0, len(array), rows):
+            out[begin : begin + rows] = array[begin : begin + rows]
+        out.flush()
+    return target

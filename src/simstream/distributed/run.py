@@ -1,0 +1,246 @@
+"""A run: workers, what they have learnt, what waits to be learnt, and how both survive a loss."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from .._engines.base import ctrl_c_waits
+from .._kernels.columns import summed
+from .._kernels.steps import ROUNDS, UPDATES
+from .cluster import WorkerLostError
+from .folder import Checkpoint, RunFolder
+from .workers import RestartedError
+
+#: Takes notice of how far learning is: the clock, and the number of tasks seen.
+Note = Callable[[np.ndarray, int], None]
+
+
+class Call:
+    """Tuples that are learnt in blocks of this size, and the file that has them too, if there is one."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], block_size: int, file: str | None) -> None:
+        self.arrays, self.block_size, self.file = arrays, block_size, file
+        #: A reference to the arrays that workers can read.
+        self.shared: Any = None
+
+
+class Run:
+    """Learns one call after the other with all workers; when one is lost, all go back to the last checkpoint.
+
+    A block is a function of its tuples and of what was learnt before: learnt again, it gives the same bits.
+
+    Parameters
+    ----------
+    workers : SerialWorkers or RayWorkers, not started yet
+    folder : RunFolder
+    columns : list of slices, those of the workers
+    is_temporary : bool
+        Whether the folder ends with this process: what waits need not be written then.
+    seconds : float, optional
+        Time between two checkpoints; None for learners that have none, which begin a call again.
+    note : called after every block
+    """
+
+    def __init__(
+        self,
+        workers: Any,
+        folder: RunFolder,
+        columns: list[slice],
+        *,
+        is_temporary: bool,
+        seconds: float | None,
+        note: Note,
+    ) -> None:
+        self.workers, self.folder = workers, folder
+        self._columns, self._is_temporary, self._seconds = columns, is_temporary, seconds
+        self._note = note
+        self._saved_at = time.monotonic()
+        #: JSON values that are kept with the run.
+        self.extra: dict[str, Any] = {}
+        self.checkpoint: Checkpoint | None = None
+        #: Calls since the checkpoint, which one of them is being learnt, and its next block.
+        self._calls: list[Call] = []
+        self._at = self._block = 0
+        #: The first block of the first call that is not in the checkpoint.
+        self._saved_block = 0
+        self._n_calls = self._n_checkpoints = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing waits to be learnt."""
+        return self._at == len(self._calls)
+
+    def start(self) -> None:
+        """Start the workers at the last checkpoint."""
+        try:
+            self.workers.start(str(self.folder.path))
+            self.workers.call("restore", self.checkpoint)
+            self._note(*self.workers.call("progress")[0])
+        except BaseException:
+            self.workers.close()
+            raise
+        self._saved_at = time.monotonic()
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def add(self, arrays: dict[str, np.ndarray], block_size: int) -> None:
+        """Let tuples wait for `finish`."""
+        file = None if self._is_temporary else self.folder.write_tuples(self._n_calls, arrays)
+        self._n_calls += 1
+        self._calls.append(Call(arrays, block_size, file))
+
+    def finish(self) -> None:
+        """Learn what waits."""
+        try:
+            while not self.is_finished:
+                try:
+                    self._learn(self._calls[self._at])
+                except RestartedError:
+                    self._go_back()
+        except KeyboardInterrupt:
+            if not self._is_temporary:
+                with suppress(RestartedError):  # an older checkpoint is as good: nothing is lost
+                    self._save()
+            raise
+        except WorkerLostError as error:
+            raise WorkerLostError(f"{error}; {self._advice()}") from error
+
+    def _learn(self, call: Call) -> None:
+        workers = self.workers
+        if call.shared is None:
+            call.shared = workers.share(call.arrays)
+        answers = workers.call("begin", call.shared, self._block, call.block_size)
+        while answers[0][0] is not None:
+            with ctrl_c_waits():
+                sums = summed([parts for parts, _, _ in answers])
+                answers = workers.call("advance", workers.share(sums))
+                self._block += 1
+                self._take_notice(answers)
+                if self._seconds is not None and time.monotonic() - self._saved_at >= self._seconds:
+                    self._save()
+        call.shared = None
+        self._at, self._block = self._at + 1, 0
+
+    def _take_notice(self, answers: list[Any]) -> None:
+        """All workers must have taken the same steps: each decides for itself, from the same sums."""
+        _, clock, n_seen = answers[0]
+        for number, (_, other, _) in enumerate(answers):
+            if other[UPDATES] != clock[UPDATES] or other[ROUNDS] != clock[ROUNDS]:
+                raise RuntimeError(
+                    f"worker {number} has taken other steps than worker 0: their machines round differently; "
+                    "use machines of one kind"
+                )
+        self._note(clock, n_seen)
+
+    def _go_back(self) -> None:
+        """Bring all workers to the last checkpoint: what was learnt after it is learnt again."""
+        while True:
+            try:
+                self.workers.call("restore", self.checkpoint)
+                break
+            except RestartedError:
+                continue
+        self._at, self._block = 0, self._saved_block
+        for call in self._calls:
+            call.shared = None  # those who had a copy may be gone
+
+    def answers(self, method: str, *args: Any) -> list[Any]:
+        """Answers of all workers about what was learnt; after a loss it is learnt again first."""
+        while True:
+            try:
+                return self.workers.call(method, *args)
+            except RestartedError:
+                self._go_back()
+                self.finish()
+
+    def leave(self) -> None:
+        """Leave what still waits after an interruption: what was learnt of it is in a checkpoint."""
+        if not self.is_finished:
+            self._calls, self._at, self._block = [], 0, 0
+            self.save()
+
+    def forget(self) -> None:
+        """Go back to before the first tuple."""
+        self._calls, self.checkpoint = [], None
+        self._at = self._block = self._saved_block = 0
+        self.answers("restore", None)
+
+    def close(self) -> None:
+        """End the workers, after a checkpoint if the folder stays."""
+        try:
+            if not self._is_temporary and self.is_finished:
+                self.save()
+        finally:
+            self.workers.close()
+
+    def _advice(self) -> str:
+        if self._is_temporary:
+            return "without a folder, the run cannot be continued: begin again, and give one"
+        return (
+            "continue the run from its last checkpoint with "
+            f"ShardedLearner.resume({str(self.folder.path)!r}), and n_workers=... if there are fewer machines"
+        )
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint of all that was learnt."""
+        while True:
+            try:
+                self._save()
+                break
+            except RestartedError:
+                self._go_back()
+                self.finish()
+
+    def _save(self) -> None:
+        if self._seconds is None:
+            return
+        number = self._n_checkpoints + 1
+        self.workers.call("save", number)
+        self._n_checkpoints = number
+        self.checkpoint = Checkpoint(number, self._columns)
+        del self._calls[: self._at]
+        self._at, self._saved_block = 0, self._block
+        self._saved_at = time.monotonic()
+        self.write()
+        self.folder.delete_all_but(number, {call.file for call in self._calls if call.file})
+
+    #: JSON values of the learner that belong to the run.
+    names: Callable[[], dict[str, Any]] = staticmethod(dict)
+
+    def write(self) -> None:
+        """Write the record of the run, from which `read` continues it, unless the folder is temporary."""
+        if not self._is_temporary:
+            self.folder.write_run(self.record())
+
+    def record(self) -> dict[str, Any]:
+        """JSON values: the last checkpoint, and what waited then."""
+        saved = self.checkpoint
+        return {
+            "n_workers": len(self._columns),
+            "checkpoint": None if saved is None else saved.number,
+            "columns": [] if saved is None else [[some.start, some.stop] for some in saved.columns],
+            "calls": [{"file": call.file, "block_size": call.block_size} for call in self._calls],
+            "block": self._saved_block,
+            "n_calls": self._n_calls,
+            "extra": self.extra,
+            "names": self.names(),
+        }
+
+    def read(self, record: dict[str, Any]) -> None:
+        """Take over a record, before `start`."""
+        self._n_calls, self.extra = record["n_calls"], record["extra"]
+        if record["checkpoint"] is not None:
+            self._n_checkpoints = record["checkpoint"]
+            columns = [slice(*some) for some in record["columns"]]
+            self.checkpoint = Checkpoint(self._n_checkpoints, columns)
+        for call in record["calls"]:
+            arrays = self.folder.read_tuples(call["file"])
+            self._calls.append(Call(arrays, call["block_size"], call["file"]))
+        self._block = self._saved_block = record["block"]

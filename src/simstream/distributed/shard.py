@@ -1,0 +1,168 @@
+"""One worker's part of a learner whose columns are divided, wherever it is called from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from .._engines import Geometry
+from .._kernels.columns import SharedBlas, divided
+from .._kernels.steps import CLOCK_SIZE
+from ..batch.sdca import SDCA
+from ..data.comparisons import Comparisons
+from ..persistence import from_params
+from ..similarity.bilinear import Bilinear
+from ..similarity.shift import Shift
+from ..validation import Items
+from .folder import Checkpoint, RunFolder
+
+#: What a worker answers: its parts of the next block (None at the end of the call), its clock, tasks seen.
+Answer = tuple[Any, np.ndarray, int]
+
+
+class Shard:
+    """Some columns of a learner's matrix.
+
+    A call that begins with `begin` is learnt by one `advance` for each block: it is given the sums of a
+    block, finishes it and works out this shard's parts of the next one. `restore` must come before.
+
+    Parameters
+    ----------
+    folder : str
+        The folder of the run: all that a worker needs is read from there, so that it can be started again.
+    number, n_workers : int
+        Which of how many ranges of columns.
+    """
+
+    def __init__(self, folder: str, number: int, n_workers: int) -> None:
+        self._folder, self._number = RunFolder(folder), number
+        content, arrays = self._folder.read_learner()
+        self._learner = from_params(content, arrays)
+        sides = [Items(rows) for rows in self._folder.open_items(content["items"])]
+        self._left, self._right = sides[0], sides[-1]
+        width = self._right.shape[1]
+        self.columns = divided(width, n_workers)[number]
+        self._content, self._arrays, self._n_workers = content, arrays, n_workers
+        self._engine: Any = None
+        self._coroutine: Generator[Any, Any, Any] | None = None
+        #: What a learner of the whole set of tuples has found.
+        self._solution: Any = None
+
+    def ping(self) -> int:
+        """The process that this is."""
+        return os.getpid()
+
+    # -- state --------------------------------------------------------------------------------
+
+    def restore(self, checkpoint: Checkpoint | None) -> None:
+        """Go back to a checkpoint, whatever ranges of columns it has; None is before the first tuple."""
+        self._coroutine = self._solution = None
+        learner, columns = self._learner, self.columns
+        if isinstance(learner, SDCA):
+            self._share = divided(self._left.shape[1], self._n_workers)[self._number]
+            return  # it begins anew with every call
+        whole = Comparisons(self._left, self._right, np.empty((0, 3), np.int64))
+        geometry = geometry_of(self._content, self._arrays, whole)
+        if checkpoint is None:
+            engine = learner._new_shard(whole, geometry, columns)
+        else:
+            kind, state = self._folder.read_columns(checkpoint, columns)
+            engine = {known.kind: known for known in learner._engine_types}[kind].from_state(*state)
+        engine.geometry = geometry
+        if hasattr(engine, "width"):
+            engine.columns, engine.width = columns, whole.shape[1]
+        learner._engine = self._engine = engine
+        self._share = divided(engine.shape[0], self._n_workers)[self._number]
+
+    def save(self, number: int) -> None:
+        """Write these columns to the folder, as part of the checkpoint of that number."""
+        engine = self._engine
+        self._folder.write_shard(number, self._number, engine.kind, engine.state(), self.columns)
+
+    def state(self) -> tuple[str, Any]:
+        """Kind and state of the engine of these columns."""
+        return self._engine.kind, self._engine.state()
+
+    def solution(self) -> Any:
+        """What a learner of the whole set of tuples has found, of M these columns."""
+        return self._solution
+
+    def progress(self) -> tuple[np.ndarray, int]:
+        """The clock, and the number of tasks seen."""
+        if self._engine is None:
+            return np.zeros(CLOCK_SIZE), 0
+        return self._engine.clock.copy(), getattr(self._engine, "n_seen", 0)
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def begin(self, tuples: dict[str, np.ndarray], first_block: int, block_size: int) -> Answer:
+        """Begin a call at one of its blocks; the answer has the parts of that block."""
+        index = tuples["index"]
+        # Compiled code is made for arrays that may be written to; those from a store may not.
+        others: Any = {name: np.array(array) for name, array in tuples.items() if name != "index"}
+        read = Comparisons(self._left, self._right, index, columns=self.columns, **others)
+        if isinstance(self._learner, SDCA):
+            ops = SharedBlas(self._left.dtype, self._share, False)
+            self._coroutine = self._learner._ascend(read, ops)
+        else:
+            self._coroutine = self._learn(read, first_block, block_size)
+        return self._answer(None)
+
+    def advance(self, sums: Any) -> Answer:
+        """Finish a block, given the sums of all shards' parts, and work out the parts of the next."""
+        return self._answer(_own(sums))
+
+    def _answer(self, sums: Any) -> Answer:
+        assert self._coroutine is not None
+        parts = None
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                parts = self._coroutine.send(sums)
+        except StopIteration as end:
+            self._coroutine, self._solution = None, end.value
+        return parts, *self.progress()
+
+    def _learn(
+        self, tuples: Comparisons, first_block: int, block_size: int
+    ) -> Generator[Any, Any, None]:
+        engine, step = self._engine, self._learner._step_for(tuples)
+        ops = SharedBlas(engine.dtype, self._share, tuples.is_pairs)
+        for first in range(first_block * block_size, len(tuples), block_size):
+            part = engine.geometry.comparisons(tuples.part(first, first + block_size))
+            learnt = yield from engine.block(ops, step, part, 0, len(part))
+            if learnt < len(part):
+                raise engine.diverged()
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def transform(self, rows: np.ndarray) -> np.ndarray:
+        """These columns of M'q for the rows q."""
+        matrix, *added = self._engine.geometry.parts(self._engine.matrix())
+        shift = None if added[0] is None else Shift(*added)
+        return Bilinear._of(matrix, shift)._transform(rows)
+
+    def n_zeros(self) -> int:
+        """Zeros of these columns of M."""
+        matrix = self._engine.geometry.parts(self._engine.matrix())[0]
+        return int(matrix.size - np.count_nonzero(matrix))
+
+
+def geometry_of(
+    content: dict[str, Any], arrays: dict[str, np.ndarray], whole: Comparisons
+) -> Geometry:
+    """The geometry in the file of a run's learner; `whole` are its items, with all columns."""
+    constant = content.get("geometry", {}).get("constant", 0.0)
+    rows = whole.shape[0] + (constant > 0)
+    sizes = SimpleNamespace(shape=(rows, whole.shape[1]), dtype=whole.left.dtype)
+    return Geometry.from_state(content, arrays, sizes)
+
+
+def _own(sums: Any) -> Any:
+    """The sums, with copies of all that the recursion changes: others may be reading them."""
+    if isinstance(sums, tuple):
+        return tuple(_own(part) for part in sums)
+    return sums.copy() if sums.ndim == 1 else sums

@@ -1,0 +1,133 @@
+"""Those who keep the shards: objects of this process, or actors of Ray that may die and come back."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from .cluster import Cluster, WorkerLostError
+from .shard import Shard
+
+
+class RestartedError(Exception):
+    """A worker has died and was started again: it has forgotten everything."""
+
+
+class SerialWorkers:
+    """All shards in this process, one after the other: no faster than one, for trying things out."""
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+        self._shards: list[Shard] = []
+
+    def start(self, folder: str) -> None:
+        """Make the shards of a run."""
+        self._shards = [Shard(folder, k, self.n_workers) for k in range(self.n_workers)]
+
+    def share(self, value: Any) -> Any:
+        """What all shards are given."""
+        return value
+
+    def call(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of all shards; their answers in order. All are called, whatever one raises."""
+        answers, errors = [], []
+        for shard in self._shards:
+            try:
+                answers.append(getattr(shard, method)(*args))
+            except Exception as error:  # the others come to the same state
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
+
+    def close(self) -> None:
+        """Forget the shards."""
+        self._shards = []
+
+
+class RayWorkers:
+    """An actor for each shard.
+
+    An actor that dies is started again by Ray, at most `max_restarts` times; the call in which it died raises
+    `RestartedError` when it is back, `WorkerLostError` when it does not come back within `restart_seconds`.
+
+    Parameters
+    ----------
+    cluster : Cluster, not entered yet
+    max_restarts : int
+    restart_seconds : float
+    """
+
+    def __init__(self, cluster: Cluster, max_restarts: int, restart_seconds: float) -> None:
+        self.n_workers = cluster.n_workers
+        self._cluster, self._max_restarts = cluster, max_restarts
+        self._restart_seconds = restart_seconds
+        self._actors: list[Any] = []
+        self._is_open = False
+
+    def start(self, folder: str) -> None:
+        """Start the actors of a run: they are told the folder and nothing else."""
+        if not self._is_open:
+            self._cluster.__enter__()
+            self._is_open = True
+        options = {"max_restarts": self._max_restarts, "max_task_retries": 0}
+        self._actors = [
+            self._cluster.start(Shard, folder, k, self.n_workers, **options)
+            for k in range(self.n_workers)
+        ]
+        self._get([actor.ping.remote() for actor in self._actors])
+
+    def share(self, value: Any) -> Any:
+        """A reference to what all actors are given: it is stored once."""
+        return self._cluster.put(value)
+
+    def call(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of all actors at the same time; their answers in order."""
+        return self._get([getattr(actor, method).remote(*args) for actor in self._actors])
+
+    def close(self) -> None:
+        """End the actors, and Ray if it was started for them."""
+        if self._is_open:
+            self._cluster.stop(self._actors)
+            self._actors = []
+            self._cluster.__exit__()
+            self._is_open = False
+
+    def _get(self, references: list[Any]) -> list[Any]:
+        import ray
+
+        try:
+            return ray.get(references)
+        except ray.exceptions.RayTaskError as error:
+            if error.cause is None or isinstance(error.cause, ray.exceptions.RayError):
+                raise
+            raise error.cause from error
+        except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+            self._wait_for_all(error)
+            raise RestartedError from error
+
+    def _wait_for_all(self, reason: Exception) -> None:
+        """Wait until all actors answer again."""
+        import ray
+
+        end = time.monotonic() + self._restart_seconds
+        for number, actor in enumerate(self._actors):
+            while True:
+                left = max(0.1, end - time.monotonic())
+                try:
+                    ray.get(actor.ping.remote(), timeout=left)
+                    break
+                except ray.exceptions.ActorUnavailableError:
+                    if time.monotonic() > end:
+                        raise self._lost(number, reason) from reason
+                    time.sleep(0.1)
+                except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                    raise self._lost(number, error) from error
+
+    def _lost(self, number: int, error: Exception) -> WorkerLostError:
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return WorkerLostError(
+            f"worker {number} of {self.n_workers} was lost and did not come back within "
+            f"{self._restart_seconds:g} s or {self._max_restarts} restarts ({text}): see that the machines "
+            "of the cluster are up and have memory"
+        )

@@ -1,0 +1,490 @@
+"""Learning with the columns of M divided, without Ray: the same result as in one process, and folders."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simstream
+from commands import fail
+from simstream import (
+    AROMA,
+    OASIS,
+    OGD,
+    OMTRSL,
+    SDCA,
+    SORS,
+    DivergedError,
+    ListwiseSoftmax,
+    PAMetric,
+)
+from simstream._kernels.columns import divided, summed
+from simstream.distributed import ShardedLearner
+from simstream.distributed.workers import RestartedError, SerialWorkers
+
+N, D = 120, 30
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+
+
+def items(seed=0, dtype="float64", d=D):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, d)) / np.sqrt(d)
+    X[5], X[7] = 0, X[8]  # a tuple without a direction on either side
+    return X.astype(dtype)
+
+
+def tuples(n, size, seed=1):
+    rng = np.random.default_rng(seed)
+    found = np.argsort(rng.random((n, N)), axis=1)[:, :size]
+    found[3, :3], found[4, 0] = [1, 7, 8], 5
+    found[4, 1:] = np.arange(20, 20 + size - 1)
+    return found
+
+
+TRIPLETS = tuples(400, 3)
+LISTS = tuples(150, 9)
+LISTS[8, 7:] = LISTS[9, 2] = -1
+PAIRS = TRIPLETS[5:, :2], np.where(np.arange(395) % 3, 1, -1)
+
+CASES = {
+    "oasis": (lambda: OASIS(C=2.0, block_size=48), (TRIPLETS,), {}),
+    "average": (lambda: OASIS(C=2.0, average_from=50, block_size=48), (TRIPLETS,), {}),
+    "pa2": (lambda: OASIS(C=2.0, variant="PA-II", init="zeros", block_size=48), (TRIPLETS,), {}),
+    "geometry": (
+        lambda: OASIS(C=2.0, centre="auto", item_term=True, init_scale="auto", block_size=48),
+        (TRIPLETS,),
+        {},
+    ),
+    "matrix": (lambda: OASIS(C=2.0, init=items(9)[:D], block_size=48), (TRIPLETS,), {}),
+    "ogd": (lambda: OGD(eta=0.3, block_size=48), (TRIPLETS,), {}),
+    "sors": (lambda: SORS(eta=0.3, lam=0, block_size=48), (TRIPLETS,), {}),
+    "pairs": (lambda: PAMetric(C=0.5, block_size=48), PAIRS, {}),
+    "pairs of triplets": (lambda: PAMetric(variant="PALS", block_size=48), (TRIPLETS[5:],), {}),
+    "lists": (lambda: ListwiseSoftmax(n_relevant=2, average_from=30), (LISTS,), {}),
+    "lists, geometry": (
+        lambda: ListwiseSoftmax(eta=1.0, n_relevant=2, centre="auto", item_term=0.5),
+        (LISTS,),
+        {},
+    ),
+    "tasks": (
+        lambda: OMTRSL(C=2.0, block_size=48),
+        (TRIPLETS, np.where(np.arange(400) % 4, 1, -1)),
+        {"tasks": np.arange(400) % 7},
+    ),
+    "two tasks": (
+        lambda: OMTRSL(C=2.0, init="zeros", n_tasks=2, block_size=48),
+        (TRIPLETS,),
+        {"tasks": np.arange(400) % 2},
+    ),
+}
+
+
+def state(learner):
+    header, arrays = learner._get_state()
+    return header, arrays
+
+
+def assert_same(found, expected, tolerance):
+    """The same counters, and all arrays equal up to the tolerance, relative to the largest number of each."""
+    (found_header, found), (header, expected) = state(found), state(expected)
+    assert json.dumps(found_header) == json.dumps(header)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].shape == array.shape, name
+        assert found[name].dtype == array.dtype, name
+        scale = np.abs(array).max(initial=0) or 1.0
+        assert np.abs(found[name] - array).max(initial=0) <= tolerance * scale, name
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", CASES)
+def test_any_number_of_shards_learns_what_one_process_learns(name, dtype):
+    make, given_tuples, more = CASES[name]
+    X = items(dtype=dtype)
+    expected = make().set_params(preprocessor=X).fit(*given_tuples, **more)
+    assert expected.n_updates_ > 20
+    assert expected.n_skipped_ > 0 or "pairs" in name or name == "lists, geometry"
+    for n_workers in (1, 2, 3, 5):
+        with ShardedLearner(make(), n_workers, preprocessor=X, backend="serial") as divided_one:
+            found = divided_one.fit(*given_tuples, **more).learner_
+            assert divided_one.n_updates_ == expected.n_updates_
+            assert_same(found, expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("output", ["average", "last", "random"])
+def test_sdca_has_the_same_dual_variables_and_gap(output, dtype):
+    given_params = {
+        "lam": 0.01,
+        "n_epochs": 3,
+        "output": output,
+        "random_state": 3,
+        "block_size": 32,
+    }
+    X = items(dtype=dtype)
+    expected = SDCA(preprocessor=X, **given_params).fit(TRIPLETS)
+    for n_workers in (1, 2, 3, 5):
+        learner = SDCA(**given_params)
+        with ShardedLearner(learner, n_workers, preprocessor=X, backend="serial") as divided_one:
+            found = divided_one.fit(TRIPLETS).learner_
+        tolerance = TOLERANCE[dtype]
+        np.testing.assert_allclose(found.alpha_, expected.alpha_, atol=10 * tolerance)
+        np.testing.assert_allclose(found.gap_, expected.gap_, rtol=10 * tolerance)
+        largest = np.abs(expected.get_bilinear_matrix()).max()
+        difference = found.get_bilinear_matrix() - expected.get_bilinear_matrix()
+        assert np.abs(difference).max() <= tolerance * largest
+
+
+@settings(max_examples=30)
+@given(
+    n_workers=st.integers(1, 8),
+    block_size=st.integers(1, 70),
+    cuts=st.lists(st.integers(0, 200), max_size=3),
+    shape=st.tuples(st.integers(1, 9), st.integers(8, 12)),
+    seed=st.integers(0, 3),
+)
+def test_two_spaces_any_block_and_any_cut_into_calls(n_workers, block_size, cuts, shape, seed):
+    rng = np.random.default_rng(seed)
+    queries, others = rng.normal(size=(50, shape[0])), rng.normal(size=(60, shape[1]))
+    triplets = np.stack([rng.integers(0, n, 200) for n in (50, 30, 30)], axis=1)
+    triplets[:, 2] += 30
+    given_params = {"C": 0.7, "init": "zeros", "block_size": block_size}
+    expected = OASIS(preprocessor=(queries, others), **given_params).fit(triplets)
+    learner = OASIS(preprocessor=(queries, others), **given_params)
+    with ShardedLearner(learner, n_workers, backend="serial") as found:
+        for part in np.split(triplets, sorted(cuts)):
+            if len(part):
+                found.partial_fit(part)
+        assert_same(found.learner_, expected, 1e-11)
+
+
+def test_parts_are_summed_in_order_and_columns_cover_everything():
+    parts = [(np.array([1e16, 1.0]), (np.ones(2),)), (np.array([1.0, 1.0]), (np.ones(2),))]
+    parts.append((np.array([-1e16, 1.0]), (np.ones(2),)))
+    sums, (ones,) = summed(parts)
+    assert sums.tolist() == [(1e16 + 1.0) - 1e16, 3.0]
+    assert ones.tolist() == [3.0, 3.0]
+    assert parts[0][0].tolist() == [1e16, 1.0]
+    for width in (1, 7, 64):
+        for n in range(1, width + 1):
+            cuts = divided(width, n)
+            assert [c for some in cuts for c in range(width)[some]] == list(range(width))
+            assert max(s.stop - s.start for s in cuts) - min(s.stop - s.start for s in cuts) <= 1
+
+
+# -- reading and saving -----------------------------------------------------------------------------
+
+
+def test_reading_is_that_of_the_ordinary_learner(tmp_path):
+    X = items()
+    for params in (
+        {},
+        {"average_from": 50},
+        {"centre": "auto", "item_term": True},
+        {"symmetric": True},
+        {"normalise": True},
+    ):
+        alone = OASIS(C=2.0, preprocessor=X, **params).fit(TRIPLETS)
+        with ShardedLearner(OASIS(C=2.0, **params), 3, preprocessor=X, backend="serial") as found:
+            found.fit(TRIPLETS)
+            np.testing.assert_allclose(
+                found.transform_query(X[:9]), alone.transform_query(X[:9]), rtol=1e-10, atol=1e-12
+            )
+            wanted = alone.search(X[:9], X, 4)
+            for result in (found.search(X[:9], k=4), found.search(X[:9], X, 4)):
+                np.testing.assert_array_equal(result.indices, wanted.indices)
+                np.testing.assert_allclose(result.scores, wanted.scores, rtol=1e-9, atol=1e-12)
+            assert found.sparsity_ == pytest.approx(alone.sparsity_)
+            assert found.average_loss_ == pytest.approx(alone.average_loss_)
+            with pytest.raises(ValueError, match="queries: expected 30 features, got 2"):
+                found.transform_query(X[:9, :2])
+
+
+def test_a_saved_file_is_that_of_one_process_and_is_continued_by_either(tmp_path):
+    X = items()
+    first, second = TRIPLETS[:192], TRIPLETS[192:]
+    alone = OASIS(C=2.0, block_size=48, preprocessor=X).fit(first)
+    with ShardedLearner(OASIS(C=2.0, block_size=48), 2, preprocessor=X, backend="serial") as found:
+        found.fit(first).save(tmp_path / "model.safetensors", extra={"note": 1})
+    loaded = simstream.load(tmp_path / "model.safetensors", preprocessor=X)
+    assert simstream.read_header(tmp_path / "model.safetensors")["extra"] == {"note": 1}
+    assert_same(loaded, alone, 1e-12)
+    alone.partial_fit(second)
+    assert_same(loaded.partial_fit(second), alone, 1e-12)
+    path = tmp_path / "model.safetensors"
+    with ShardedLearner.load(path, 3, preprocessor=X, backend="serial") as found:
+        assert_same(found.partial_fit(second).learner_, alone, 1e-12)
+    other = simstream.load(path).set_params(centre=np.ones(D))
+    with pytest.raises(ValueError, match="centre"):
+        ShardedLearner(other, 2, preprocessor=X, backend="serial").prepare()
+
+
+def test_tasks_go_on_with_their_names_and_coins(tmp_path):
+    X, names = items(), np.array(["ann", "bob", "eve"])[np.arange(400) % 3]
+    make = {"C": 2.0, "query": "active", "random_state": 0, "block_size": 48, "preprocessor": X}
+    answers = np.where(np.arange(400) % 4, 1, -1)
+    alone = OMTRSL(**make)
+    parts = [slice(0, 192), slice(192, 400)]
+    for part in parts:
+        alone.partial_fit(TRIPLETS[part], tasks=names[part], oracle=answers[part])
+    given_folder = {"folder": tmp_path / "run", "backend": "serial"}
+    with ShardedLearner(OMTRSL(**make), 2, **given_folder) as found:
+        found.partial_fit(TRIPLETS[parts[0]], tasks=names[parts[0]], oracle=answers[parts[0]])
+    with ShardedLearner.resume(tmp_path / "run", 3, backend="serial") as found:
+        found.partial_fit(TRIPLETS[parts[1]], tasks=names[parts[1]], oracle=answers[parts[1]])
+        assert found.tasks_ == ["ann", "bob", "eve"]
+        assert found.query_ratio_ == alone.query_ratio_ < 1
+        assert_same(found.learner_, alone, 1e-12)
+
+
+def test_shards_are_loaded_by_any_number_of_workers(tmp_path):
+    X, path = items(dtype="float32"), tmp_path / "items.npy"
+    np.save(path, X)
+    alone = OASIS(C=2.0, preprocessor=X).fit(TRIPLETS)
+    with ShardedLearner(OASIS(C=2.0), 3, preprocessor=path, backend="serial") as found:
+        found.fit(TRIPLETS).save_shards(tmp_path / "shards")
+        bits = found.learner_.get_bilinear_matrix()
+        with pytest.raises(FileExistsError, match="shards"):
+            found.save_shards(tmp_path / "shards")
+    assert {p.name.split("-")[0] for p in (tmp_path / "shards").iterdir()} == {
+        "learner.safetensors", "run.json", "shard",
+    }  # fmt: skip
+    for n_workers in (None, 1, 2, 4):
+        with ShardedLearner.load(tmp_path / "shards", n_workers, backend="serial") as found:
+            assert found.n_workers == (n_workers or 3)
+            np.testing.assert_array_equal(found.learner_.get_bilinear_matrix(), bits)
+            assert found.n_rounds_ == alone.n_rounds_
+
+
+# -- interruptions ----------------------------------------------------------------------------------
+
+
+class Interrupt(Exception):
+    """Stands for the death of the process: nothing is cleaned up after it."""
+
+
+def interrupted(monkeypatch, after, error):
+    """Let the process die, or be interrupted, after that many blocks."""
+    call, blocks = SerialWorkers.call, []
+
+    def counted(self, method, *args):
+        blocks.extend([method] * (method == "advance"))
+        if len(blocks) == after and method == "advance":
+            blocks.append("done")
+            if error is not None:
+                raise error
+        return call(self, method, *args)
+
+    monkeypatch.setattr(SerialWorkers, "call", counted)
+
+
+def bits_of(learner):
+    _, arrays = state(learner)
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize("name", ["average", "pairs", "lists", "tasks"])
+@pytest.mark.parametrize("error", [Interrupt, KeyboardInterrupt])
+def test_a_run_that_ended_in_the_middle_is_continued_to_the_same_bits(
+    name, error, seconds, tmp_path, monkeypatch
+):
+    make, given_tuples, more = CASES[name]
+    options = {"preprocessor": items(), "backend": "serial", "checkpoint_seconds": seconds}
+    with ShardedLearner(make(), 3, **options) as whole:
+        expected = bits_of(whole.fit(*given_tuples, **more).learner_)
+    with monkeypatch.context() as patch:
+        interrupted(patch, 4, error)
+        found = ShardedLearner(make(), 3, folder=tmp_path / "run", **options)
+        with pytest.raises(error):
+            found.fit(*given_tuples, **more)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    is_saved = seconds == 0 or error is KeyboardInterrupt
+    assert record["block"] == (3 if is_saved else 0)
+    del options["preprocessor"]
+    with ShardedLearner.resume(tmp_path / "run", **options) as found:
+        assert bits_of(found.learner_) == expected
+    assert not list((tmp_path / "run").glob("tuples-*"))
+    assert len(list((tmp_path / "run").glob("shard-*"))) == 3
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize("name", ["average", "lists", "tasks", "sdca"])
+def test_workers_that_are_lost_now_and_then_change_no_bit(name, seconds, monkeypatch):
+    """As actors of Ray are: the call raises an error when they are back, and have forgotten everything."""
+    make, given_tuples, more = CASES.get(
+        name, (lambda: SDCA(lam=0.01, n_epochs=2, random_state=0, block_size=16), (TRIPLETS,), {})
+    )
+    options = {"preprocessor": items(), "backend": "serial", "checkpoint_seconds": seconds}
+    with ShardedLearner(make(), 3, **options) as whole:
+        expected = bits_of(whole.fit(*given_tuples, **more).learner_)
+    call, losses = SerialWorkers.call, iter([9, 12, 14, 23, 31])
+    made = [0, next(losses)]
+
+    def lossy(self, method, *args):
+        made[0] += 1
+        if made[0] == made[1]:
+            made[1] = next(losses, None)
+            self.start(folder[0])
+            raise RestartedError
+        return call(self, method, *args)
+
+    with ShardedLearner(make(), 3, **options) as found:
+        found.prepare()
+        folder = [str(found.folder)]
+        monkeypatch.setattr(SerialWorkers, "call", lossy)
+        assert bits_of(found.fit(*given_tuples, **more).learner_) == expected
+    assert made[1] is None
+
+
+def test_a_learner_goes_on_after_an_interruption(monkeypatch):
+    X = items()
+    alone = OASIS(C=2.0, block_size=48, preprocessor=X)
+    alone.partial_fit(TRIPLETS[: 3 * 48]).partial_fit(TRIPLETS[200:])
+    with ShardedLearner(OASIS(C=2.0, block_size=48), 2, preprocessor=X, backend="serial") as found:
+        with monkeypatch.context() as patch:
+            interrupted(patch, 4, KeyboardInterrupt)
+            with pytest.raises(KeyboardInterrupt):
+                found.partial_fit(TRIPLETS)
+        assert found.n_rounds_ == 3 * 48
+        found.partial_fit(TRIPLETS[200:])
+        assert_same(found.learner_, alone, 1e-12)
+
+
+def test_divergence_is_reported_as_in_one_process():
+    X = items()
+    X[40] = 1e200
+    bad = np.concatenate([TRIPLETS[:60] % 39, [[40, 1, 2]]])
+    bad = bad[(bad[:, 1] != bad[:, 2])]
+    alone = OASIS(C=2.0, block_size=16, preprocessor=X)
+    with pytest.raises(DivergedError) as expected:
+        alone.fit(bad)
+    with ShardedLearner(OASIS(C=2.0, block_size=16), 2, preprocessor=X, backend="serial") as found:
+        with pytest.raises(DivergedError) as raised:
+            found.fit(bad)
+        assert str(raised.value) == str(expected.value)
+        found.partial_fit(TRIPLETS[:20] % 39 + [[0, 39 + 3, 39 + 5]])
+        assert found.n_rounds_ == alone.n_rounds_ + 20
+
+
+# -- bad input --------------------------------------------------------------------------------------
+
+
+def test_errors_say_what_was_expected(tmp_path):
+    X = items()
+
+    def divide(learner, **options):
+        return ShardedLearner(learner, **{"preprocessor": X, "backend": "serial"} | options)
+
+    for learner in (SORS(lam=1e-3), AROMA(), AROMA(covariance="factored"), simstream.AdaSORS()):
+        with pytest.raises(TypeError, match=r"cannot be divided.*mix"):
+            divide(learner).fit(TRIPLETS)
+    with pytest.raises(ValueError, match="projection: expected 'end'"):
+        divide(PAMetric(projection="every-step")).fit(*PAIRS)
+    with pytest.raises(TypeError, match="expected an online learner or SDCA, got ITML"):
+        divide(simstream.ITML())
+    with pytest.raises(TypeError, match="expected dense items, got sparse"):
+        divide(OASIS(), preprocessor=sp.csr_matrix(X)).fit(TRIPLETS)
+    with pytest.raises(ValueError, match=r"expected items .* got None"):
+        divide(OASIS(), preprocessor=None).fit(TRIPLETS)
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        divide(OASIS(), preprocessor=tmp_path / "items.npy").fit(TRIPLETS)
+    with pytest.raises(ValueError, match="n_workers: expected at most one for each of 30 columns"):
+        divide(OASIS(), n_workers=31).fit(TRIPLETS)
+    with pytest.raises(ValueError, match="row numbers"):
+        divide(OASIS()).fit(X[TRIPLETS])
+    with pytest.raises(ValueError, match="must be a row number from 0 to 119"):
+        divide(OASIS()).fit(TRIPLETS + 100)
+    with pytest.raises(TypeError, match="partial_fit: expected fit for SDCA"):
+        divide(SDCA()).partial_fit(TRIPLETS)
+    with pytest.raises(ValueError, match="finite"):
+        divide(OASIS(), preprocessor=np.full((N, 3), np.nan)).fit(TRIPLETS)
+    with pytest.raises(ValueError, match="folder: expected one that all machines"):
+        divide(OASIS(), address="ray://somewhere:10001").prepare()
+
+
+def test_folders_are_not_mixed_up(tmp_path):
+    X, path = items(), tmp_path / "items.npy"
+    np.save(path, X)
+    folder = tmp_path / "run"
+    with pytest.raises(FileNotFoundError, match="expected the folder of a run"):
+        ShardedLearner.resume(folder, backend="serial")
+    given_options = {"preprocessor": path, "folder": folder, "backend": "serial"}
+    with ShardedLearner(OASIS(C=2.0), 2, **given_options) as found:
+        found.fit(TRIPLETS)
+    with pytest.raises(FileExistsError, match=r"has a run already; continue it with"):
+        ShardedLearner(OASIS(C=2.0), 2, **given_options).fit(TRIPLETS)
+    np.save(path, X + 1)
+    with pytest.raises(ValueError, match="expected the items that the run began with"):
+        ShardedLearner.resume(folder, backend="serial")
+    path.unlink()
+    with pytest.raises(ValueError, match="got no file"):
+        ShardedLearner.resume(folder, backend="serial")
+    with ShardedLearner.resume(folder, preprocessor=X, backend="serial") as found:
+        assert found.n_rounds_ == 400
+    shard = next(folder.glob("shard-*-0.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(simstream.ModelFileError, match="shard"):
+        ShardedLearner.resume(folder, backend="serial")
+    (folder / "run.json").write_text("{")
+    with pytest.raises(simstream.ModelFileError, match="damaged"):
+        ShardedLearner.resume(folder, backend="serial")
+
+
+def test_items_of_other_types_are_converted_once_and_read_only_ones_are_fine(tmp_path):
+    X = items(dtype="float32")
+    X.setflags(write=False)
+    alone = OASIS(C=2.0, preprocessor=X).fit(TRIPLETS)
+    simstream.data.write_items(tmp_path / "items.csv", X)
+    np.save(tmp_path / "items.npy", np.asfortranarray(X.astype("float64")))
+    for source in (X, tmp_path / "items.csv", str(tmp_path / "items.npy")):
+        learner = OASIS(C=2.0, dtype="float32")
+        with ShardedLearner(learner, 2, preprocessor=source, backend="serial") as found:
+            frozen = TRIPLETS.copy()
+            frozen.setflags(write=False)
+            assert_same(found.fit(frozen).learner_.set_params(dtype=None), alone, 1e-5)
+    np.save(tmp_path / "triplets.npy", TRIPLETS)
+    with ShardedLearner(OASIS(C=2.0), 2, preprocessor=X, backend="serial") as found:
+        assert_same(found.fit(tmp_path / "triplets.npy").learner_, alone, 1e-5)
+
+
+def test_workers_that_round_differently_are_noticed(monkeypatch):
+    from simstream._kernels.steps import UPDATES
+    from simstream.distributed.shard import Shard
+
+    progress = Shard.progress
+
+    def other(self):
+        clock, n_seen = progress(self)
+        clock[UPDATES] += self._number * clock[0]
+        return clock, n_seen
+
+    monkeypatch.setattr(Shard, "progress", other)
+    with ShardedLearner(OASIS(), 2, preprocessor=items(), backend="serial") as found:  # noqa: SIM117
+        with pytest.raises(RuntimeError, match="worker 1 has taken other steps"):
+            found.fit(TRIPLETS)
+
+
+def test_train_refuses_what_cannot_be_divided(tmp_path):
+    dense, labels, output = (tmp_path / name for name in ("x.npy", "y.txt", "m.safetensors"))
+    np.save(dense, items())
+    simstream.data.write_items(tmp_path / "x.svm", sp.csr_matrix(items()), np.arange(N) % 3)
+    labels.write_text("\n".join(map(str, np.arange(N) % 3)))
+    command = ["train", dense, "--labels", labels, "-o", output]
+    two = ["--workers", 2]
+    assert "cannot be divided" in fail(2, *command, *two, "-a", "sors", "-p", "lam=1e-4")
+    assert "expected dense items" in fail(2, "train", tmp_path / "x.svm", "-o", output, *two)
+    assert "whole matrix" in fail(2, *command, *two, "--negatives", "near")
+    assert "is for online learners" in fail(2, *command, *two, "-a", "lmnn")
+    assert "--address requires --workers" in fail(2, *command, "--address", "auto")
+    assert "--checkpoint requires --workers" in fail(2, *command, "--checkpoint", tmp_path / "run")
+    folder = tmp_path / "run"
+    with ShardedLearner(OASIS(), 2, preprocessor=dense, folder=folder, backend="serial") as found:
+        found.fit(TRIPLETS)
+    resumed = ["train", dense, "--labels", labels, "--resume", folder]
+    assert "expected --output" in fail(2, *resumed)
+    assert "--param is that of the run" in fail(2, *resumed, "-o", output, "-p", "C=2")
+    assert not output.exists()
