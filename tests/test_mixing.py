@@ -367,7 +367,8 @@ def test_a_mixed_model_is_saved_as_a_file_of_its_learner(tmp_path):
 
 def test_it_is_read_like_any_learner():
     X = items()
-    mixed = MixedLearner(SORS(preprocessor=X, normalise=True), n_shards=2).fit(stream(50))
+    mixed = MixedLearner(SORS(preprocessor=X, normalise=True), n_shards=2, n_rounds=5)
+    mixed.fit(stream(50))
     inner = mixed.learner_
     np.testing.assert_array_equal(mixed.transform_query(X), inner.transform_query(X))
     np.testing.assert_array_equal(mixed.search(X, X, 3).indices, inner.search(X, X, 3).indices)
@@ -397,7 +398,7 @@ def test_it_is_read_like_any_learner():
         (
             {"n_shards": 6, "n_rounds": 5},
             ValueError,
-            r"at least one for each of 6 shards and 5 rounds \(30\)",
+            r"at least n_shards x n_rounds \(6 x 5\), got 29",
         ),
     ],
 )
@@ -510,7 +511,7 @@ def test_train_mixed(items_file, tmp_path):
         (("--mix", 0), 2, "Invalid value for '--mix': 0"),
         (("--mix", 2, "-a", "pametric"), 2, "--mix: learner: expected SORS, .* got PAMetric"),
         (("--mix", 2, "-a", "lmnn"), 2, "--mix: learner: expected SORS, .* got LMNN"),
-        (("--mix", 30, "-n", 20), 1, r"one for each of 30 shards and 5 rounds \(150\), got 20"),
+        (("--mix", 30, "-n", 20), 1, r"at least n_shards x n_rounds \(30 x 1\), got 20"),
         (("--mix", 2, "-a", "aroma", "-p", "covariance=factored"), 1, "covariance: expected"),
     ],
 )
