@@ -39,6 +39,8 @@ CELLS = {
 }
 #: The other choices, for four shards and two rounds (five for SORS).
 VARIANTS = ({"step": "sqrt"}, {"step": "sum"}, {"weights": "updates"})
+#: In order with these steps: whether mixing is just a way to take smaller ones.
+SMALLER_STEPS = (0.03, 0.01)
 #: Shares of the stream after which the learner in order is measured.
 STOPS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 
@@ -84,6 +86,9 @@ def cells(name, learner):
     """What is measured: before learning, in order, by shards and rounds, with other choices."""
     yield {"n_shards": 0}
     yield {"n_shards": 1}
+    if (name, learner) == ("bbc", "SORS"):
+        for eta in SMALLER_STEPS:
+            yield {"n_shards": 1, "eta": eta}
     for n_shards, n_rounds in CELLS[name, learner]:
         yield {"n_shards": n_shards, "n_rounds": n_rounds}
     if name == "bbc":
@@ -101,6 +106,7 @@ def key(record):
         "n_rounds",
         "step",
         "weights",
+        "eta",
         "parameters",
     )
     return json.dumps([record.get(name) for name in given])
@@ -144,7 +150,8 @@ def run(name, learners):
             }
             if key(record) in known:
                 continue
-            model = make(**parameters, preprocessor=items)
+            own = {"eta": cell["eta"]} if "eta" in cell else {}
+            model = make(**parameters | own, preprocessor=items)
             if cell["n_shards"] == 0:
                 model.prepare()
                 record |= measures(model)
@@ -191,7 +198,7 @@ def averages(found):
 
 def in_order(found):
     """The record of the learner in order."""
-    return next(r for r in found if r["n_shards"] == 1)
+    return next(r for r in found if r["n_shards"] == 1 and "eta" not in r)
 
 
 def quality(record):
@@ -206,6 +213,11 @@ def table(found):
         "| shards | rounds | mAP | in order, same time | zeros | seconds | times as fast as in order |",
         "|---|---|---|---|---|---|---|",
         f"| in order | | {one['mAP']:.3f} | | {100 * one['sparsity']:.1f} % | {one['seconds']:.1f} | |",
+    ]
+    lines += [
+        f"| in order, eta={r['eta']} | | {r['mAP']:.3f} | | {100 * r['sparsity']:.1f} % | {r['seconds']:.1f} | |"
+        for r in found
+        if "eta" in r
     ]
     for r in averages(found):
         beside = in_order_at(one["curve"], r["seconds"])

@@ -1,6 +1,5 @@
 """A cluster of Ray on this machine, and mixing in its processes: the same result, also after a kill."""
 
-import fcntl
 import os
 import signal
 import sys
@@ -25,12 +24,9 @@ STORE_BYTES = 100 * 2**20
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """One Ray for all tests of this module; modules that start one take turns."""
-    with (Path(tempfile.gettempdir()) / "simstream-tests-ray.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with Cluster(2, address="local", object_store_bytes=STORE_BYTES, patience=60.0) as started:
-            yield started
+def cluster(ray_turn):
+    with Cluster(2, address="local", object_store_bytes=STORE_BYTES, patience=60.0) as started:
+        yield started
 
 
 def learner(n_features=2000):

@@ -367,7 +367,8 @@ def test_a_mixed_model_is_saved_as_a_file_of_its_learner(tmp_path):
 
 def test_it_is_read_like_any_learner():
     X = items()
-    mixed = MixedLearner(SORS(preprocessor=X, normalise=True), n_shards=2).fit(stream(50))
+    mixed = MixedLearner(SORS(preprocessor=X, normalise=True), n_shards=2, n_rounds=5)
+    mixed.fit(stream(50))
     inner = mixed.learner_
     np.testing.assert_array_equal(mixed.transform_query(X), inner.transform_query(X))
     np.testing.assert_array_equal(mixed.search(X, X, 3).indices, inner.search(X, X, 3).indices)
@@ -397,7 +398,7 @@ def test_it_is_read_like_any_learner():
         (
             {"n_shards": 6, "n_rounds": 5},
             ValueError,
-            r"at least one for each of 6 shards and 5 rounds \(30\)",
+            r"at least n_shards x n_rounds \(6 x 5\), got 29",
         ),
     ],
 )
@@ -412,6 +413,7 @@ def test_bad_parameters(options, error, message):
         (simstream.PAMetric(), TypeError, "learner: expected SORS, .*, got PAMetric"),
         (OASIS(average_from=1), ValueError, "average_from: expected None"),
         (AROMA(covariance="factored"), ValueError, "covariance: expected 'diagonal'"),
+        (OASIS(device="torch"), ValueError, "device: expected 'cpu'"),
         (SORS(eta=-1.0), ValueError, "eta: expected"),
     ],
 )
@@ -497,14 +499,19 @@ def test_train_mixed(items_file, tmp_path):
     ("options", "code", "message"),
     [
         (("--rounds", 2), 2, "--rounds requires --mix"),
-        (("--workers", 2), 2, "--workers requires --mix"),
+        (("--workers", 2), 2, "--workers: .*; with --mix shards of the tuples are learnt instead"),
+        (
+            ("--mix", 2, "--checkpoint", "folder"),
+            2,
+            "--checkpoint.* requires --workers|learning in order",
+        ),
         (("--mix", 2, "--address", "auto"), 2, "--address requires --workers"),
         (("--mix", 2, "--checkpoint-every", 5), 2, "--checkpoint-every is for learning in order"),
         (("--mix", 2, "--negatives", "near"), 2, "--negatives is for learning in order"),
         (("--mix", 0), 2, "Invalid value for '--mix': 0"),
         (("--mix", 2, "-a", "pametric"), 2, "--mix: learner: expected SORS, .* got PAMetric"),
         (("--mix", 2, "-a", "lmnn"), 2, "--mix: learner: expected SORS, .* got LMNN"),
-        (("--mix", 30, "-n", 20), 1, r"one for each of 30 shards and 5 rounds \(150\), got 20"),
+        (("--mix", 30, "-n", 20), 1, r"at least n_shards x n_rounds \(30 x 1\), got 20"),
         (("--mix", 2, "-a", "aroma", "-p", "covariance=factored"), 1, "covariance: expected"),
     ],
 )

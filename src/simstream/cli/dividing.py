@@ -72,7 +72,8 @@ def divide(options: Any, learner: Any, data: Collection) -> Any:
         )
         divided.prepare()
     except TypeError as error:
-        raise click.UsageError(f"--workers: {error}") from error
+        hint = "with --mix shards of the tuples are learnt instead"
+        raise click.UsageError(f"--workers: {error}; {hint}") from error
     except FileExistsError as error:
         raise click.UsageError(
             f"--checkpoint: {options.checkpoint} has a run already; continue it with --resume "

@@ -111,7 +111,7 @@ from .output import configure_logging
     "AROMA, or sparse items. The result is not the one of learning in order.",
 )
 @click.option(
-    "--rounds", type=COUNT, help="With --mix: how often models are averaged (default: 5)."
+    "--rounds", type=COUNT, help="With --mix: how often models are averaged (default: 1)."
 )
 @click.option(
     "--workers",

@@ -68,7 +68,8 @@ class MixedLearner(Learner):
         or to rounding where it learns dense items in blocks.
     n_rounds : int
         Rounds of every call of `fit` or `partial_fit`: the tuples of the call are cut into as many parts, in
-        order, and each part into shards, in order.
+        order, and each part into shards, in order. A round costs as much as reading and writing the whole
+        model.
     weights : "uniform" or "updates"
         Weights of the shards in the average: equal, or in proportion to the tuples that changed the matrix
         in this round.
@@ -128,7 +129,7 @@ class MixedLearner(Learner):
         learner: Any,
         *,
         n_shards: int = 4,
-        n_rounds: int = 5,
+        n_rounds: int = 1,
         weights: str = "uniform",
         step: Any = "mean",
         n_workers: int = 0,
@@ -183,11 +184,10 @@ class MixedLearner(Learner):
 
     def _learn(self, learner: Any, tuples: Any) -> Any:
         read = learner._read(tuples, None, learner._target_dtype())
-        needed = self.n_shards * self.n_rounds
-        if len(read) < needed:
+        if len(read) < self.n_shards * self.n_rounds:
             raise ValueError(
-                f"{learner.natural_tuples}: expected at least one for each of {self.n_shards} shards and "
-                f"{self.n_rounds} rounds ({needed}), got {len(read)}"
+                f"{learner.natural_tuples}: expected at least n_shards x n_rounds ({self.n_shards} x "
+                f"{self.n_rounds}), got {len(read)}"
             )
         learner._begin(read)
         state, mixings = learner._get_state(), []
@@ -282,6 +282,10 @@ def check_mixable(learner: Any) -> None:
     if learner.average_from is not None:
         raise ValueError(
             f"average_from: expected None for a learner that is mixed, got {learner.average_from!r}"
+        )
+    if learner.device != "cpu":
+        raise ValueError(
+            f"device: expected 'cpu' for a learner that is mixed, got {learner.device!r}"
         )
     if getattr(learner, "covariance", "diagonal") == "factored":
         raise ValueError(
