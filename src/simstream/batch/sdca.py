@@ -194,7 +194,7 @@ class SDCA(Learner):
             head_bytes=self.head_bytes,
             report=self._report,
             ops=ops,
-            device=find_device(self.device, is_sparse=read.is_sparse),
+            device=None if ops else find_device(self.device, is_sparse=read.is_sparse),
         )
 
     def _keep(self, solution: SDCASolution) -> SDCA:
