@@ -643,7 +643,7 @@ def test_reading_builds_no_matrix_and_keeps_one_at_most(layout, monkeypatch):
         for k, (a, p, n) in zip(asked, T, strict=True)
     ]
     *_, held = model._read_cache[1]._built
-    assert held.matrix.shape == (16, 16)  # one matrix, not one for each task
+    assert held._matrix().shape == (16, 16)  # one matrix, not one for each task
     model._read_cache = None
 
     def refuse(task=None):

@@ -237,7 +237,7 @@ def test_dot_is_the_plain_cosine(rng):
 @pytest.mark.parametrize("many", [2000, 3])  # features up to which eigenvectors are found
 def test_learnt_around_a_centre(layout, item_term, many, monkeypatch, tmp_path):
     """Lengths are those of x - m, and the item term is left out."""
-    monkeypatch.setattr(bilinear, "_MANY_FEATURES", many)
+    monkeypatch.setattr(bilinear, "MANY_FEATURES", many)
     X, T = items() + 1.0, triplets()
     rows = layout(X)
     model = OASIS(C=0.01, centre="auto", item_term=item_term, normalise=True, preprocessor=rows)
@@ -293,7 +293,7 @@ def test_queries_and_items_with_means_of_their_own(rng):
 
 def test_a_large_sparse_matrix_is_divided_by_its_own_lengths(rng, monkeypatch):
     """Without eigenvectors: q'Sx / sqrt(q'Sq x'Sx), S the symmetric part, x'Sx at least a tenth of usual."""
-    monkeypatch.setattr(bilinear, "_MANY_FEATURES", 20)
+    monkeypatch.setattr(bilinear, "MANY_FEATURES", 20)
     M = np.eye(30) + 0.1 * rng.normal(size=(30, 30)) * (rng.random((30, 30)) < 0.3)
     M[0, 0] = -5.0  # items of feature 0 have a negative square
     X = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.2)

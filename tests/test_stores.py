@@ -1,5 +1,7 @@
 """The sparse store: growth, compaction, forgetting, rebasing, and where an entry lives."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 
 import simstream_repro.reference as ref
 from cases import CASES, dense, items, stream, triplets
-from simstream import AROMA, OASIS, OMTRSL, SORS, AdaSORS, TripletSampler
+from simstream import AROMA, OASIS, OMTRSL, SORS, AdaSORS, TripletSampler, load
+from simstream._engines import SparseTasksEngine
 from simstream._engines import sparse as stores
 from simstream._kernels import steps
 
@@ -34,6 +37,24 @@ def test_growth_and_compaction_change_nothing(case, tiny_arena, monkeypatch):
         assert len(calls) > 3
     plain = case.make(preprocessor=X).fit(T).get_bilinear_matrix()
     np.testing.assert_allclose(dense(hashed), dense(plain), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["own memory", "of a pickle"])
+def test_an_arena_moves_to_a_larger_one(copied, monkeypatch):
+    monkeypatch.setattr(stores, "_MOVED_AT_A_TIME", 1 << 16)  # whole pages, of 64 KiB at most
+    rng = np.random.default_rng(0)
+    for width in (1, 3):
+        numbers = rng.random((200_000, width), np.float32)
+        array = stores._zeros(numbers.shape, np.float32)
+        assert not array.any()
+        array[:] = numbers
+        larger = stores._enlarged(pickle.loads(pickle.dumps(array)) if copied else array, 300_000)
+        np.testing.assert_array_equal(larger[:200_000], numbers)
+        assert larger.shape == (300_000, width)
+        assert not larger[200_000:].any()
+        if not copied and stores._memory_of(array) is not None:
+            assert not array[: 3 << 16].any()  # that memory was given back
+    assert stores._zeros((0, 2), np.float32).shape == (0, 2)
 
 
 def test_dead_entries_are_forgotten_and_memory_stays_bounded(tiny_arena):
@@ -147,3 +168,167 @@ def test_a_triplet_that_waits_for_space_is_considered_once(tiny_arena):
         counts.append((clock[steps.CONSIDERED], clock[steps.ASKED]))
     assert counts[0] == counts[1]
     assert counts[0][0] == len(T)
+
+
+# -- choosing the dense block again -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def soon_enough(monkeypatch):
+    """Sixty items tell which features are frequent."""
+    monkeypatch.setattr(stores, "_ENOUGH_ITEMS", 60)
+    monkeypatch.setattr(stores, "_FIRST_HEAD_BYTES", 8 * 3 * 3)
+
+
+TEN_BY_TEN = {"head_bytes": 8 * 10 * 10}
+
+
+def rising_items(n=80, d=40):
+    """The higher its number, the more frequent a feature; the first items only have rare ones."""
+    X = items(n=n, d=d, density=1.0)
+    X[np.random.default_rng(1).random(X.shape) > np.linspace(0.02, 0.9, d)] = 0
+    X[:3, d // 2 :] = 0
+    X[:3, :5] = 1
+    return sp.csr_matrix(X)
+
+
+def learn_all(model, X, T):
+    for a, p, n in T:
+        model.learn_one(X[a], X[p], X[n])
+    return model
+
+
+@pytest.mark.usefixtures("soon_enough")
+@pytest.mark.parametrize("case", [case for case in CASES if case.hashes], ids=lambda c: c.name)
+def test_the_dense_block_is_chosen_again_when_enough_has_been_seen(case, monkeypatch):
+    X, T = rising_items(), triplets(n=100, n_items=80)
+    T[0] = 0, 1, 2
+    moves = []
+    move = stores.SparseEngine._renumber
+
+    def read_before_and_after(engine, ranks):
+        before = engine.matrix().toarray()
+        move(engine, ranks)
+        moves.append(engine.clock[steps.ROUNDS])
+        np.testing.assert_array_equal(engine.matrix().toarray(), before)
+
+    monkeypatch.setattr(stores.SparseEngine, "_renumber", read_before_and_after)
+    model = learn_all(case.make(**TEN_BY_TEN), X, T[:19])
+    assert model._engine.store.arrays.head.shape[:2] == (3, 3)
+    learn_all(model, X, T[19:])
+    assert moves == [19]  # before the twentieth triplet, with the sixtieth item
+    assert model._engine.store.arrays.head.shape[:2] == (10, 10)
+    counts = np.zeros(40, int)
+    for row in T[:20].ravel():
+        counts += X[row].toarray()[0] != 0
+    chosen = np.flatnonzero(model._engine.ranks[0] < 10)
+    assert counts[chosen].min() >= np.sort(counts)[-10]
+    expected = case.make(preprocessor=X).fit(T).get_bilinear_matrix()
+    np.testing.assert_allclose(
+        dense(model.get_bilinear_matrix()), dense(expected), rtol=0, atol=1e-11
+    )
+
+
+@pytest.mark.usefixtures("soon_enough")
+@pytest.mark.parametrize("centre", [None, np.linspace(0, 0.1, 40)], ids=["plain", "centred"])
+def test_saving_before_the_dense_block_is_chosen_again_changes_nothing(centre, tmp_path):
+    X, T = rising_items(), triplets(n=60, n_items=80)
+    options = {"centre": centre, "item_term": 0.5, **TEN_BY_TEN}
+    straight = learn_all(OASIS(**options), X, T)
+    model = learn_all(OASIS(**options), X, T[:10])
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded._engine.store.arrays.head.shape[:2] == (3, 3)
+    learn_all(loaded, X, T[10:])
+    assert loaded._engine.store.arrays.head.shape[:2] == (10, 10)
+    for found, expected in zip(loaded._engine.ranks, straight._engine.ranks, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(dense(loaded._engine.matrix()), dense(straight._engine.matrix()))
+    expected = OASIS(preprocessor=X, centre=centre, item_term=0.5).fit(T)
+    np.testing.assert_allclose(
+        dense(loaded._engine.matrix()), dense(expected._engine.matrix()), rtol=0, atol=1e-11
+    )
+
+
+@pytest.mark.usefixtures("soon_enough")
+def test_items_that_are_given_beforehand_choose_the_dense_block_at_once():
+    X, T = rising_items()[:20], triplets(n=70, n_items=20)  # a collection of a few items
+    whole = SORS(lam=1e-3, preprocessor=X, **TEN_BY_TEN).fit(T)
+    cut = SORS(lam=1e-3, preprocessor=X, **TEN_BY_TEN)
+    cut.prepare()
+    for t in range(70):
+        cut.partial_fit(T[t : t + 1])
+        assert cut._engine.store.arrays.head.shape[:2] == (10, 10)
+    np.testing.assert_array_equal(
+        whole.get_bilinear_matrix().toarray(), cut.get_bilinear_matrix().toarray()
+    )
+    # .. also when they come after the first vectors.
+    late = SORS(lam=1e-3, **TEN_BY_TEN).learn_one(X[0], X[1], X[2])
+    assert late._engine.store.arrays.head.shape[:2] == (3, 3)
+    late.set_params(preprocessor=X).partial_fit(T[:1])
+    assert late._engine.store.arrays.head.shape[:2] == (10, 10)
+
+
+@pytest.mark.usefixtures("soon_enough")
+def test_two_item_spaces_are_numbered_apart():
+    X, Y = rising_items(), rising_items(n=80, d=30)
+    T = triplets(n=60, n_items=80)
+    model = OASIS(init="zeros", **TEN_BY_TEN)
+    for a, p, n in T:
+        model.learn_one(X[a], Y[p], Y[n])
+    assert model._engine.store.arrays.head.shape[:2] == (10, 10)
+    expected = OASIS(init="zeros", preprocessor=(X, Y)).fit(T).get_bilinear_matrix()
+    np.testing.assert_allclose(
+        model.get_bilinear_matrix().toarray(), expected.toarray(), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.usefixtures("soon_enough")
+def test_counts_of_a_file_are_checked():
+    X = rising_items()
+    scalars, arrays = learn_all(OASIS(**TEN_BY_TEN), X, [[0, 1, 2]])._engine.state()
+    assert arrays["row_counts"].sum() == X[:3].nnz
+    restored = stores.SparseEngine.from_state(scalars, arrays)
+    np.testing.assert_array_equal(restored.state()[1]["row_counts"], arrays["row_counts"])
+    for change, message in [
+        ({"row_counts": arrays["row_counts"][1:]}, "row_counts: expected counts of 40 features"),
+        ({"row_counts": arrays["row_counts"] / 2}, "row_counts: expected int64"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            stores.SparseEngine.from_state(scalars, {**arrays, **change})
+    with pytest.raises(ValueError, match="n_counted: expected an integer >= 0"):
+        stores.SparseEngine.from_state({**scalars, "n_counted": -1}, arrays)
+
+
+@pytest.mark.usefixtures("soon_enough")
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_dense_block_of_tasks_is_chosen_again(saved, monkeypatch, tmp_path):
+    X, T = rising_items(), triplets(n=80, n_items=80)
+    T[0] = 0, 1, 2
+    tasks = ["ann", "bob", "cat"]
+    move, moves = SparseTasksEngine._renumber, []
+
+    def read_before_and_after(engine, ranks):
+        before = [engine.matrix(k).toarray() for k in range(3)]
+        move(engine, ranks)
+        moves.append(engine.clock[steps.ROUNDS])
+        for k in range(3):
+            np.testing.assert_array_equal(engine.matrix(k).toarray(), before[k])
+
+    monkeypatch.setattr(SparseTasksEngine, "_renumber", read_before_and_after)
+    model = OMTRSL(coupling=0.7, **TEN_BY_TEN)
+    for t, (a, p, n) in enumerate(T):
+        if saved and t == 12:
+            model.save(tmp_path / "model")
+            model = load(tmp_path / "model")
+        model.learn_one(X[a], X[p], X[n], task=tasks[t % 3])
+    assert moves == [19]
+    assert model._engine._store.arrays.head.shape[:2] == (10, 10)
+    expected = OMTRSL(coupling=0.7, preprocessor=X).fit(T, tasks=[tasks[t % 3] for t in range(80)])
+    for task in (*tasks, "nobody"):
+        np.testing.assert_allclose(
+            model.get_bilinear_matrix(task).toarray(),
+            expected.get_bilinear_matrix(task).toarray(),
+            rtol=0,
+            atol=1e-12,
+        )

@@ -38,11 +38,16 @@ class Items:
         rows = self.values[index]
         return rows.toarray() if self.is_sparse else rows
 
-    def feature_counts(self) -> np.ndarray:
-        """Number of items in which each feature is non-zero."""
-        if self.is_sparse:
-            return np.bincount(self.values.indices, minlength=self.shape[1])
-        return np.count_nonzero(self.values, axis=0)
+    def count_features(self, counts: np.ndarray) -> None:
+        """Add to each feature's number in `counts` that of the items in which it is not zero."""
+        if self.is_sparse and self.values.nnz < len(
+            counts
+        ):  # few items: not a pass over all features
+            np.add.at(counts, self.values.indices, 1)
+        elif self.is_sparse:
+            counts += np.bincount(self.values.indices, minlength=len(counts))
+        else:
+            counts += np.count_nonzero(self.values, axis=0)
 
     def csr_renumbered(self, rank: np.ndarray | None) -> Any:
         """The items as CSR with feature f as column ``rank[f]``; cached for the next call."""

@@ -83,12 +83,16 @@ class EntrywiseEngine(Engine):
     def _averages(self) -> bool:
         return self.average_from is not None
 
+    def _averaged_rounds(self) -> float:
+        """How many rounds the average that is read has; 0 where the last matrix is read."""
+        if self.average_from is None:
+            return 0.0
+        return max(0.0, float(self.clock[ROUNDS]) - self.average_from + 1)
+
     def _decode(self, u: Any, aux: Any, acc: Any, on_diagonal: Any) -> np.ndarray:
         """Values of entries from their raw numbers (see `_kernels.rules`)."""
         if self.rule.kind in (PLAIN, CONFIDENT):
-            rounds = 0.0
-            if self.average_from is not None:
-                rounds = max(0.0, self.clock[ROUNDS] - self.average_from + 1)
+            rounds = self._averaged_rounds()
             return u - acc / u.dtype.type(rounds) if rounds else u
         value = _shrunk(u, self.clock[SHIFT])
         if self.rule.off_diagonal:

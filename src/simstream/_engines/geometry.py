@@ -89,6 +89,12 @@ class Geometry:
         read, written = self._folded_queries(sp.csr_matrix(rows))
         return replace(tuples, left=Items(read), written=Items(written), index=index)
 
+    def sparse_queries(self, rows: sp.csr_matrix) -> sp.csr_matrix:
+        """Sparse query rows as products with a learnt matrix read them."""
+        if self.folded:
+            return self._folded_queries(rows)[0]
+        return self._dense_queries(rows) if self._changes_queries else rows
+
     def _dense_queries(self, rows: Any) -> Any:
         if sp.issparse(rows):
             if self.query_mean is None:  # a constant feature leaves them sparse

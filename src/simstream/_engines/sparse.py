@@ -7,18 +7,27 @@ it was laid out in memory.
 
 from __future__ import annotations
 
+import mmap
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from .._kernels import head_tail
-from .._kernels.entrywise import FoldedRows, SparseRows, learn_one_at_a_time
+from .._kernels.entrywise import FoldedRows, SparseRows, learn_one_at_a_time, stored_values
 from .._kernels.rules import ADAPTIVE
 from .._kernels.steps import SHIFT
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
-from .base import ENTRIES_PER_CALL, State, new_scratch, saved_array, saved_shape
+from .base import (
+    ENTRIES_PER_CALL,
+    State,
+    ctrl_c_waits,
+    new_scratch,
+    saved_array,
+    saved_shape,
+)
 from .entrywise import DenseEngine, EntrywiseEngine
 
 #: Numbering of the features of rows and of columns.
@@ -27,9 +36,18 @@ Ranks = tuple[np.ndarray, np.ndarray]
 #: Default size limit of the dense head in bytes, for each number an entry carries.
 DEFAULT_HEAD_BYTES = 2 * 2**30
 
+#: Vectors from which the frequent features are known well enough.
+_ENOUGH_ITEMS = 1024
+
+#: Size limit of the dense head before that.
+_FIRST_HEAD_BYTES = 2**20
+
 _SMALLEST_ARENA = 1 << 16
 
 _AT_A_TIME = 1 << 20
+
+#: Numbers that move together to a larger arena: whole pages of memory.
+_MOVED_AT_A_TIME = 1 << 22
 
 
 class Entries(NamedTuple):
@@ -90,11 +108,11 @@ class SparseStore:
         size = max(_SMALLEST_ARENA, head_bytes // 32, 2 * taken)
         if (head_rows, head_columns) == self.shape:
             size = 0
-        key = np.zeros(size, np.int32)
+        key = _zeros((size,), np.int32)
         key[:taken] = -1  # later segments are marked free when they are cut
         self.arrays = head_tail.HeadTail(
             head=np.zeros((head_rows, head_columns, numbers), dtype),
-            tail=np.zeros((size, numbers), dtype),
+            tail=_zeros((size, numbers), dtype),
             start=end - room,
             room=room,
             used=np.zeros(len(room), np.int64),
@@ -113,6 +131,12 @@ class SparseStore:
     def dtype(self) -> np.dtype[Any]:
         """Precision of the stored numbers."""
         return self.arrays.head.dtype
+
+    @property
+    def n_places(self) -> int:
+        """Places that an entry may be in: what `entries` looks at, or somewhat more."""
+        head = self.arrays.head
+        return head.shape[0] * head.shape[1] + int(self.arrays.arena_top[0])
 
     @property
     def nbytes(self) -> int:
@@ -169,14 +193,94 @@ class SparseStore:
         return Entries(self.shape, indptr, indices, numbers)
 
 
+def _zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros; where the system allows it, in memory that can be given back piece by piece."""
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if not (n_bytes and hasattr(mmap, "MADV_DONTNEED") and hasattr(mmap, "MAP_ANONYMOUS")):
+        return np.zeros(shape, dtype)
+    memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def _memory_of(array: np.ndarray) -> mmap.mmap | None:
+    """What `_zeros` made an array of; None for another array."""
+    base: Any = array
+    while isinstance(base, (np.ndarray, memoryview)):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
+
 def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
-    larger = np.zeros((size, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
+    """A longer array with the same numbers, which move there: they are never in memory twice."""
+    larger, memory = _zeros((size, *array.shape[1:]), array.dtype), _memory_of(array)
+    n_bytes = array.nbytes // max(1, len(array))
+    for begin in range(0, len(array), _MOVED_AT_A_TIME):
+        end = min(len(array), begin + _MOVED_AT_A_TIME)
+        larger[begin:end] = array[begin:end]
+        if memory is not None and end - begin == _MOVED_AT_A_TIME:
+            memory.madvise(mmap.MADV_DONTNEED, begin * n_bytes, _MOVED_AT_A_TIME * n_bytes)
     return larger
+
+
+class FeatureCounts:
+    """In how many of the first items each feature of rows and of columns is, while these are few.
+
+    Parameters
+    ----------
+    rows, columns : int arrays of one number for each feature; one array for one feature space
+    n_items : int
+        How many items were counted.
+    """
+
+    def __init__(self, rows: np.ndarray, columns: np.ndarray, n_items: int = 0) -> None:
+        self.rows, self.columns, self.n_items = rows, columns, n_items
+
+    @classmethod
+    def of(cls, tuples: Comparisons) -> FeatureCounts:
+        """The counts of the items of these tuples."""
+        left, right = tuples.shape
+        rows = np.zeros(left, np.int64)
+        counts = cls(rows, rows if left == right else np.zeros(right, np.int64))
+        counts.add(tuples)
+        return counts
+
+    def emptied(self) -> FeatureCounts:
+        """Counts of no items: those of the first call are counted when it is learnt from."""
+        rows = np.zeros_like(self.rows)
+        return FeatureCounts(
+            rows, rows if self.columns is self.rows else np.zeros_like(self.columns)
+        )
+
+    def add(self, tuples: Comparisons) -> None:
+        """Count the items of these tuples."""
+        for items, counts in ((tuples.left, self.rows), (tuples.right, self.columns)):
+            items.count_features(counts)
+        self.n_items += tuples.left.shape[0]
+        if tuples.right is not tuples.left:
+            self.n_items += tuples.right.shape[0]
+
+    def are_enough_for(self, tuples: Comparisons) -> bool:
+        """Whether the counts tell the frequent features: many items, or a whole collection."""
+        return self.n_items >= _ENOUGH_ITEMS or not tuples.of_vectors
+
+    def ranks(self, n_extra: int = 0) -> Ranks:
+        """Ranks of the features, 0 for the most frequent one; rows of a `Geometry` come last."""
+        rows = columns = _rank_by_count(self.rows)
+        if self.columns is not self.rows:
+            columns = _rank_by_count(self.columns)
+        if n_extra:
+            rows = np.append(rows, np.arange(len(rows), len(rows) + n_extra))
+        return rows, columns
 
 
 class SparseEngine(EntrywiseEngine):
     """Only the entries that were touched, for sparse items; always one tuple at a time.
+
+    The dense block is chosen by the items of the first call. Where these are a few vectors, it is small, and
+    is chosen again, once, when enough items have been seen.
 
     Parameters
     ----------
@@ -184,7 +288,9 @@ class SparseEngine(EntrywiseEngine):
     head_bytes : int
         Memory of the dense block of frequent features (see `SparseStore`).
     ranks : pair of int arrays, optional
-        Numbering of the features of rows and columns by frequency: see `frequency_ranks`.
+        Numbering of the features of rows and columns by frequency: see `FeatureCounts`.
+    counts : FeatureCounts, optional
+        None if the numbering stays.
     """
 
     kind = "sparse"
@@ -197,9 +303,10 @@ class SparseEngine(EntrywiseEngine):
         start: Any,
         head_bytes: int,
         ranks: Ranks | None,
+        counts: FeatureCounts | None = None,
     ) -> None:
         super().__init__(rule, average_from, start)
-        self.head_bytes, self.ranks = head_bytes, ranks
+        self.head_bytes, self.ranks, self._counts = head_bytes, ranks, counts
         if ranks is not None:
             start = _renumbered(start, *ranks)
         numbers = np.zeros((start.nnz, self._width), start.dtype)
@@ -215,9 +322,29 @@ class SparseEngine(EntrywiseEngine):
         return 1 + self._has_aux + self._averages
 
     def _lay_out(self, entries: Entries) -> None:
+        head_bytes = first_head_bytes(self.head_bytes, self._counts)
         self.store = SparseStore(
-            entries, has_aux=self._has_aux, has_acc=self._averages, head_bytes=self.head_bytes
+            entries, has_aux=self._has_aux, has_acc=self._averages, head_bytes=head_bytes
         )
+
+    def see(self, tuples: Comparisons) -> None:
+        counts = self._counts
+        if counts is None:
+            return
+        counts.add(tuples)
+        if counts.are_enough_for(tuples):
+            with ctrl_c_waits(), self._turn:
+                self._counts = None
+                self._renumber(counts.ranks(self.shape[0] - len(counts.rows)))
+
+    def _renumber(self, ranks: Ranks) -> None:
+        """Number the features anew and lay the same raw numbers out again."""
+        assert self.ranks is not None
+        (old_rows, old_columns), (rows, columns) = self.ranks, ranks
+        entries = self.store.entries(self.rule, self.clock[SHIFT], old_rows[np.argsort(rows)])
+        rename(entries.indices, columns[np.argsort(old_columns)].astype(np.int32))
+        self.ranks = ranks
+        self._lay_out(entries)
 
     @property
     def arrays(self) -> Any:
@@ -246,14 +373,35 @@ class SparseEngine(EntrywiseEngine):
 
         self._drive(learn, len(tuples), chunk)
 
+    @property
+    def reading_work(self) -> int:
+        """Entries that `matrix` looks at."""
+        return self.store.n_places
+
+    def values(self, tuples: Comparisons) -> np.ndarray:
+        """x'Mz of triplets, M as `matrix` gives it, at the cost of the entries that they need."""
+        out = np.empty(len(tuples))
+        with self._turn:
+            readers, named, scratch, chunk = self.open(tuples)
+            now = self.clock[SHIFT], self._averaged_rounds()
+            for begin in range(0, len(tuples), chunk):
+                end = min(len(tuples), begin + chunk)
+                what = self.rule, self.store.arrays, *readers, named, begin, end, scratch, *now
+                stored_values(*what, out)
+        return out
+
     def matrix(self) -> sp.csr_matrix:
         """The current matrix, or the average, as CSR in the original numbering of features."""
+        with self._turn:
+            return self._read_matrix()
+
+    def _read_matrix(self) -> sp.csr_matrix:
         # A large matrix is a large part of the memory: nothing here copies it without need.
         row_rank, column_rank = self.ranks or (None, None)
         entries = self.store.entries(self.rule, self.clock[SHIFT], row_rank)
         indptr, indices = entries.indptr, entries.indices
         if column_rank is not None:
-            _rename(indices, np.argsort(column_rank).astype(np.int32))
+            rename(indices, np.argsort(column_rank).astype(np.int32))
         value = self._values(entries)
         del entries  # with its numbers
         return _in_order(sp.csr_matrix((value, indices, indptr), shape=self.shape))
@@ -268,9 +416,11 @@ class SparseEngine(EntrywiseEngine):
         return np.ascontiguousarray(self._decode(u, aux, acc, on_diagonal))
 
     def state(self) -> State:
-        entries = self.store.entries(self.rule, self.clock[SHIFT])
+        with self._turn:
+            entries, clock = self.store.entries(self.rule, self.clock[SHIFT]), self.clock.copy()
         scalars = {**self._scalars(), "shape": list(self.shape), "head_bytes": self.head_bytes}
-        return scalars, {"clock": self.clock, **saved_entries(entries, self.ranks)}
+        arrays = {"clock": clock, **saved_entries(entries, self.ranks)}
+        return scalars, arrays | saved_counts(scalars, self._counts)
 
     @classmethod
     def from_state(cls, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> SparseEngine:
@@ -278,6 +428,7 @@ class SparseEngine(EntrywiseEngine):
         self = cls._restored(scalars, arrays, shape, numbers.dtype)
         self.head_bytes = check_integer("head_bytes", scalars["head_bytes"])
         self.ranks = checked_ranks(arrays, shape)
+        self._counts = checked_counts(scalars, arrays, shape)
         self._lay_out(checked_entries(shape, arrays, self._width))
         return self
 
@@ -295,30 +446,29 @@ def entrywise_engine(
     if not sp.issparse(start):
         return dense_kind(rule, average_from, start)
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    ranks = frequency_ranks(tuples, start.dtype, head_bytes)
-    n_extra = start.shape[0] - tuples.shape[0]
-    if ranks is not None and n_extra:  # rows of a `Geometry`: last, so that the diagonal stays one
-        rows, columns = ranks
-        ranks = np.append(rows, np.arange(len(rows), len(rows) + n_extra)), columns
-    return sparse_kind(rule, average_from, start, head_bytes, ranks)
+    counts = frequencies(tuples, start.dtype, head_bytes)
+    if counts is None:
+        return sparse_kind(rule, average_from, start, head_bytes, None)
+    ranks = counts.ranks(start.shape[0] - tuples.shape[0])
+    if counts.are_enough_for(tuples):
+        return sparse_kind(rule, average_from, start, head_bytes, ranks)
+    return sparse_kind(rule, average_from, start, head_bytes, ranks, counts.emptied())
 
 
 # -- reading sparse items, and numbering their features -----------------------------------------------------
 
 
-def frequency_ranks(tuples: Comparisons, dtype: Any, head_bytes: int) -> Ranks | None:
-    """Ranks of the features of rows and columns, 0 for the most frequent one.
+def first_head_bytes(head_bytes: int, counts: FeatureCounts | None) -> int:
+    """Memory of the dense block: small as long as features are counted."""
+    return head_bytes if counts is None else min(head_bytes, _FIRST_HEAD_BYTES)
 
-    None where the matrix fits into the dense block whatever the numbering.
-    """
-    left, right = tuples.left, tuples.right
-    if left.shape[1] * right.shape[1] * dtype.itemsize <= head_bytes:
+
+def frequencies(tuples: Comparisons, dtype: Any, head_bytes: int) -> FeatureCounts | None:
+    """How frequent features are; None where the matrix fits into the dense block whatever their numbering."""
+    rows, columns = tuples.shape
+    if rows * columns * dtype.itemsize <= head_bytes:
         return None
-    counts = left.feature_counts(), right.feature_counts()
-    if left.shape[1] == right.shape[1]:  # one feature space: one numbering
-        rank = _rank_by_count(counts[0] + counts[1])
-        return rank, rank
-    return _rank_by_count(counts[0]), _rank_by_count(counts[1])
+    return FeatureCounts.of(tuples)
 
 
 def _rank_by_count(counts: np.ndarray) -> np.ndarray:
@@ -357,6 +507,17 @@ def saved_entries(entries: Entries, ranks: Ranks | None) -> dict[str, np.ndarray
     return arrays
 
 
+def saved_counts(scalars: dict[str, Any], counts: FeatureCounts | None) -> dict[str, np.ndarray]:
+    """The arrays that `checked_counts` reads; their number of items goes to the scalars."""
+    if counts is None:
+        return {}
+    scalars["n_counted"] = counts.n_items
+    arrays = {"row_counts": counts.rows.copy()}
+    if counts.columns is not counts.rows:
+        arrays["column_counts"] = counts.columns.copy()
+    return arrays
+
+
 def checked_ranks(arrays: dict[str, np.ndarray], shape: tuple[int, int]) -> Ranks | None:
     """Restored numbering of the features, if there is one; compiled code trusts it."""
     if "row_rank" not in arrays:
@@ -366,6 +527,21 @@ def checked_ranks(arrays: dict[str, np.ndarray], shape: tuple[int, int]) -> Rank
         if not np.array_equal(np.sort(rank), np.arange(n)):
             raise ValueError(f"{name}: expected a permutation of {n} features")
     return arrays["row_rank"], arrays["column_rank"]
+
+
+def checked_counts(
+    scalars: dict[str, Any], arrays: dict[str, np.ndarray], shape: tuple[int, int]
+) -> FeatureCounts | None:
+    """Restored counts of features; None where there are none: files of models that have seen enough."""
+    if "row_counts" not in arrays:
+        return None
+    rows = saved_array(arrays, "row_counts", (None,), np.int64)
+    columns = rows
+    if "column_counts" in arrays:
+        columns = saved_array(arrays, "column_counts", (shape[1],), np.int64)
+    if not (0 < len(rows) <= shape[0] and len(columns) == shape[1]) or "row_rank" not in arrays:
+        raise ValueError(f"row_counts: expected counts of {shape[1]} features, got {len(rows)}")
+    return FeatureCounts(rows, columns, check_integer("n_counted", scalars["n_counted"], minimum=0))
 
 
 def checked_entries(shape: tuple[int, int], arrays: dict[str, np.ndarray], width: int) -> Entries:
@@ -390,7 +566,7 @@ def _renumbered(
     return sp.csr_matrix((moved.data, columns, moved.indptr), moved.shape)
 
 
-def _rename(indices: np.ndarray, names: np.ndarray) -> None:
+def rename(indices: np.ndarray, names: np.ndarray) -> None:
     """Translate every index, in place."""
     for start in range(0, len(indices), _AT_A_TIME):
         some = slice(start, start + _AT_A_TIME)

@@ -22,13 +22,18 @@ from .base import State, ctrl_c_waits, new_scratch, saved_array, saved_shape
 from .sparse import (
     DEFAULT_HEAD_BYTES,
     Entries,
+    FeatureCounts,
     Ranks,
     SparseStore,
+    checked_counts,
     checked_entries,
     checked_ranks,
     csr_readers,
-    frequency_ranks,
+    first_head_bytes,
+    frequencies,
+    rename,
     renumbered_back,
+    saved_counts,
     saved_entries,
 )
 from .tasks import DenseTasksEngine, TasksEngine
@@ -81,28 +86,67 @@ class SparseTasksEngine(TasksEngine):
         *args: Any,
         head_bytes: int = DEFAULT_HEAD_BYTES,
         ranks: Ranks | None = None,
+        counts: FeatureCounts | None = None,
         entries: Entries | None = None,
         row_keys: np.ndarray | None = None,
     ) -> None:
         super().__init__(*args)
         self.rule, self.ranks, self.head_bytes = Rule(PLAIN), ranks, head_bytes
-        d, columns = self.shape
+        self._counts = counts
         if entries is None or row_keys is None:
             nothing = np.empty(0, np.int32), np.empty((0, 1), self.dtype)
-            entries = Entries(self.shape, np.zeros(d + 1, np.int64), *nothing)
+            entries = Entries(self.shape, np.zeros(self.shape[0] + 1, np.int64), *nothing)
             row_keys = np.empty(0, np.int64)
+        self._lay_out(entries, row_keys)
+
+    def _lay_out(self, entries: Entries, row_keys: np.ndarray) -> None:
+        """Put entries into a new store: the rows of S, then those that tasks have touched."""
+        d, columns = self.shape
         indptr = np.insert(entries.indptr, d, entries.indptr[d])  # the empty row
         self._store = SparseStore(
             entries._replace(shape=(len(indptr) - 1, columns), indptr=indptr),
             has_aux=False,
             has_acc=False,
             # The dense block is for rows of S alone: kernels want its rows before all others.
-            head_bytes=min(head_bytes, d * min(d, columns) * self.dtype.itemsize),
+            head_bytes=min(
+                first_head_bytes(self.head_bytes, self._counts),
+                d * min(d, columns) * self.dtype.itemsize,
+            ),
         )
         self._used = np.array([len(row_keys)])  # numbers given
         self._number_table(
             max(_FEWEST_NUMBERS, len(row_keys)), row_keys, d + 1 + np.arange(len(row_keys))
         )
+
+    def see(self, tuples: Comparisons) -> None:
+        counts = self._counts
+        if counts is None:
+            return
+        counts.add(tuples)
+        if counts.are_enough_for(tuples):
+            with ctrl_c_waits(), self._turn:
+                self._counts = None
+                self._renumber(counts.ranks())
+
+    def _renumber(self, ranks: Ranks) -> None:
+        """Number the features anew and lay the same numbers out again."""
+        assert self.ranks is not None
+        (old_rows, old_columns), (rows, columns) = self.ranks, ranks
+        d, order = self.shape[0], np.arange(self._store.shape[0])
+        order[:d] = old_rows[np.argsort(rows)]
+        entries, keys = self._touched(order)
+        rename(entries.indices, columns[np.argsort(old_columns)].astype(np.int32))
+        self.ranks = ranks
+        self._lay_out(entries, keys // d * d + rows[np.argsort(old_rows)][keys % d])
+
+    def _touched(self, order: np.ndarray | None = None) -> tuple[Entries, np.ndarray]:
+        """Entries of S and of the rows that tasks have touched, and the keys of these rows."""
+        entries, keys = self._store.entries(self.rule, 0.0, order), self._row_keys()
+        d = self.shape[0]
+        ends = entries.indptr[d + 2 : d + 2 + len(keys)]
+        filled = np.diff(ends, prepend=entries.indptr[d + 1]) > 0
+        indptr = np.concatenate([entries.indptr[: d + 1], ends[filled]])
+        return entries._replace(indptr=indptr), keys[filled]
 
     # -- numbers of rows ----------------------------------------------------------------------
 
@@ -118,7 +162,7 @@ class SparseTasksEngine(TasksEngine):
         assert tuples.tasks is not None
         d, anchors, begin = self.shape[0], np.ascontiguousarray(tuples.index[:, 0]), 0
         while True:
-            with ctrl_c_waits():
+            with ctrl_c_waits(), self._turn:
                 table = self._key, self._number, self._used, self._most
                 begin = number_rows(*table, d + 1, d, rows, anchors, tuples.tasks, begin)
                 if begin == len(tuples):
@@ -196,18 +240,26 @@ class SparseTasksEngine(TasksEngine):
 
     # -- reading ------------------------------------------------------------------------------
 
+    @property
+    def reading_work(self) -> int:
+        """Entries that `matrix` looks at."""
+        return self._store.n_places
+
     def values(self, tuples: Comparisons) -> np.ndarray:
-        readers, scratch, chunk = self._open(tuples)
-        named, out = self._named(tuples, self.weights()[0]), np.empty(len(tuples))
-        for begin in range(0, len(tuples), chunk):
-            end = min(len(tuples), begin + chunk)
-            what = self.rule, self._store.arrays, *readers, named
-            task_values(*what, begin, end, scratch, out)
+        out = np.empty(len(tuples))
+        with self._turn:
+            readers, scratch, chunk = self._open(tuples)
+            named = self._named(tuples, self.weights()[0])
+            for begin in range(0, len(tuples), chunk):
+                end = min(len(tuples), begin + chunk)
+                what = self.rule, self._store.arrays, *readers, named
+                task_values(*what, begin, end, scratch, out)
         return out
 
     def _parts(self) -> tuple[sp.csr_matrix, SparseParts]:
-        d, keys = self.shape[0], self._row_keys()
-        entries = self._store.entries(self.rule, 0.0)
+        d = self.shape[0]
+        with self._turn:
+            keys, entries = self._row_keys(), self._store.entries(self.rule, 0.0)
         stacked = sp.csr_matrix(
             (entries.numbers[:, 0], entries.indices, entries.indptr), shape=entries.shape
         )
@@ -221,13 +273,11 @@ class SparseTasksEngine(TasksEngine):
     # -- saving -------------------------------------------------------------------------------
 
     def state(self) -> State:
-        entries, keys, d = self._store.entries(self.rule, 0.0), self._row_keys(), self.shape[0]
-        ends = entries.indptr[d + 2 : d + 2 + len(keys)]
-        filled = np.diff(ends, prepend=entries.indptr[d + 1]) > 0
-        indptr = np.concatenate([entries.indptr[: d + 1], ends[filled]])
-        saved = saved_entries(entries._replace(indptr=indptr), self.ranks)
-        arrays = {"clock": self.clock, **saved, "row_keys": keys[filled]}
-        return {**self._scalars(), "head_bytes": self.head_bytes}, arrays
+        with self._turn:
+            (entries, keys), clock = self._touched(), self.clock.copy()
+        arrays = {"clock": clock, **saved_entries(entries, self.ranks), "row_keys": keys}
+        scalars = {**self._scalars(), "head_bytes": self.head_bytes}
+        return scalars, arrays | saved_counts(scalars, self._counts)
 
     @classmethod
     def from_state(
@@ -246,6 +296,7 @@ class SparseTasksEngine(TasksEngine):
             entries.numbers.dtype,
             head_bytes=check_integer("head_bytes", scalars["head_bytes"]),
             ranks=checked_ranks(arrays, (d, columns)),
+            counts=checked_counts(scalars, arrays, (d, columns)),
             entries=entries,
             row_keys=keys,
         )
@@ -264,7 +315,9 @@ def tasks_engine(
     if not tuples.is_sparse:
         return DenseTasksEngine(shape, dtype, coupling, n_tasks, has_identity)
     head_bytes = head_bytes or DEFAULT_HEAD_BYTES
-    ranks = frequency_ranks(tuples, dtype, head_bytes)
-    return SparseTasksEngine(
-        shape, dtype, coupling, n_tasks, has_identity, head_bytes=head_bytes, ranks=ranks
-    )
+    counts = frequencies(tuples, dtype, head_bytes)
+    ranks = None if counts is None else counts.ranks()
+    if counts is not None:
+        counts = None if counts.are_enough_for(tuples) else counts.emptied()
+    options = shape, dtype, coupling, n_tasks, has_identity
+    return SparseTasksEngine(*options, head_bytes=head_bytes, ranks=ranks, counts=counts)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import config, njit, types
-from numba.extending import overload
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
 
 
 def _known(**options: bool) -> dict[str, bool]:
@@ -110,6 +112,30 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return checked
+
+
+def _prefetch(typing_context: Any, array: Any, i: Any, j: Any) -> Any:
+    """Ask the memory for array[i, j], or array[i] if that is a number, wanted soon; nothing waits for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values = context.make_array(signature.args[0])(context, builder, args[0])
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        address = builder.ptrtoint(values.data, args[1].type)
+        strides = cgutils.unpack_tuple(builder, values.strides)
+        for index, stride in zip(args[1:], strides, strict=False):
+            address = builder.add(address, builder.mul(index, stride))
+        shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        call = builder.module.declare_intrinsic("llvm.prefetch", [byte], shape)
+        # To read, into the second cache: the first can wait for far fewer lines at a time.
+        options = (ir.Constant(number, option) for option in (0, 2, 1))
+        builder.call(call, [builder.inttoptr(address, byte), *options])
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, types.intp), generate
+
+
+#: Decorated functions may call it: prefetch(array, i, j)
+prefetch: Any = (lambda array, i, j: None) if config.DISABLE_JIT else intrinsic(_prefetch)  # type: ignore[attr-defined]
 
 
 def by_component(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .dispatch import by_component, driver, inner
-from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail
+from .head_tail import HeadTail, margin_in_head_tail, update_in_head_tail, value_in_head_tail
 from .rules import CONFIDENT, row_margin, row_update, row_variance
 from .steps import (
     HOPELESS,
@@ -322,6 +322,14 @@ def learn_one_at_a_time(rule, store, step, left, right, tuples, begin, end, scra
             if clock[SHIFT] * scratch.eps > step.lam * eta / 8.0:
                 return NEEDS_REBASE, t + 1
     return DONE, end
+
+
+@driver
+def stored_values(rule, store, left, right, tuples, begin, end, scratch, shift, rounds, out):
+    """Write x'Mz of triplets begin .. end - 1 with M as it is read from a `HeadTail`; nothing is learnt."""
+    for t in range(begin, end):
+        nx, nz = read_tuple(tuples, t, left, right, scratch)
+        out[t] = value_in_head_tail(store, rule, scratch, nx, nz, shift, rounds)
 
 
 @driver

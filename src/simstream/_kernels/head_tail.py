@@ -6,8 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .dispatch import driver, helper, inner
+from .dispatch import driver, helper, inner, prefetch
 from .rules import CONFIDENT, is_dead, row_margin, row_update, row_variance, shrink
+
+#: Bytes of a dense block that caches may hold.
+_CACHED = 1 << 22
+
+#: How many rows are asked for before they are read.
+_AHEAD = 2
 
 
 class HeadTail(NamedTuple):
@@ -43,12 +49,18 @@ class HeadTail(NamedTuple):
 
 
 @inner
+def _first_offset(room, column):
+    """Where the search for a column in a segment of that size begins."""
+    hashed = (np.uint64(column) * np.uint64(2654435769)) & np.uint64(0xFFFFFFFF)
+    return np.int64((hashed * np.uint64(room)) >> np.uint64(32))
+
+
+@inner
 def _slot(key, first, room, column):
     """Slot of the column in a row's segment, or minus one minus the free slot where it belongs."""
     if room == 0:
         return np.int64(-1)
-    hashed = (np.uint64(column) * np.uint64(2654435769)) & np.uint64(0xFFFFFFFF)
-    offset = np.int64((hashed * np.uint64(room)) >> np.uint64(32))
+    offset = _first_offset(room, column)
     while True:
         found = key[first + offset]
         if found == column:
@@ -85,13 +97,24 @@ def _save_row(head, i, z_index, split, tail, slots, begin, n, numbers):
 
 
 @inner
-def _find_slots(key, first, room, labels, n, slots, begin, stride):
+def _ask_for(head, x_index, p, x_head, z_index, z_head):
+    """Have the p-th row of x fetched, if that is a row of the head."""
+    if p >= 0 and p < x_head:
+        i = np.int64(x_index[p])
+        for k in range(z_head):
+            prefetch(head, i, np.int64(z_index[k]))
+
+
+@inner
+def _find_slots(key, tail, first, room, labels, n, slots, begin, stride, waits):
     """Look the first n labels up; return how many are missing."""
     missing = 0
     for k in range(n):
         slot = _slot(key, first, room, labels[k])
         slots[begin + k * stride] = slot
         missing += slot < 0
+        if waits and slot >= 0:
+            prefetch(tail, slot, 0)
     return missing
 
 
@@ -147,14 +170,24 @@ def _slots_needed(x_head, nx, z_head, nz):
 
 
 @inner
-def _look_up(start, room, key, n_rows, x_index, x_head, nx, z_index, z_head, nz, slots):
+def _look_up(start, room, key, tail, n_rows, x_index, x_head, nx, z_index, z_head, nz, slots):
     """Where all entries outside the head are; behind that, how many each table lacks."""
     x_tail, z_tail = nx - x_head, nz - z_head
     n_slots = x_head * z_tail + x_tail * nz
+    waits = 4 * len(key) > _CACHED
+    if waits:
+        for q in range(z_tail + x_tail):
+            t, n, _, _ = _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
+            labels = x_index if q < z_tail else z_index
+            first, size = start[t], room[t]
+            for k in range(n if size > 0 else 0):
+                prefetch(key, first + _first_offset(size, labels[k]), 0)
     for q in range(z_tail + x_tail):
         t, n, begin, stride = _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
         labels = x_index if q < z_tail else z_index
-        slots[n_slots + q] = _find_slots(key, start[t], room[t], labels, n, slots, begin, stride)
+        slots[n_slots + q] = _find_slots(
+            key, tail, start[t], room[t], labels, n, slots, begin, stride, waits
+        )
 
 
 @helper
@@ -167,7 +200,7 @@ def transform_in_head_tail(store, scratch, nx, nz, out):
     x_index, x, z_index, numbers = scratch.x_index, scratch.x, scratch.z_index, scratch.numbers
     x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
     slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
-    _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
     for k in range(nz):
         out[k] = 0
     for p in range(nx):
@@ -184,12 +217,18 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
     numbers = scratch.numbers
     x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
     slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
-    _look_up(start, room, key, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+    waits = head.nbytes > _CACHED
+    if waits:
+        for p in range(_AHEAD):
+            _ask_for(head, x_index, p, x_head, z_index, z_head)
+    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
 
     margin = 0.0
     variance = 0.0
     for p in range(nx):
         i = np.int64(x_index[p])
+        if waits:
+            _ask_for(head, x_index, p + _AHEAD, x_head, z_index, z_head)
         split, begin = _row_slots(p, x_head, z_head, nz)
         _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
@@ -198,6 +237,30 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
         if rule.kind == CONFIDENT:
             variance += x_i * x_i * row_variance(numbers, 1, z)
     return margin, variance, slots
+
+
+@helper
+def value_in_head_tail(store, rule, scratch, nx, nz, shift, rounds):
+    """x'Mz with M as it is read: the average of that many rounds, if it is not 0."""
+    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
+    numbers, last = scratch.numbers, head.shape[2] - 1
+    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
+    slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
+    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+
+    value = 0.0
+    parts = z.dtype.type(rounds)
+    for p in range(nx):
+        i = np.int64(x_index[p])
+        split, begin = _row_slots(p, x_head, z_head, nz)
+        _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
+        if rounds > 0.0:
+            for k in range(nz):
+                numbers[0, k] -= numbers[last, k] / parts
+        d = _diagonal_place(rule, z_index, nz, i)
+        value += float(x[p]) * float(row_margin(rule, numbers, 0, numbers, 1, z, d, shift))
+    return value
 
 
 def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, weight):
@@ -220,8 +283,12 @@ def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, w
                 return False
 
     last = head.shape[2] - 1
-    for p in range(nx):
+    waits = head.nbytes > _CACHED
+    # Backwards: the rows that were read last are still near.
+    for p in range(nx - 1, -1, -1):
         i = np.int64(x_index[p])
+        if waits:
+            _ask_for(head, x_index, p - _AHEAD, x_head, z_index, z_head)
         split, begin = _row_slots(p, x_head, z_head, nz)
         _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)

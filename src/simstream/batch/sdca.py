@@ -193,8 +193,8 @@ class SDCA(Learner):
             block_size=self.block_size,
             head_bytes=self.head_bytes,
             report=self._report,
-            device=find_device(self.device, is_sparse=read.is_sparse),
             ops=ops,
+            device=find_device(self.device, is_sparse=read.is_sparse),
         )
 
     def _keep(self, solution: SDCASolution) -> SDCA:

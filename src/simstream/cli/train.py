@@ -116,9 +116,9 @@ from .output import configure_logging
 @click.option(
     "--workers",
     type=COUNT,
-    help="Divide the columns of the matrix over this many processes, with the same result; dense items, and "
-    "learners that learn in blocks. With --mix: learn the shards in this many processes (needs "
-    "simstream[distributed]).",
+    help="Divide the columns of the matrix over this many processes, with the same result: for dense items "
+    "and learners that learn in blocks. With --mix: processes that learn the shards. Needs "
+    "simstream[distributed].",
 )
 @click.option(
     "--address",

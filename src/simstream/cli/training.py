@@ -117,7 +117,6 @@ def _check_options(options: TrainOptions) -> None:
         )
     elif options.queries is not None:
         raise click.UsageError("--queries requires --triplets or --pairs")
-    check_workers(options)
     if options.labels_file is not None and options.label_column is not None:
         raise click.UsageError("expected --labels or --label-column, got both")
     if options.mix is not None:
@@ -125,13 +124,19 @@ def _check_options(options: TrainOptions) -> None:
             "is for learning in order: not with --mix",
             {
                 "--resume": options.resume is not None,
-                "--checkpoint-every": options.checkpoint_every is not None,
                 "--checkpoint": options.checkpoint is not None,
+                "--checkpoint-every": options.checkpoint_every is not None,
                 **options.sampling_given,
             },
         )
-    elif options.rounds is not None:
-        raise click.UsageError("--rounds requires --mix")
+        if options.address is not None and options.workers is None:
+            raise click.UsageError("--address requires --workers")
+    else:
+        if options.rounds is not None:
+            raise click.UsageError("--rounds requires --mix")
+        check_workers(options)
+    if options.workers is not None and options.device not in (None, "cpu"):
+        raise click.UsageError(f"expected --workers or --device {options.device}, got both")
     inputs = ("items", "labels_file", "tasks_file", "queries", "records")
     for path in filter(None, (getattr(options, name) for name in inputs)):
         if options.output.resolve() == path.resolve():
@@ -157,7 +162,8 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
         )
     if algorithm.is_batch:
         draws = algorithm.takes_a_set
-        refuse_options("is for online learners", {"--workers": options.workers is not None})
+        is_given = {"--workers": options.workers is not None, "--mix": options.mix is not None}
+        refuse_options("is for online learners", is_given)
         refuse_options(
             f"is for online learners: {name} learns from all {options.learnt_by(algorithm)} at once",
             {

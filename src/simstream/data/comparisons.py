@@ -42,6 +42,8 @@ class Comparisons:
     written: Items | None = None
     #: The columns of z that are wanted, all if None: dense items only.
     columns: slice | None = None
+    #: Whether the items are the vectors of these tuples alone, not a collection that row numbers refer to.
+    of_vectors: bool = False
 
     def __len__(self) -> int:
         return len(self.index)
@@ -237,7 +239,8 @@ def _of_vectors(array: np.ndarray, what: str, dtype: Any) -> Comparisons:
         raise ValueError(f"{what}: expected at least one, got none")
     flat = array.reshape(-1, array.shape[2])
     items = check_items(flat, what, dtype=dtype)
-    return Comparisons(items, items, np.arange(len(flat)).reshape(-1, array.shape[1]))
+    index = np.arange(len(flat)).reshape(-1, array.shape[1])
+    return Comparisons(items, items, index, of_vectors=True)
 
 
 def _checked_sides(source: Any, dtype: Any) -> tuple[Items, Items]:

@@ -158,7 +158,7 @@ class OnlineLearner(Learner):
         """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row."""
         self._check_parameters()
         left, right = self._read_vectors(("x", "positive", "negative"), x, positive, negative)
-        return self._learn(Comparisons(left, right, np.array([[0, 0, 1]])))
+        return self._learn(Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True))
 
     def prepare(self) -> int:
         """Get ready for a stream over the items of `preprocessor`; return the block size.
@@ -222,6 +222,7 @@ class OnlineLearner(Learner):
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
+        engine.see(tuples)
         tuples = engine.geometry.comparisons(tuples)
         engine.learn(self._step_for(tuples), tuples, self._block_size_here())
 

@@ -23,6 +23,7 @@ from ..metrics import sparsity
 from ..persistence import check_saved_task
 from ..similarity.bilinear import NORMALISE, Bilinear
 from ..similarity.learner import delegated, delegated_property, documented, new_generator
+from ..similarity.stored import StoredBilinear
 from ..similarity.tasks import OwnParts, Tasks
 from ..validation import check_answers, check_choice, check_number, check_tasks
 from .base import OnlineLearner
@@ -96,6 +97,25 @@ class _EngineTasks(Tasks):
 
     def matrix(self, task: Hashable = None) -> Any:
         return self._engine.matrix(self._number(task))
+
+    def _bilinear(self, task: Hashable) -> Bilinear:
+        engine, number = self._engine, self._number(task)
+        if not isinstance(engine, SparseTasksEngine):
+            return super()._bilinear(task)
+        return StoredBilinear(
+            engine.shape,
+            engine.dtype,
+            values=lambda tuples: engine.values(
+                replace(tuples, tasks=self._same_task(number, tuples))
+            ),
+            decode=lambda: (engine.matrix(number), None),
+            work=engine.reading_work,
+            geometry=engine.geometry,
+        )
+
+    def _same_task(self, number: int | None, tuples: Comparisons) -> np.ndarray:
+        """The number of a task, or of one never seen, for each of the tuples."""
+        return np.full(len(tuples), self._engine.n_seen if number is None else number)
 
     def transform_query(self, queries: Any, task: Hashable = None) -> Any:
         return self.for_task(task).transform_query(queries)
@@ -284,7 +304,7 @@ class OMTRSL(OnlineLearner):
         """Learn from one triplet of vectors: +1 says that `first` is nearer to x, -1 that `second` is."""
         self._check_parameters()
         left, right = self._read_vectors(("x", "first", "second"), x, first, second)
-        read = Comparisons(left, right, np.array([[0, 0, 1]]))
+        read = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
         return self._go_on(*self._named(read, [y], None if task is None else [task], self._known()))
 
     def should_ask(self, triplet: Any, task: Hashable = None) -> bool:
@@ -364,6 +384,7 @@ class OMTRSL(OnlineLearner):
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._read_cache = None
+        engine.see(tuples)
         engine.learn(self._step_for(tuples), tuples, self._block_size(engine))
 
     def _step_for(self, tuples: Comparisons) -> Any:

@@ -84,10 +84,12 @@ class PairLearner(OnlineLearner):
         self._check_parameters()
         if np.ndim(y) == 0 and not hasattr(y, "tocsr"):
             left, right = self._read_vectors(("x", "other"), x, other)
-            read = Comparisons(left, right, np.array([[0, 0]]), check_pair_labels([y], 1))
+            label = check_pair_labels([y], 1)
+            read = Comparisons(left, right, np.array([[0, 0]]), label, of_vectors=True)
         else:
             left, right = self._read_vectors(("x", "other", "y"), x, other, y)
-            read = Comparisons(left, right, np.array([[0, 0, 1]])).as_pairs()
+            triplet = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
+            read = triplet.as_pairs()
         return self._learn(read)
 
     def _begin(self, tuples: Comparisons) -> None:

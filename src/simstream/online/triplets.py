@@ -28,6 +28,7 @@ from ..similarity.bilinear import NORMALISE, Bilinear
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
 from ..similarity.shift import Shift
+from ..similarity.stored import StoredBilinear
 from ..validation import check_choice, check_number
 from .base import DEVICE, OnlineLearner
 
@@ -58,7 +59,8 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
         covariance, which change every entry by a rule of its own: they refuse larger blocks.
     head_bytes : int, optional
         Sparse items only: memory of the dense block that holds the most frequent features, for each
-        number an entry carries (default 2 GiB). Other entries take memory only when touched.
+        number an entry carries (default 2 GiB). Other entries take memory only when touched. Where the stream
+        begins with a few vectors (`learn_one`), it is small until a thousand were seen, and chosen by these.
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
     {normalise}
@@ -186,8 +188,26 @@ class TripletLearner(OnlineLearner):
         return self.block_size or default_block_size(max(engine.shape))
 
     def _similarity_of(self, engine: Any) -> Bilinear:
+        if not isinstance(engine, SparseEngine) or self._reads_another:
+            return Bilinear._of(*self._decoded(engine))
+        return StoredBilinear(
+            self.shape_,
+            engine.dtype,
+            values=engine.values,
+            decode=lambda: self._decoded(engine),
+            work=engine.reading_work,
+            geometry=engine.geometry,
+        )
+
+    def _decoded(self, engine: Any) -> tuple[Any, Shift | None]:
+        """The matrix, and what is added to its products; None for nothing."""
         matrix, *added = engine.geometry.parts(engine.matrix())
-        return Bilinear._of(self._as_read(matrix), None if added[0] is None else Shift(*added))
+        return self._as_read(matrix), None if added[0] is None else Shift(*added)
+
+    @property
+    def _reads_another(self) -> bool:
+        """Whether the M that is read is another than the learnt one."""
+        return False
 
     def _as_read(self, matrix: Any) -> Any:
         """The learnt M as it is read."""
@@ -329,14 +349,18 @@ class OASIS(TripletLearner):
 
     def _check_unread(self) -> None:
         """M of centred sparse items is only known as S - m u', whose symmetric part is something else."""
-        if self.symmetric or self.projection:
+        if self._reads_another:
             raise ValueError(
                 "symmetric, projection: expected False and None where sparse items are centred, got "
                 f"{self.symmetric!r} and {self.projection!r}"
             )
 
+    @property
+    def _reads_another(self) -> bool:
+        return bool(self.symmetric or self.projection)
+
     def _as_read(self, matrix: Any) -> Any:
-        if self.symmetric or self.projection:
+        if self._reads_another:
             matrix = (matrix + matrix.T) / 2
         if self.projection:
             positive = Spectrum.of_matrix(matrix).matrix()

@@ -17,7 +17,7 @@ from .mahalanobis import Spectrum
 from .shift import Shift
 
 #: Features of a sparse M up to which its eigenvectors are found: seconds, and 32 MB.
-_MANY_FEATURES = 2000
+MANY_FEATURES = 2000
 
 #: The parameter `normalise` in the docstring of a learner.
 NORMALISE = """normalise : bool
@@ -136,7 +136,7 @@ class Bilinear(Similarity):
         if shift is not None:
             centres = {"centre": shift.item_mean, "query_centre": shift.query_mean}
             folded = None if shift.folded is None else (shift.query_mean, shift.folded)
-        if sp.issparse(matrix) and matrix.shape[0] > _MANY_FEATURES:
+        if sp.issparse(matrix) and matrix.shape[0] > MANY_FEATURES:
             return Cosine(matrix=sp.csr_matrix((matrix + matrix.T) / 2), folded=folded, **centres)
         dense = matrix.toarray() if sp.issparse(matrix) else matrix
         if folded is not None:

@@ -93,7 +93,7 @@ class Cosine:
         if m is not None:
             squares = squares - np.asarray(mapped @ m)
             plain = plain - 2 * (rows @ m) + m @ m
-        return _inverse_root(np.maximum(squares, _FLOOR * self._largest * plain))
+        return _floored_scale(squares, plain, self._largest)
 
     # -- lengths, and what follows from them --------------------------------------------------------
 
@@ -162,6 +162,42 @@ class Cosine:
         if self.centre is not None:
             scores = scores - self.offset(transformed)[:, None]
         return _rounded(scores * scale)
+
+
+def cosines(
+    products: np.ndarray,
+    *,
+    squares: tuple[np.ndarray, np.ndarray],
+    lengths: tuple[np.ndarray, np.ndarray],
+    diagonal: float,
+) -> np.ndarray:
+    """Cosines by a sparse M of pairs (q, x) whose products are known already.
+
+    Parameters
+    ----------
+    products : q'(M + M')x / 2
+    squares : q'Mq and x'Mx
+    lengths : q'q and x'x
+    diagonal : mean of the diagonal of M
+
+    Examples
+    --------
+    >>> cosines(
+    ...     np.array([3.0]),
+    ...     squares=(np.array([4.0]), np.array([9.0])),
+    ...     lengths=(np.ones(1), np.ones(1)),
+    ...     diagonal=1.0,
+    ... )
+    array([0.5])
+    """
+    for some, plain in zip(squares, lengths, strict=True):
+        products = products * _floored_scale(some, plain, max(0.0, diagonal))
+    return _rounded(products)
+
+
+def _floored_scale(squares: np.ndarray, plain: np.ndarray, largest: float) -> np.ndarray:
+    """1 / |x| by x'Mx, at least a share of x'x."""
+    return _inverse_root(np.maximum(squares, _FLOOR * largest * plain))
 
 
 def _dense(values: Any) -> np.ndarray:

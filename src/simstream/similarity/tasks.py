@@ -134,7 +134,7 @@ class Tasks(Similarity):
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own; the common part for an unknown task."""
         used = self._of_task(task)
-        one = Bilinear._of(used.matrix)._with_items(self.preprocessor, self._item_cache())
+        one = Bilinear._of(used._matrix())._with_items(self.preprocessor, self._item_cache())
         one.normalise, one._cosine_kept = used.normalise, used._cosine_kept
         return one
 
@@ -143,9 +143,12 @@ class Tasks(Similarity):
         parts, key, built = self._parts(), self._key(task), self._built
         if built is None or built[0] is not parts or built[1] != key:
             built = self._built = None  # one matrix at a time
-            built = self._built = (parts, key, Bilinear._of(self.matrix(task)))
+            built = self._built = (parts, key, self._bilinear(task))
         built[2].normalise = self.normalise
         return built[2]._with_items(self.preprocessor, self._item_cache())
+
+    def _bilinear(self, task: Hashable) -> Bilinear:
+        return Bilinear._of(self.matrix(task))
 
     # -- the similarity of one task --------------------------------------------------------------
 
