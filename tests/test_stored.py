@@ -171,16 +171,18 @@ def test_a_few_pairs_of_a_wide_model_decode_nothing(monkeypatch):
 
 
 @pytest.mark.usefixtures("all_are_large")
-def test_what_one_thread_reads_is_a_state_that_another_has_learnt(monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"normalise": True}, {"centre": "auto"}])
+def test_what_one_thread_reads_is_a_state_that_another_has_learnt(options, monkeypatch):
     monkeypatch.setattr(stores, "ENTRIES_PER_CALL", 1)  # a triplet at a time
     stream = np.tile(T, (4, 1))
-    alone = SORS(lam=1e-3, preprocessor=X, **HASHED).fit(stream[:1])
+    options = {"lam": 0.0 if "centre" in options else 1e-3, "preprocessor": X, **HASHED, **options}
+    alone = SORS(**options).fit(stream[:1])
     states = [alone.pair_score(PAIRS)]
     for t in range(1, len(stream)):
         states.append(alone.partial_fit(stream[t : t + 1]).pair_score(PAIRS))
     states = np.array(states)
 
-    model = SORS(lam=1e-3, preprocessor=X, **HASHED).fit(stream[:1])
+    model = SORS(**options).fit(stream[:1])
     done, seen = threading.Event(), []
 
     def read():
@@ -195,7 +197,7 @@ def test_what_one_thread_reads_is_a_state_that_another_has_learnt(monkeypatch):
     for scores in seen:
         assert np.abs(states - scores).max(axis=1).min() < 1e-11
     np.testing.assert_array_equal(
-        model.get_bilinear_matrix().toarray(), alone.get_bilinear_matrix().toarray()
+        model._engine.matrix().toarray(), alone._engine.matrix().toarray()
     )
 
 

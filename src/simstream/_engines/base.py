@@ -50,13 +50,13 @@ class Engine(ABC):
         #: How the rows of the matrix belong to queries; the learner fixes it in its first call.
         self.geometry = Geometry()
         #: Held while a kernel changes what is read piece by piece, and while that is read.
-        self._turn = threading.RLock()
+        self.turn = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_turn"}
+        return {name: value for name, value in vars(self).items() if name != "turn"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _turn=threading.RLock())
+        vars(self).update(state, turn=threading.RLock())
 
     @property
     def version(self) -> float:
@@ -138,7 +138,7 @@ class Engine(ABC):
         begin = 0
         while begin < n:
             # Whether NumPy would warn of inf - inf before the status tells depends on the machine.
-            with ctrl_c_waits(), self._turn, np.errstate(over="ignore", invalid="ignore"):
+            with ctrl_c_waits(), self.turn, np.errstate(over="ignore", invalid="ignore"):
                 status, begin = learn(begin, min(n, begin + chunk))
                 if status == NEEDS_SPACE:
                     self._make_space()

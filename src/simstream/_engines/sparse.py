@@ -156,9 +156,9 @@ class SparseStore:
         self.arrays = a._replace(start=start, room=room, used=used, n_rows=n_rows)
 
     def make_space(self, rule: Any, shift: float) -> None:
-        """Compact the arena if that frees a quarter of it, else make it half as large again."""
+        """Compact the arena if that frees a fifth of it, else make it half as large again."""
         room, top = int(self.arrays.room.sum()), int(self.arrays.arena_top[0])
-        if 4 * room > 3 * top:
+        if 5 * room > 4 * top:
             size = len(self.arrays.key) * 3 // 2
             # One after the other, to bound the peak; keys last, because kernels trust their number.
             self.arrays = self.arrays._replace(tail=_enlarged(self.arrays.tail, size))
@@ -333,7 +333,7 @@ class SparseEngine(EntrywiseEngine):
             return
         counts.add(tuples)
         if counts.are_enough_for(tuples):
-            with ctrl_c_waits(), self._turn:
+            with ctrl_c_waits(), self.turn:
                 self._counts = None
                 self._renumber(counts.ranks(self.shape[0] - len(counts.rows)))
 
@@ -381,7 +381,7 @@ class SparseEngine(EntrywiseEngine):
     def values(self, tuples: Comparisons) -> np.ndarray:
         """x'Mz of triplets, M as `matrix` gives it, at the cost of the entries that they need."""
         out = np.empty(len(tuples))
-        with self._turn:
+        with self.turn:
             readers, named, scratch, chunk = self.open(tuples)
             now = self.clock[SHIFT], self._averaged_rounds()
             for begin in range(0, len(tuples), chunk):
@@ -392,7 +392,7 @@ class SparseEngine(EntrywiseEngine):
 
     def matrix(self) -> sp.csr_matrix:
         """The current matrix, or the average, as CSR in the original numbering of features."""
-        with self._turn:
+        with self.turn:
             return self._read_matrix()
 
     def _read_matrix(self) -> sp.csr_matrix:
@@ -416,7 +416,7 @@ class SparseEngine(EntrywiseEngine):
         return np.ascontiguousarray(self._decode(u, aux, acc, on_diagonal))
 
     def state(self) -> State:
-        with self._turn:
+        with self.turn:
             entries, clock = self.store.entries(self.rule, self.clock[SHIFT]), self.clock.copy()
         scalars = {**self._scalars(), "shape": list(self.shape), "head_bytes": self.head_bytes}
         arrays = {"clock": clock, **saved_entries(entries, self.ranks)}

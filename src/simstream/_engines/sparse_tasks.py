@@ -124,7 +124,7 @@ class SparseTasksEngine(TasksEngine):
             return
         counts.add(tuples)
         if counts.are_enough_for(tuples):
-            with ctrl_c_waits(), self._turn:
+            with ctrl_c_waits(), self.turn:
                 self._counts = None
                 self._renumber(counts.ranks())
 
@@ -162,7 +162,7 @@ class SparseTasksEngine(TasksEngine):
         assert tuples.tasks is not None
         d, anchors, begin = self.shape[0], np.ascontiguousarray(tuples.index[:, 0]), 0
         while True:
-            with ctrl_c_waits(), self._turn:
+            with ctrl_c_waits(), self.turn:
                 table = self._key, self._number, self._used, self._most
                 begin = number_rows(*table, d + 1, d, rows, anchors, tuples.tasks, begin)
                 if begin == len(tuples):
@@ -247,7 +247,7 @@ class SparseTasksEngine(TasksEngine):
 
     def values(self, tuples: Comparisons) -> np.ndarray:
         out = np.empty(len(tuples))
-        with self._turn:
+        with self.turn:
             readers, scratch, chunk = self._open(tuples)
             named = self._named(tuples, self.weights()[0])
             for begin in range(0, len(tuples), chunk):
@@ -258,7 +258,7 @@ class SparseTasksEngine(TasksEngine):
 
     def _parts(self) -> tuple[sp.csr_matrix, SparseParts]:
         d = self.shape[0]
-        with self._turn:
+        with self.turn:
             keys, entries = self._row_keys(), self._store.entries(self.rule, 0.0)
         stacked = sp.csr_matrix(
             (entries.numbers[:, 0], entries.indices, entries.indptr), shape=entries.shape
@@ -273,7 +273,7 @@ class SparseTasksEngine(TasksEngine):
     # -- saving -------------------------------------------------------------------------------
 
     def state(self) -> State:
-        with self._turn:
+        with self.turn:
             (entries, keys), clock = self._touched(), self.clock.copy()
         arrays = {"clock": clock, **saved_entries(entries, self.ranks), "row_keys": keys}
         scalars = {**self._scalars(), "head_bytes": self.head_bytes}

@@ -101,6 +101,23 @@ def take_scores(scores, first_item, offsets, items, out):
 
 
 @driver
+def sort_lists(offsets, scores, items, grades):
+    """Sort each list ``offsets[i]:offsets[i + 1]`` by descending score, in place; ties stay as they are.
+
+    `items` and `grades`, unless it is empty, are sorted with the scores.
+    """
+    for i in range(len(offsets) - 1):
+        begin, end = offsets[i], offsets[i + 1]
+        if end - begin < 2:
+            continue
+        order = np.argsort(-scores[begin:end], kind="mergesort")
+        scores[begin:end] = scores[begin:end][order]
+        items[begin:end] = items[begin:end][order]
+        if grades.size > 0:
+            grades[begin:end] = grades[begin:end][order]
+
+
+@driver
 def ranks_of_counts(offsets, counts, ranks):
     """Write the ranks (from 1) of the relevant candidates, which have been counted by `count_above`."""
     for i in range(len(offsets) - 1):

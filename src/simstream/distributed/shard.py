@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from .._engines import Geometry
+from .._engines import DenseListsEngine, Geometry
 from .._kernels.columns import SharedBlas, divided
 from .._kernels.steps import CLOCK_SIZE
 from ..batch.sdca import SDCA
-from ..data.comparisons import Comparisons
+from ..data.comparisons import Comparisons, PreparedComparisons
 from ..persistence import from_params
 from ..similarity.bilinear import Bilinear
 from ..similarity.shift import Shift
@@ -49,6 +50,9 @@ class Shard:
         self._content, self._arrays, self._n_workers = content, arrays, n_workers
         self._engine: Any = None
         self._coroutine: Generator[Any, Any, Any] | None = None
+        #: The tuples of the next block, and how to get them ready before they are needed.
+        self._ahead: Comparisons | None = None
+        self._prepare_next: Callable[[], Comparisons] | None = None
         #: What a learner of the whole set of tuples has found.
         self._solution: Any = None
 
@@ -60,7 +64,7 @@ class Shard:
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Go back to a checkpoint, whatever ranges of columns it has; None is before the first tuple."""
-        self._coroutine = self._solution = None
+        self._coroutine = self._solution = self._ahead = self._prepare_next = None
         learner, columns = self._learner, self.columns
         if isinstance(learner, SDCA):
             self._share = divided(self._left.shape[1], self._n_workers)[self._number]
@@ -101,6 +105,7 @@ class Shard:
 
     def begin(self, tuples: dict[str, np.ndarray], first_block: int, block_size: int) -> Answer:
         """Begin a call at one of its blocks; the answer has the parts of that block."""
+        self._ahead = self._prepare_next = None
         index = tuples["index"]
         # Compiled code is made for arrays that may be written to; those from a store may not.
         others: Any = {name: np.array(array) for name, array in tuples.items() if name != "index"}
@@ -131,11 +136,28 @@ class Shard:
     ) -> Generator[Any, Any, None]:
         engine, step = self._engine, self._learner._step_for(tuples)
         ops = SharedBlas(engine.dtype, self._share, tuples.is_pairs)
-        for first in range(first_block * block_size, len(tuples), block_size):
+        has_rows = not isinstance(engine, DenseListsEngine)  # lists have items instead
+
+        def prepared(first: int) -> Comparisons:
             part = engine.geometry.comparisons(tuples.part(first, first + block_size))
+            if not has_rows:
+                return part
+            read = PreparedComparisons.of(part)
+            ops.prepare(*read.rows(0, len(read)))
+            return read
+
+        for first in range(first_block * block_size, len(tuples), block_size):
+            part = prepared(first) if self._ahead is None else self._ahead
+            self._ahead, following = None, first + block_size
+            self._prepare_next = partial(prepared, following) if following < len(tuples) else None
             learnt = yield from engine.block(ops, step, part, 0, len(part))
             if learnt < len(part):
                 raise engine.diverged()
+
+    def prepare(self) -> None:
+        """Work out what the next block needs of its tuples alone, while the parts of this one are summed."""
+        if self._prepare_next is not None:
+            self._ahead, self._prepare_next = self._prepare_next(), None
 
     # -- reading ------------------------------------------------------------------------------
 

@@ -133,6 +133,10 @@ class ShardedLearner:
                 f"learner: expected an online learner or SDCA, got {type(learner).__name__}"
             )
         learner.check_parameters()
+        if learner.device not in ("cpu", "auto"):
+            raise ValueError(
+                f"device: expected 'cpu' for a learner whose columns are divided, got {learner.device!r}"
+            )
         self.n_workers = check_integer("n_workers", n_workers)
         self.backend = check_choice("backend", backend, ("ray", "serial"))
         check_number("checkpoint_seconds", checkpoint_seconds, exclusive=False)

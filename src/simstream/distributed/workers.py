@@ -63,6 +63,7 @@ class RayWorkers:
         self._cluster, self._max_restarts = cluster, max_restarts
         self._restart_seconds = restart_seconds
         self._actors: list[Any] = []
+        self._preparing: list[Any] = []
         self._is_open = False
 
     def start(self, folder: str) -> None:
@@ -82,8 +83,15 @@ class RayWorkers:
         return self._cluster.put(value)
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all actors at the same time; their answers in order."""
-        return self._get([getattr(actor, method).remote(*args) for actor in self._actors])
+        """Call a method of all actors at the same time; their answers in order.
+
+        While the answers to `advance` travel and are summed, the actors prepare the next block.
+        """
+        references = [getattr(actor, method).remote(*args) for actor in self._actors]
+        before, self._preparing = self._preparing, []
+        if method == "advance":
+            self._preparing = [actor.prepare.remote() for actor in self._actors]
+        return self._get(references + before)[: len(references)]
 
     def close(self) -> None:
         """End the actors, and Ray if it was started for them."""

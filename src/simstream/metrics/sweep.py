@@ -30,6 +30,7 @@ from .._kernels.ranking import (
     count_above,
     offer_nearest,
     ranks_of_counts,
+    sort_lists,
     take_scores,
 )
 from ..data.blocks import ArrayBlocks, RowBlocks
@@ -49,9 +50,6 @@ DEFAULT_MEMORY = 512 * 2**20
 
 #: Bytes for a relevant item of a query: its score, its number, its count, and copies while they are sorted.
 _PAIR_BYTES = 24
-
-#: Relevant items that are sorted together.
-_SORTED = 2**16
 
 _DIFFERENT = "scores of the model: expected the same for the same rows, got others in a second pass"
 
@@ -734,7 +732,7 @@ def ranked_queries(
             swept.begin_pass()
         if len(items):
             ordered = _relevant_scores(call, begin, end, offsets, items, spans)
-            _sort(offsets, ordered, items, grades)
+            sort_lists(offsets, ordered, items, np.empty(0) if grades is None else grades)
         given = (begin, end, offsets, ordered, items, n_nearest)
         swept.begin_pass()
         found = call("count", [given] * len(parts))
@@ -787,20 +785,6 @@ def _relevant_scores(
     for places, one in zip(chosen, found, strict=True):
         scores[places] = one
     return scores
-
-
-def _sort(
-    offsets: np.ndarray, scores: np.ndarray, items: np.ndarray, grades: np.ndarray | None
-) -> None:
-    """Sort the relevant items of each query, in place: the best first, ties in the order of the items."""
-    # Few lists at a time: sorting them together takes less time for each, and more memory.
-    edges = edges_of(len(offsets) - 1, max(1, _SORTED * len(offsets) // (len(items) + 1)))
-    for first, last in pairwise(edges):
-        part = slice(offsets[first], offsets[last])
-        rows = np.repeat(np.arange(last - first), np.diff(offsets[first : last + 1]))
-        order = np.lexsort((-scores[part], rows))
-        for values in (scores, items, *(() if grades is None else (grades,))):
-            values[part] = values[part][order]
 
 
 def _merged(parts: list[Nearest], n_nearest: int) -> Nearest:

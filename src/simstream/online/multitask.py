@@ -111,6 +111,8 @@ class _EngineTasks(Tasks):
             decode=lambda: (engine.matrix(number), None),
             work=engine.reading_work,
             geometry=engine.geometry,
+            turn=engine.turn,
+            version=lambda: engine.version,
         )
 
     def _same_task(self, number: int | None, tuples: Comparisons) -> np.ndarray:

@@ -197,6 +197,8 @@ class TripletLearner(OnlineLearner):
             decode=lambda: self._decoded(engine),
             work=engine.reading_work,
             geometry=engine.geometry,
+            turn=engine.turn,
+            version=lambda: engine.version,
         )
 
     def _decoded(self, engine: Any) -> tuple[Any, Shift | None]:

@@ -7,6 +7,7 @@ pairs and triplets are read from the store, until decoding it would have cost le
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,17 @@ class StoredBilinear(Bilinear):
     work : int
         Entries that `decode` looks at.
     geometry : Geometry
+    turn : lock
+        While it is held, the store stays as it is: the parts of a score belong to one state.
+    version : function without arguments
+        A number that tells the states of the store apart.
     """
 
     #: What was decoded, and the entries that were looked at without it.
     _decoded: tuple[Any, Shift | None] | None = None
     _looked_at: float = 0.0
-    #: Mean of the diagonal of M, once it is known.
-    _diagonal: float | None = None
+    #: Mean of the diagonal of M, and the state that it belongs to.
+    _diagonal: tuple[float, float] | None = None
 
     def __init__(
         self,
@@ -54,9 +59,12 @@ class StoredBilinear(Bilinear):
         decode: Callable[[], tuple[Any, Shift | None]],
         work: int,
         geometry: Geometry,
+        turn: Any,
+        version: Callable[[], float],
     ) -> None:
-        self._shape, self._dtype, self._work = shape, np.dtype(dtype), work
+        self._shape, self._dtype, self._work, self._turn = shape, np.dtype(dtype), work, turn
         self._values, self._decode, self._geometry = values, decode, geometry
+        self._version = version
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: D102
         return {}  # a store is no parameter
@@ -90,12 +98,14 @@ class StoredBilinear(Bilinear):
         if self._may_pay() and (not self.normalise or self._has_plain_cosine()):
             q, x = sp.csr_matrix(queries), sp.csr_matrix(items)
             if self._pays(self._work_of(q, x)):
-                return self._cosines(q, x) if self.normalise else self._products(q, x)
+                with self._turn:
+                    return self._cosines(q, x) if self.normalise else self._products(q, x)
         return super()._rows_scored(queries, items)
 
     def _margins(self, triplets: Comparisons) -> np.ndarray:
         if self.normalise:
-            return super()._margins(triplets)
+            with self._turn if self._may_pay() else nullcontext():
+                return super()._margins(triplets)
         sides, parts, begin = (triplets.left, triplets.right, triplets.right), [], 0
         for s in self._row_chunks(triplets):
             if not self._may_pay():
@@ -178,18 +188,22 @@ class StoredBilinear(Bilinear):
         return squares if mean is None else squares - 2 * (rows @ mean) + mean @ mean
 
     def _diagonal_mean(self) -> float:
-        """Mean of the diagonal of M."""
-        if self._diagonal is None:
-            d, mean = self._shape[0], self._geometry.query_mean
-            one_each = sp.identity(d, self._dtype, "csr")
-            rows = sp.csr_matrix((one_each.data, one_each.indices, one_each.indptr))
-            rows.resize(d, d + self._geometry.n_extra)
-            total = float(self._values_of(rows, one_each).sum())
-            if self._geometry.folded and mean is not None:  # M is A without its last rows, less mu'
-                of_u = sp.csr_matrix(([1.0], ([0], [d + 1])), rows[:1].shape, dtype=self._dtype)
-                total -= float(self._values_of(of_u, sp.csr_matrix(mean[None]))[0])
-            self._diagonal = total / d
-        return self._diagonal
+        """Mean of the diagonal of M; the lock is held."""
+        kept, version = self._diagonal, self._version()
+        if kept is None or kept[0] != version:  # another thread may have learnt since
+            kept = self._diagonal = version, self._diagonal_sum() / self._shape[0]
+        return kept[1]
+
+    def _diagonal_sum(self) -> float:
+        d, mean = self._shape[0], self._geometry.query_mean
+        one_each = sp.identity(d, self._dtype, "csr")
+        rows = one_each.copy()
+        rows.resize(d, d + self._geometry.n_extra)
+        total = float(self._values_of(rows, one_each).sum())
+        if self._geometry.folded and mean is not None:  # M is A without its last rows, less mu'
+            of_u = sp.csr_matrix(([1.0], ([0], [d + 1])), rows[:1].shape, dtype=self._dtype)
+            total -= float(self._values_of(of_u, sp.csr_matrix(mean[None]))[0])
+        return total
 
 
 def _entries(a: Any, b: Any) -> float:
