@@ -156,10 +156,10 @@ class SparseStore:
         self.arrays = a._replace(start=start, room=room, used=used, n_rows=n_rows)
 
     def make_space(self, rule: Any, shift: float) -> None:
-        """Compact the arena if that frees a fifth of it, else make it half as large again."""
+        """Compact the arena if that frees a fifth of it, else make it a third larger."""
         room, top = int(self.arrays.room.sum()), int(self.arrays.arena_top[0])
         if 5 * room > 4 * top:
-            size = len(self.arrays.key) * 3 // 2
+            size = len(self.arrays.key) * 4 // 3
             # One after the other, to bound the peak; keys last, because kernels trust their number.
             self.arrays = self.arrays._replace(tail=_enlarged(self.arrays.tail, size))
             self.arrays = self.arrays._replace(key=_enlarged(self.arrays.key, size))
