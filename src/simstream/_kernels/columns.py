@@ -31,14 +31,11 @@ class SharedBlas(Blas):
     def __init__(self, dtype: np.dtype, share: slice, is_pairs: bool) -> None:
         super().__init__(dtype)
         self._share, self._is_pairs = share, is_pairs
-        self._ready: tuple[np.ndarray, Any] | None = None
-
-    def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
-        """Work out now what `grams` will be asked for these very rows: they do not depend on M."""
-        self._ready = x, self.grams(x, z)
 
     def gram_of_share(self, x: np.ndarray) -> np.ndarray:
         """Upper triangle of x x', as far as it comes from this place's share of the features."""
+        if self._share.start == self._share.stop:  # more workers than features of x
+            return np.zeros((len(x), len(x)), x.dtype)
         return self.gram(np.ascontiguousarray(x[:, self._share]))
 
     def margins(self, x: np.ndarray, m: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -48,10 +45,8 @@ class SharedBlas(Blas):
         return nonzero_rows(x, z)
 
     def grams(self, x: np.ndarray, z: np.ndarray) -> Any:
-        if self._ready is not None and self._ready[0] is x:
-            return self._ready[1]
         if self._is_pairs:
-            return self.gram(z), np.empty(0, z.dtype)
+            return np.ascontiguousarray(self.gram(z)), np.empty(0, z.dtype)
         both = np.ascontiguousarray(self.gram_of_share(x))
         diagonal = both.diagonal().copy()
         self._syrk(1.0, z.T, trans=1, lower=0, beta=0.0, c=both.T, overwrite_c=1)
@@ -65,12 +60,10 @@ class SharedBlas(Blas):
     def triangles(self, grams: Any) -> tuple[np.ndarray, np.ndarray]:
         both, diagonal = grams
         if self._is_pairs:
-            gram = np.array(both, order="C")
-            return gram, gram
-        gram_z = np.array(both.T, order="C")
-        gram_x = np.array(both, order="C")
-        np.fill_diagonal(gram_x, diagonal)
-        return gram_x, gram_z
+            return both, both
+        gram_z = np.array(both.T, order="C")  # a copy, also of a matrix of one row
+        np.fill_diagonal(both, diagonal)
+        return both, gram_z
 
 
 def divided(width: int, n_parts: int) -> list[slice]:
@@ -86,10 +79,13 @@ def divided(width: int, n_parts: int) -> list[slice]:
 
 
 def summed(parts: list[Any]) -> Any:
-    """The sum of what several places yielded, in their order: the same bits whoever was first."""
+    """The sum of what several places yielded, in their order: the same bits whoever was first.
+
+    All of its arrays are new: others may be reading the parts.
+    """
     if isinstance(parts[0], tuple):
         return tuple(summed(list(some)) for some in zip(*parts, strict=True))
-    total = parts[0].copy() if len(parts) > 1 else parts[0]
+    total = np.array(parts[0], order="C")
     for part in parts[1:]:
         total += part
     return total

@@ -426,9 +426,8 @@ def _learn_by_scores(
     grams = ops.gram_of_share(queries), ops.gram(rows)
     scores, differs, (gram_q, gram) = yield own, _lists_differ(rows, place), grams
     coefficients, weighted = np.zeros((len(lists), len(rows))), np.zeros(len(lists))
-    gram_q, gram = np.array(gram_q, order="C"), np.array(gram, order="C")
     learnt = _score_recursion(
-        step, scores.copy(), differs.copy(), gram_q, gram, place, coefficients, weighted, clock
+        step, scores, differs, gram_q, gram, place, coefficients, weighted, clock
     )
     active = np.flatnonzero(weighted[:learnt] >= 0)
     if len(active):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -148,25 +148,6 @@ class Comparisons:
         tasks = None if self.tasks is None else self.tasks[cut]
         coins = None if self.coins is None else self.coins[cut]
         return replace(self, index=self.index[cut], y=y, tasks=tasks, coins=coins)
-
-
-@dataclass(frozen=True)
-class PreparedComparisons(Comparisons):
-    """Tuples whose rows x and z have been read already."""
-
-    prepared: tuple[np.ndarray, np.ndarray] | None = None
-
-    @classmethod
-    def of(cls, tuples: Comparisons) -> PreparedComparisons:
-        """The same tuples with their rows."""
-        given = {field.name: getattr(tuples, field.name) for field in fields(tuples)}
-        return cls(**given, prepared=tuples.rows(0, len(tuples)))
-
-    def rows_of(self, which: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Rows x and z of all tuples; there is no other use for them."""
-        assert self.prepared is not None
-        assert range(len(self))[which] == range(len(self))
-        return self.prepared
 
 
 def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .._engines.base import ctrl_c_waits
-from .._kernels.columns import summed
 from .._kernels.steps import ROUNDS, UPDATES
 from .cluster import WorkerLostError
 from .folder import Checkpoint, RunFolder
@@ -114,22 +113,21 @@ class Run:
         workers = self.workers
         if call.shared is None:
             call.shared = workers.share(call.arrays)
-        answers = workers.call("begin", call.shared, self._block, call.block_size)
-        while answers[0][0] is not None:
+        parts, notes = workers.learn("begin", call.shared, self._block, call.block_size)
+        while notes[0][0]:
             with ctrl_c_waits():
-                sums = summed([parts for parts, _, _ in answers])
-                answers = workers.call("advance", workers.share(sums))
+                parts, notes = workers.learn("advance", *parts)
                 self._block += 1
-                self._take_notice(answers)
+                self._take_notice(notes)
                 if self._seconds is not None and time.monotonic() - self._saved_at >= self._seconds:
                     self._save()
         call.shared = None
         self._at, self._block = self._at + 1, 0
 
-    def _take_notice(self, answers: list[Any]) -> None:
+    def _take_notice(self, notes: list[Any]) -> None:
         """All workers must have taken the same steps: each decides for itself, from the same sums."""
-        _, clock, n_seen = answers[0]
-        for number, (_, other, _) in enumerate(answers):
+        _, clock, n_seen = notes[0]
+        for number, (_, other, _) in enumerate(notes):
             if other[UPDATES] != clock[UPDATES] or other[ROUNDS] != clock[ROUNDS]:
                 raise RuntimeError(
                     f"worker {number} has taken other steps than worker 0: their machines round differently; "

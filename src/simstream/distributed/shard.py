@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
-from functools import partial
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from .._engines import DenseListsEngine, Geometry
-from .._kernels.columns import SharedBlas, divided
+from .._engines import Geometry
+from .._kernels.columns import SharedBlas, divided, summed
 from .._kernels.steps import CLOCK_SIZE
 from ..batch.sdca import SDCA
-from ..data.comparisons import Comparisons, PreparedComparisons
+from ..data.comparisons import Comparisons
 from ..persistence import from_params
 from ..similarity.bilinear import Bilinear
 from ..similarity.shift import Shift
 from ..validation import Items
 from .folder import Checkpoint, RunFolder
 
-#: What a worker answers: its parts of the next block (None at the end of the call), its clock, tasks seen.
-Answer = tuple[Any, np.ndarray, int]
+#: What a worker answers: its parts of the next block, and a note: if there is one, its clock, tasks seen.
+Answer = tuple[Any, tuple[bool, np.ndarray, int]]
 
 
 class Shard:
     """Some columns of a learner's matrix.
 
-    A call that begins with `begin` is learnt by one `advance` for each block: it is given the sums of a
-    block, finishes it and works out this shard's parts of the next one. `restore` must come before.
+    A call that begins with `begin` is learnt by one `advance` for each block: it is given the parts of all
+    shards, finishes the block and works out this shard's parts of the next one. `restore` must come before.
 
     Parameters
     ----------
@@ -50,9 +49,6 @@ class Shard:
         self._content, self._arrays, self._n_workers = content, arrays, n_workers
         self._engine: Any = None
         self._coroutine: Generator[Any, Any, Any] | None = None
-        #: The tuples of the next block, and how to get them ready before they are needed.
-        self._ahead: Comparisons | None = None
-        self._prepare_next: Callable[[], Comparisons] | None = None
         #: What a learner of the whole set of tuples has found.
         self._solution: Any = None
 
@@ -64,7 +60,7 @@ class Shard:
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Go back to a checkpoint, whatever ranges of columns it has; None is before the first tuple."""
-        self._coroutine = self._solution = self._ahead = self._prepare_next = None
+        self._coroutine = self._solution = None
         learner, columns = self._learner, self.columns
         if isinstance(learner, SDCA):
             self._share = divided(self._left.shape[1], self._n_workers)[self._number]
@@ -105,7 +101,6 @@ class Shard:
 
     def begin(self, tuples: dict[str, np.ndarray], first_block: int, block_size: int) -> Answer:
         """Begin a call at one of its blocks; the answer has the parts of that block."""
-        self._ahead = self._prepare_next = None
         index = tuples["index"]
         # Compiled code is made for arrays that may be written to; those from a store may not.
         others: Any = {name: np.array(array) for name, array in tuples.items() if name != "index"}
@@ -117,9 +112,9 @@ class Shard:
             self._coroutine = self._learn(read, first_block, block_size)
         return self._answer(None)
 
-    def advance(self, sums: Any) -> Answer:
-        """Finish a block, given the sums of all shards' parts, and work out the parts of the next."""
-        return self._answer(_own(sums))
+    def advance(self, *parts: Any) -> Answer:
+        """Finish a block, given the parts of all shards in order, and work out the parts of the next."""
+        return self._answer(summed(list(parts)))
 
     def _answer(self, sums: Any) -> Answer:
         assert self._coroutine is not None
@@ -129,35 +124,18 @@ class Shard:
                 parts = self._coroutine.send(sums)
         except StopIteration as end:
             self._coroutine, self._solution = None, end.value
-        return parts, *self.progress()
+        return parts, (parts is not None, *self.progress())
 
     def _learn(
         self, tuples: Comparisons, first_block: int, block_size: int
     ) -> Generator[Any, Any, None]:
         engine, step = self._engine, self._learner._step_for(tuples)
         ops = SharedBlas(engine.dtype, self._share, tuples.is_pairs)
-        has_rows = not isinstance(engine, DenseListsEngine)  # lists have items instead
-
-        def prepared(first: int) -> Comparisons:
-            part = engine.geometry.comparisons(tuples.part(first, first + block_size))
-            if not has_rows:
-                return part
-            read = PreparedComparisons.of(part)
-            ops.prepare(*read.rows(0, len(read)))
-            return read
-
         for first in range(first_block * block_size, len(tuples), block_size):
-            part = prepared(first) if self._ahead is None else self._ahead
-            self._ahead, following = None, first + block_size
-            self._prepare_next = partial(prepared, following) if following < len(tuples) else None
+            part = engine.geometry.comparisons(tuples.part(first, first + block_size))
             learnt = yield from engine.block(ops, step, part, 0, len(part))
             if learnt < len(part):
                 raise engine.diverged()
-
-    def prepare(self) -> None:
-        """Work out what the next block needs of its tuples alone, while the parts of this one are summed."""
-        if self._prepare_next is not None:
-            self._ahead, self._prepare_next = self._prepare_next(), None
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -181,10 +159,3 @@ def geometry_of(
     rows = whole.shape[0] + (constant > 0)
     sizes = SimpleNamespace(shape=(rows, whole.shape[1]), dtype=whole.left.dtype)
     return Geometry.from_state(content, arrays, sizes)
-
-
-def _own(sums: Any) -> Any:
-    """The sums, with copies of all that the recursion changes: others may be reading them."""
-    if isinstance(sums, tuple):
-        return tuple(_own(part) for part in sums)
-    return sums.copy() if sums.ndim == 1 else sums

@@ -40,6 +40,11 @@ class SerialWorkers:
             raise errors[0]
         return answers
 
+    def learn(self, method: str, *args: Any) -> tuple[list[Any], list[Any]]:
+        """Call `begin` or `advance` of all shards: their parts of the next block, and their notes."""
+        parts, notes = zip(*self.call(method, *args), strict=True)
+        return list(parts), list(notes)
+
     def close(self) -> None:
         """Forget the shards."""
         self._shards = []
@@ -63,7 +68,6 @@ class RayWorkers:
         self._cluster, self._max_restarts = cluster, max_restarts
         self._restart_seconds = restart_seconds
         self._actors: list[Any] = []
-        self._preparing: list[Any] = []
         self._is_open = False
 
     def start(self, folder: str) -> None:
@@ -83,15 +87,19 @@ class RayWorkers:
         return self._cluster.put(value)
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all actors at the same time; their answers in order.
+        """Call a method of all actors at the same time; their answers in order."""
+        return self._get([getattr(actor, method).remote(*args) for actor in self._actors])
 
-        While the answers to `advance` travel and are summed, the actors prepare the next block.
+    def learn(self, method: str, *args: Any) -> tuple[list[Any], list[Any]]:
+        """Call `begin` or `advance` of all actors: references to their parts of the next block, and notes.
+
+        Parts go from worker to worker, and not through this process.
         """
-        references = [getattr(actor, method).remote(*args) for actor in self._actors]
-        before, self._preparing = self._preparing, []
-        if method == "advance":
-            self._preparing = [actor.prepare.remote() for actor in self._actors]
-        return self._get(references + before)[: len(references)]
+        calls = [
+            getattr(actor, method).options(num_returns=2).remote(*args) for actor in self._actors
+        ]
+        parts, notes = zip(*calls, strict=True)
+        return list(parts), self._get(list(notes))
 
     def close(self) -> None:
         """End the actors, and Ray if it was started for them."""
@@ -107,7 +115,12 @@ class RayWorkers:
         try:
             return ray.get(references)
         except ray.exceptions.RayTaskError as error:
-            if error.cause is None or isinstance(error.cause, ray.exceptions.RayError):
+            if isinstance(
+                error.cause, (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)
+            ):
+                self._wait_for_all(error)  # it was given parts of a worker that is gone
+                raise RestartedError from error
+            if error.cause is None:
                 raise
             raise error.cause from error
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
