@@ -138,7 +138,7 @@ class DenseEngine(EntrywiseEngine):
         return self._host
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_host": self.arrays, "_on_device": None, "device": None}
+        return {**super().__getstate__(), "_host": self.arrays, "_on_device": None, "device": None}
 
     def place(self, device: Any, precision: str) -> None:
         here = self._on_device

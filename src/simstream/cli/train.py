@@ -165,7 +165,7 @@ def train(**given: Any) -> None:
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors
     simstream train items.npz -a omtrsl --tasks users.txt -o model.safetensors
-    simstream train items.npy --triplets t.csv --workers 8 --checkpoint run -o model.safetensors
+    simstream train items.npy --workers 8 --checkpoint run -o model.safetensors
     simstream train items.svm -a sors --mix 8 --workers 8 -o model.safetensors
     tail -f events.jsonl | simstream train items.npz --triplets - \\
         --resume model.safetensors --checkpoint-every 1000
