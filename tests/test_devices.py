@@ -195,6 +195,22 @@ def test_divergence(device, dtype):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_an_infinite_difference_leaves_the_matrix_alone(device):
+    items, triplets = problem()
+    triplets = triplets[~np.isin(triplets, [11, 12]).any(axis=1)]
+    triplets[300] = 1, 11, 12
+    items[11], items[12] = 3e38, -3e38  # finite in float32, but not their difference
+    stopped = []
+    for where in ({"block_size": 1}, {"device": device}):
+        model = OASIS(0.2, dtype="float32", preprocessor=items, **where)
+        with pytest.raises(DivergedError, match="overflowed"):
+            model.fit(triplets)
+        stopped.append(model)
+    assert stopped[0].n_rounds_ == 300
+    assert_same(stopped[1], stopped[0], "float32")
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_tensors_as_items(device):
     items, triplets = problem()
     where = "cuda" if device == "cuda" else "cpu"
@@ -372,6 +388,31 @@ def test_evaluation_of_cosines_and_factors(device):
         expected = measure_ranking(model, items, query_labels=labels).means()
         found = measure_ranking(model, items, query_labels=labels, runner=runner(device)).means()
         assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_scores_that_are_infinite_equal_or_no_numbers(device, small_blocks):
+    rng = np.random.default_rng(7)
+    items = rng.choice([-1e25, 0.0, 1e25], (250, 3)).astype(np.float32)
+    queries = np.array([[1e25, 0, 0], [0, -1e25, 0], [0, 0, 1]], np.float32)
+    labels = rng.integers(0, 2, 250)
+    model = Bilinear(np.eye(3, dtype=np.float32))
+    with np.errstate(over="ignore"):
+        for k in (3, 250):
+            expected = search_rows(model, queries, items, k)
+            found = search_rows(model, queries, items, k, runner=runner(device))
+            assert np.isinf(expected.scores).any()
+            assert np.array_equal(found.indices, expected.indices)
+        given = {"query_labels": [0, 1, 1], "item_labels": labels, "items": items}
+        expected = measure_ranking(model, queries, **given).means()
+        assert measure_ranking(model, queries, runner=runner(device), **given).means() == expected
+    same = np.ones((600, 3), np.float32)
+    given = {"query_labels": np.arange(600) % 3}
+    expected = measure_ranking(model, same, **given).means()
+    assert measure_ranking(model, same, runner=runner(device), **given).means() == expected
+    bad = np.array([[1e25, -1e25, 0]], np.float32)
+    with pytest.raises(ValueError, match=r"expected numbers, got .* NaN"):
+        search_rows(model, bad, np.abs(items) + 1e25, runner=runner(device))
 
 
 def test_what_devices_do_not_score():

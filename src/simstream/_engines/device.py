@@ -152,10 +152,12 @@ class OnDevice:
         assert step.rule != ON_MISTAKE, step
         left, right = self._both(tuples)
         n_columns = tuples.index.shape[1]
-        key = step, block_size, n_columns, id(left), id(right)
+        # A few vectors of their own are not worth the graph of a GPU.
+        is_small = tuples.of_vectors and len(tuples) < block_size
+        key = step, block_size, n_columns, id(left), id(right), is_small
         if self._blocks is None or self._blocks[0] != key:
             where = step, self.u, self.acc, left, right
-            if self.device.type == "cpu":
+            if self.device.type == "cpu" or is_small:
                 from .._kernels.tensors import TorchBlocks
 
                 blocks: Any = TorchBlocks(*where, block_size)

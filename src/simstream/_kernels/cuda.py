@@ -42,6 +42,7 @@ from .steps import (
     UPDATES,
     VIOLATIONS,
 )
+from .tensors import products
 
 #: Tuples of a tile of the recursion: the lanes of a warp.
 TILE = 32
@@ -135,6 +136,12 @@ def _gather(
     norm = tl.sum(xx).to(tl.float64) * tl.sum(zz).to(tl.float64)
     inv = tl.where(norm != 0.0, 1.0 / (norm + tl.load(numbers + _SOFT)), 0.0)
     inv = tl.where(norm < _T_LARGEST_NORM, inv, float("nan"))
+    if (norm < _T_LARGEST_NORM) == 0:  # it ends the learning; infinite rows would make all of M NaN
+        nothing = tl.zeros((W,), x.dtype.element_ty)
+        for k in range(0, dx, W):
+            tl.store(x + b * dx + k + columns, nothing, mask=k + columns < dx)
+        for k in range(0, dz, W):
+            tl.store(z + b * dz + k + columns, nothing, mask=k + columns < dz)
     tl.store(inverse + b, inv.to(x.dtype.element_ty))
     tl.store(sign + b, side)
     if b == 0:
@@ -364,7 +371,7 @@ class CudaBlocks:
     def learn(self, index: np.ndarray, sign: np.ndarray, clock: np.ndarray) -> int:
         """Learn from at most `CHUNK` tuples of row numbers, in order; return how many were learnt."""
         n, before = len(index), clock[ROUNDS]
-        with torch.cuda.device(self._m.device), _products(self._tf32):
+        with torch.cuda.device(self._m.device):
             self._index.fill(index)
             self._sign.fill(sign)
             self._clock.copy_(torch.from_numpy(clock))
@@ -382,7 +389,7 @@ class CudaBlocks:
 
     def _captured(self) -> Any:
         """Two blocks as one graph; nothing is learnt yet, since the blocks are empty."""
-        with torch.cuda.device(self._m.device), _products(self._tf32):
+        with torch.cuda.device(self._m.device), products(self._tf32):
             self._begin(0)
             self._learn_two()
             torch.cuda.synchronize()
@@ -523,14 +530,3 @@ def _no_collection() -> Iterator[None]:
 
 def _width(d: int) -> int:
     return min(_WIDEST, triton.next_power_of_2(d))
-
-
-@contextmanager
-def _products(tf32: bool) -> Iterator[None]:
-    """Whether products of float32 may use TF32: a setting of the whole process, put back afterwards."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before

@@ -6,6 +6,9 @@ device `cuda` has the faster form, where a block never waits for the host.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,10 +16,22 @@ import torch
 
 from .blocked import UNKNOWN, alone, learn_block, rank_one_recursion
 
+_PRECISION = Lock()
 
-def torch_dtype(dtype: Any) -> torch.dtype:
-    """The type of torch with the name of this type of NumPy."""
-    return getattr(torch, np.dtype(dtype).name)
+
+@contextmanager
+def products(tf32: bool) -> Iterator[None]:
+    """Whether products of float32 that are launched here may use TF32.
+
+    That is a setting of the whole process: it is put back, and no two threads of ours change it at a time.
+    """
+    with _PRECISION:
+        before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        try:
+            yield
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
 
 
 class TorchOps:
@@ -69,6 +84,8 @@ class TorchOps:
 
     def update(self, m: Any, acc: Any, x: Any, z: Any, coefficient: Any, weighted: Any) -> None:
         """Add the steps c_t x_t z_t' to M, and weighted ones to the average's sum if it has columns."""
+        moved = coefficient[:, None] != 0  # others may be infinite, and would make all of M NaN
+        x, z = torch.where(moved, x, 0), torch.where(moved, z, 0)
         m.addmm_((x * coefficient[:, None]).T, z)
         if acc.shape[1]:
             acc.addmm_((x * weighted[:, None]).T, z)

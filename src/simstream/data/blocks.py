@@ -226,6 +226,8 @@ class _ParquetBlocks(_FileBlocks):
 
     def _read(self, edges: Iterable[tuple[int, int]]) -> Iterator[np.ndarray]:
         edges = list(edges)
+        if not edges:
+            return
         groups = [
             group
             for group, (first, last) in enumerate(pairwise(self._edges))

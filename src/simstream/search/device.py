@@ -146,49 +146,48 @@ class DeviceSweep:
         for low, high, block, scores in self._scored(begin, end):
             first, last = max(block[0], begin), min(block[1], end)
             scores = scores[first - block[0] : last - block[0]]
-            self._leave_out(scores, first, low, high)
+            own = self._own(first, last, low, high)
             rows = slice(first - begin, last - begin)
             if n_nearest:
-                best[rows], found[rows] = _nearer(best[rows], found[rows], scores, low, n_nearest)
+                nearest = best[rows], found[rows]
+                best[rows], found[rows] = _nearer(*nearest, scores, low, n_nearest, own)
             if offsets[rows.stop] > offsets[rows.start]:
                 if relevant is None or relevant[0] != block:
                     lists = _padded(offsets[rows.start : rows.stop + 1], ordered, items)
                     relevant = block, tuple(self._tensor(one) for one in lists)
                 keys, names, places = relevant[1]
-                n_met += _count_places(scores, low, keys, names, places, counts)
-        missing = torch.isinf(best)
-        best[missing], found[missing] = torch.nan, -1
-        nearest = Nearest(found.cpu().numpy(), best.cpu().numpy())
-        return counts[:-1].cpu().numpy().astype(items.dtype), n_met, nearest
+                n_met += _count_places(scores, low, keys, names, places, counts, own)
+        best[found < 0] = torch.nan
+        of_queries = Nearest(found.cpu().numpy(), best.cpu().numpy())
+        return counts[:-1].cpu().numpy().astype(items.dtype), n_met, of_queries
 
-    def _leave_out(self, scores: Any, first_query: int, low: int, high: int) -> None:
-        """Make the item that each query is no candidate for itself."""
-        import torch
-
-        if self._pool.own is None:
-            return
-        own = self._pool.own[first_query : first_query + len(scores)]
-        rows = np.flatnonzero((own >= low) & (own < high))
-        scores[self._tensor(rows), self._tensor(own[rows] - low)] = -torch.inf
+    def _own(self, first: int, last: int, low: int, high: int) -> tuple[Any, Any]:
+        """Rows and columns of a block that are a query and itself, which is no candidate."""
+        rows = columns = np.empty(0, np.int64)
+        if self._pool.own is not None:
+            own = self._pool.own[first:last]
+            rows = np.flatnonzero((own >= low) & (own < high))
+            columns = own[rows] - low
+        return self._tensor(rows), self._tensor(columns)
 
     def _scored(self, begin: int, end: int) -> Iterator[tuple[int, int, tuple[int, int], Any]]:
         """Blocks of items, of queries, and their scores; blocks of queries are always whole."""
         import torch
 
+        from .._kernels.tensors import products
+
         blocks = [(a, b) for a, b in pairwise(self._query_edges) if a < end and begin < b]
         queries = [self._mapped(self._pool.queries, self._of_queries, *block) for block in blocks]
-        before = torch.backends.cuda.matmul.allow_tf32
-        try:
-            for low, high in pairwise(self._item_edges):
-                items = self._items(low, high)
-                for block, rows in zip(blocks, queries, strict=True):
-                    torch.backends.cuda.matmul.allow_tf32 = self._tf32
+        for low, high in pairwise(self._item_edges):
+            items = self._items(low, high)
+            for block, rows in zip(blocks, queries, strict=True):
+                with products(self._tf32):
                     scores = rows @ items.T
-                    torch.backends.cuda.matmul.allow_tf32 = before
-                    yield low, high, block, scores
-                self._note(high - low)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
+                n_bad = int(torch.isnan(scores).sum())
+                if n_bad:
+                    raise ValueError(f"scores: expected numbers, got {n_bad} NaN")
+                yield low, high, block, scores
+            self._note(high - low)
 
     def _items(self, low: int, high: int) -> Any:
         if self._kept is None:
@@ -229,12 +228,12 @@ def _padded(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lists of relevant items side by side: negative scores, ascending; items; where their counts are.
 
-    Lists end with infinity, no item, and the place of a count that nobody reads.
+    Lists end with infinity, an item beyond all, and the place of a count that nobody reads.
     """
     sizes = np.diff(offsets)
     longest = int(sizes.max(initial=0))
     keys = np.full((len(sizes), longest + 1), np.inf, ordered.dtype)
-    names = np.full((len(sizes), longest + 1), -1, np.int64)
+    names = np.full((len(sizes), longest + 1), np.iinfo(np.int64).max)
     places = np.full((len(sizes), longest + 1), len(items), np.int64)
     rows = np.repeat(np.arange(len(sizes)), sizes)
     columns = np.arange(offsets[0], offsets[-1]) - np.repeat(offsets[:-1], sizes)
@@ -244,41 +243,54 @@ def _padded(
     return keys, names, places
 
 
-def _count_places(scores: Any, low: int, keys: Any, names: Any, places: Any, counts: Any) -> int:
+def _count_places(
+    scores: Any, low: int, keys: Any, names: Any, places: Any, counts: Any, own: tuple[Any, Any]
+) -> int:
     """Count each candidate at the first relevant item that does not rank before it: `ranking.count_above`."""
     import torch
 
     wanted = -scores
     at = torch.searchsorted(keys, wanted)
-    row, column = torch.nonzero(keys.gather(1, at) == wanted, as_tuple=True)
-    # Of equal scores the lower item ranks first.
-    place, item = at[row, column], low + column
-    while True:
-        behind = (keys[row, place] == wanted[row, column]) & (names[row, place] < item)
-        behind &= names[row, place] >= 0
-        if not behind.any():
-            break
-        place = place + behind
+    ties = keys.gather(1, at) == wanted
+    ties[own] = False
+    row, column = torch.nonzero(ties, as_tuple=True)
+    # Of equal scores the lower item ranks first: look for it among those that tie.
+    item, place = low + column, at[row, column]
+    last = torch.searchsorted(keys, wanted, right=True)[row, column]
+    while (place < last).any():
+        middle = (place + last) // 2
+        is_open, is_before = place < last, names[row, middle.clamp(max=names.shape[1] - 1)] < item
+        place = torch.where(is_open & is_before, middle + 1, place)
+        last = torch.where(is_open & ~is_before, middle, last)
     at[row, column] = place
+    at[own] = keys.shape[1] - 1  # no candidate
     counts += torch.bincount(places.gather(1, at).ravel(), minlength=len(counts))
     return int((names[row, place] == item).sum())
 
 
-def _nearer(best: Any, found: Any, scores: Any, low: int, k: int) -> tuple[Any, Any]:
-    """The k nearest of those found before and of a block of later items; ties go to the lower item."""
+def _nearer(
+    best: Any, found: Any, scores: Any, low: int, k: int, own: tuple[Any, Any]
+) -> tuple[Any, Any]:
+    """The k nearest of those found before and of a block of later items; ties go to the lower item.
+
+    What is no candidate, or was not found yet, has no number and comes last.
+    """
     import torch
 
-    n = min(k, scores.shape[1])
+    n = min(k + 1, scores.shape[1])  # one of them may be no candidate
     top, columns = torch.topk(scores, n, dim=1)
     # Where more items tie with the last than fit, topk takes any of them.
     for row in torch.nonzero((scores >= top[:, -1:]).sum(1) > n).ravel().tolist():
         tied = torch.nonzero(scores[row] >= top[row, -1]).ravel()
         order = torch.argsort(-scores[row, tied], stable=True)[:n]
         columns[row] = tied[order]
-        top[row] = scores[row, tied[order]]
-    columns, order = torch.sort(columns, dim=1)
-    top = top.gather(1, order)
-    top = torch.cat([best, top], dim=1)
-    columns = torch.cat([found, columns + low], dim=1)
-    order = torch.argsort(-top, dim=1, stable=True)[:, :k]
-    return top.gather(1, order), columns.gather(1, order)
+    columns, _ = torch.sort(columns, dim=1)
+    top = torch.cat([best, scores.gather(1, columns)], dim=1)
+    self_column = torch.full((len(scores), 1), -1, dtype=torch.int64, device=scores.device)
+    self_column[own[0], 0] = own[1]
+    columns = torch.cat([found, torch.where(columns == self_column, -1, columns + low)], dim=1)
+    order = torch.argsort(-top, dim=1, stable=True)
+    order = order.gather(
+        1, torch.argsort((columns.gather(1, order) < 0).byte(), dim=1, stable=True)
+    )
+    return top.gather(1, order[:, :k]), columns.gather(1, order[:, :k])
