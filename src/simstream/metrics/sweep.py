@@ -731,19 +731,20 @@ def ranked_queries(
             offsets, items, grades = relevance.lists(begin, end)
             swept.begin_pass()
         if len(items):
-            ordered = _relevant_scores(call, begin, end, offsets, items, spans)
+            found = _relevant_scores(call, begin, end, offsets, items, spans)
+            ordered = np.require(found, requirements="W")  # other processes give read-only arrays
             sort_lists(offsets, ordered, items, np.empty(0) if grades is None else grades)
         given = (begin, end, offsets, ordered, items, n_nearest)
         swept.begin_pass()
-        found = call("count", [given] * len(parts))
-        counts = found[0][0]
-        for other, _, _ in found[1:]:
+        counted = call("count", [given] * len(parts))
+        counts = counted[0][0]
+        for other, _, _ in counted[1:]:
             counts = counts + other
-        if sum(n for _, n, _ in found) != len(items):
+        if sum(n for _, n, _ in counted) != len(items):
             raise ValueError(_DIFFERENT)
         ranks = np.empty(len(items), item_type(n_items))
         ranks_of_counts(offsets, counts, ranks)
-        nearest = _merged([one for _, _, one in found], n_nearest)
+        nearest = _merged([one for _, _, one in counted], n_nearest)
         yield RankedQueries(begin, end, offsets, ranks, grades, nearest)
 
 
