@@ -434,6 +434,40 @@ def test_folders_are_not_mixed_up(tmp_path):
         ShardedLearner.resume(folder, backend="serial")
 
 
+def test_files_of_others_are_neither_replaced_nor_deleted(tmp_path):
+    path = tmp_path / "items.npy"
+    np.save(path, items())
+    before = path.read_bytes()
+    options = {"preprocessor": path, "backend": "serial"}
+    with pytest.raises(FileExistsError, match=r"new or empty one, got .*, which has items\.npy"):
+        ShardedLearner(OASIS(dtype="float32"), 2, folder=tmp_path, **options).fit(TRIPLETS)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+    folder, other = tmp_path / "run", tmp_path / "other"
+    with ShardedLearner(OASIS(), 2, folder=folder, checkpoint_seconds=0, **options) as found:
+        found.prepare()
+        mine = [folder / name for name in ("tuples-mine.csv", "shard-1-2.txt", "tuples-1.csv")]
+        for file in mine:
+            file.write_text("mine")
+        found.fit(TRIPLETS)
+        assert all(file.read_text() == "mine" for file in mine)
+        other.mkdir()
+        (other / "notes.txt").write_text("mine")
+        with pytest.raises(FileExistsError, match=r"which has notes\.txt"):
+            found.save_shards(other)
+        assert len(list(other.iterdir())) == 1
+
+
+def test_a_run_that_could_not_begin_leaves_its_folder_empty(tmp_path):
+    options = {"preprocessor": items(), "folder": tmp_path / "run", "backend": "serial"}
+    with pytest.raises(TypeError, match="cannot be divided"):
+        ShardedLearner(AROMA(), 2, **options).fit(TRIPLETS)
+    assert not list((tmp_path / "run").iterdir())
+    with ShardedLearner(OASIS(), 2, **options) as found:
+        assert found.fit(TRIPLETS).n_rounds_ == 400
+
+
 def test_items_of_other_types_are_converted_once_and_read_only_ones_are_fine(tmp_path):
     X = items(dtype="float32")
     X.setflags(write=False)

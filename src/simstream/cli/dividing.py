@@ -75,8 +75,7 @@ def divide(options: Any, learner: Any, data: Collection) -> Any:
         hint = "with --mix shards of the tuples are learnt instead"
         raise click.UsageError(f"--workers: {error}; {hint}") from error
     except FileExistsError as error:
-        raise click.UsageError(
-            f"--checkpoint: {options.checkpoint} has a run already; continue it with --resume "
-            f"{options.checkpoint}, or delete it"
-        ) from error
+        text = str(error).removeprefix("folder: ")
+        text = text.replace("ShardedLearner.resume", f"--resume {options.checkpoint}")
+        raise click.UsageError(f"--checkpoint: {text}") from error
     return divided

@@ -24,6 +24,11 @@ from ..persistence import ModelFileError, read_file, write_file
 
 _RUN = "run.json"
 _LEARNER = "learner.safetensors"
+_ITEMS = ("items.npy", "queries.npy")
+
+#: Names of files that are deleted when nothing needs them any more; all others are left alone.
+_SHARD_NAME = re.compile(r"shard-(\d{4,})-\d+\.safetensors")
+_TUPLES_NAME = re.compile(r"tuples-\d{4,}\.safetensors")
 
 #: Layout of the folder; others are refused.
 _FORMAT = 1
@@ -57,6 +62,27 @@ class RunFolder:
         return header["learner"], arrays
 
     # -- the run ------------------------------------------------------------------------------
+
+    def make(self) -> None:
+        """Make the folder of a new run; raise if there is anything in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self.has_run:
+            raise FileExistsError(
+                f"folder: expected a new one, got {self.path}, which has a run already; continue it with "
+                "ShardedLearner.resume, or delete it"
+            )
+        found = sorted(path.name for path in self.path.iterdir())
+        if found:
+            more = "" if len(found) == 1 else f" and {len(found) - 1} more"
+            raise FileExistsError(
+                f"folder: expected a new or empty one, got {self.path}, which has {found[0]}{more}"
+            )
+
+    def clear(self) -> None:
+        """Delete what a run that could not begin has written."""
+        self.delete_all_but(None, set())
+        for name in (_LEARNER, _RUN, *_ITEMS):
+            (self.path / name).unlink(missing_ok=True)
 
     @property
     def has_run(self) -> bool:
@@ -118,9 +144,9 @@ class RunFolder:
     def delete_all_but(self, number: int | None, tuples: set[str]) -> None:
         """Delete the shards of other checkpoints, and tuples that are not among these files."""
         for path in self.path.iterdir():
-            shard = re.fullmatch(r"shard-(\d+)-\d+\.safetensors", path.name)
+            shard = _SHARD_NAME.fullmatch(path.name)
             is_old = shard is not None and int(shard[1]) != number
-            if is_old or (path.name.startswith("tuples-") and path.name not in tuples):
+            if is_old or (_TUPLES_NAME.fullmatch(path.name) and path.name not in tuples):
                 path.unlink(missing_ok=True)
 
     # -- tuples that wait -----------------------------------------------------------------------

@@ -225,6 +225,7 @@ class ShardedLearner:
                 _take_names(self._front, _names(learner))
             run.start()
         except BaseException:
+            folder.clear()
             self.close()
             raise
         run.write()
@@ -239,14 +240,8 @@ class ShardedLearner:
             path = Path(tempfile.mkdtemp(prefix="simstream-shards-"))
             self._temporary = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
             return RunFolder(path)
-        path = self._folder_given.resolve()
-        path.mkdir(parents=True, exist_ok=True)
-        folder = RunFolder(path)
-        if folder.has_run:
-            raise FileExistsError(
-                f"folder: expected a new one, got {path}, which has a run already; continue it with "
-                "ShardedLearner.resume, or delete it"
-            )
+        folder = RunFolder(self._folder_given.resolve())
+        folder.make()
         return folder
 
     def _open(self, folder: RunFolder, files: list[dict[str, str]]) -> None:
@@ -599,11 +594,9 @@ class ShardedLearner:
         run = self._running()
         if self._is_batch:
             raise TypeError("save_shards: expected an online learner, got SDCA; save writes a file")
-        run.save()
         target = RunFolder(Path(folder).resolve())
-        target.path.mkdir(parents=True, exist_ok=True)
-        if target.has_run:
-            raise FileExistsError(f"folder: expected a new one, got {folder}, which has a run")
+        target.make()
+        run.save()
         content, arrays = run.folder.read_learner()
         assert run.checkpoint is not None
         for number in range(len(run.checkpoint.columns)):
