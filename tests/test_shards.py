@@ -23,7 +23,8 @@ from simstream import (
 )
 from simstream._kernels.columns import divided, summed
 from simstream.distributed import ShardedLearner
-from simstream.distributed.workers import RestartedError, SerialWorkers
+from simstream.distributed.shard import RestartedError
+from simstream.distributed.workers import SerialWorkers
 
 N, D = 120, 30
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
@@ -340,6 +341,30 @@ def test_workers_that_are_lost_now_and_then_change_no_bit(name, seconds, monkeyp
     assert made[1] is None
 
 
+@pytest.mark.parametrize("name", ["average", "sdca"])
+def test_a_worker_that_came_back_while_idle_is_noticed_when_it_is_needed(name):
+    make = CASES["average"][0] if name == "average" else lambda: SDCA(random_state=0)
+    with ShardedLearner(make(), 3, preprocessor=items(), backend="serial") as found:
+        expected = bits_of(found.fit(TRIPLETS).learner_)
+        for method in ("state", "n_zeros", "save", "solution", "progress", "begin", "advance"):
+            found._run.workers.start(str(found.folder))  # as Ray does: nothing is restored
+            with pytest.raises(RestartedError, match="worker 0 was started again"):
+                found._run.workers.call(method)
+        found._gathered = None
+        assert bits_of(found.learner_) == expected
+
+
+def test_an_error_of_a_property_is_seen_as_it_is(monkeypatch):
+    with ShardedLearner(OASIS(), 2, preprocessor=items(), backend="serial") as found:
+        found.fit(TRIPLETS)
+        with pytest.raises(AttributeError, match="'OASIS' object has no attribute 'tasks_'"):
+            _ = found.tasks_
+        with monkeypatch.context() as patch:
+            patch.setattr(SerialWorkers, "call", lambda self, method: None.dtype)
+            with pytest.raises(AttributeError, match="'NoneType' object has no attribute"):
+                _ = found.learner_
+
+
 def test_a_learner_goes_on_after_an_interruption(monkeypatch):
     X = items()
     alone = OASIS(C=2.0, block_size=48, preprocessor=X)
@@ -354,6 +379,69 @@ def test_a_learner_goes_on_after_an_interruption(monkeypatch):
         assert_same(found.learner_, alone, 1e-12)
 
 
+DIVERGING = items()
+DIVERGING[40] = 1e200
+TAME = TRIPLETS[5:] % 39
+TAME = TAME[TAME[:, 1] != TAME[:, 2]]
+
+
+def stopped(found, how, monkeypatch):
+    """A learner that was interrupted, or diverged, in the middle of a call of 60 tuples and more."""
+    if how == "diverged":
+        with pytest.raises(DivergedError):
+            found.partial_fit(np.concatenate([TAME[:60], [[40, 1, 2]], TAME[:50]]))
+    else:
+        with monkeypatch.context() as patch:
+            interrupted(patch, 3, KeyboardInterrupt)
+            with pytest.raises(KeyboardInterrupt):
+                found.partial_fit(TAME[:90])
+    return found
+
+
+@pytest.mark.parametrize("how", ["interrupted", "diverged"])
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize("has_folder", [False, True])
+@pytest.mark.parametrize("then", ["learn", "read", "save"])
+def test_a_loss_after_learning_stopped_neither_skips_nor_learns_tuples(
+    then, has_folder, seconds, how, tmp_path, monkeypatch
+):
+    options = {"preprocessor": DIVERGING, "backend": "serial", "checkpoint_seconds": seconds}
+    learner, more = OASIS(C=2.0, block_size=16), TAME[100:170]
+    with ShardedLearner(learner, 2, **options) as found:
+        stopped(found.partial_fit(more[:20]), how, monkeypatch)
+        n_rounds = found.n_rounds_
+        assert 20 < n_rounds < 90
+        expected = bits_of(found.learner_), bits_of(found.partial_fit(more).learner_)
+    if has_folder:
+        options["folder"] = tmp_path / "run"
+    with ShardedLearner(learner, 2, **options) as found:
+        stopped(found.partial_fit(more[:20]), how, monkeypatch)
+        found._run.workers.start(str(found.folder))  # all were lost, and are back
+        if then == "read":
+            assert bits_of(found.learner_) == expected[0]
+        elif then == "save":
+            found.checkpoint()
+            assert bits_of(found.learner_) == expected[0]
+        assert found.n_rounds_ == n_rounds
+        assert bits_of(found.partial_fit(more).learner_) == expected[1]
+        assert found.n_rounds_ == n_rounds + 70
+
+
+@pytest.mark.parametrize("how", ["interrupted", "diverged"])
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_shards_saved_after_learning_stopped_are_loaded(how, has_folder, tmp_path, monkeypatch):
+    options = {"preprocessor": DIVERGING, "folder": tmp_path / "run" if has_folder else None}
+    with ShardedLearner(OASIS(C=2.0, block_size=16), 2, backend="serial", **options) as found:
+        stopped(found, how, monkeypatch).save_shards(tmp_path / "shards")
+        expected, n_rounds = bits_of(found.learner_), found.n_rounds_
+    with ShardedLearner.load(tmp_path / "shards", backend="serial") as found:
+        assert found.n_rounds_ == n_rounds
+        assert bits_of(found.learner_) == expected
+    if has_folder and how == "diverged":  # which is not tried again
+        with ShardedLearner.resume(tmp_path / "run", backend="serial") as found:
+            assert bits_of(found.learner_) == expected
+
+
 def test_divergence_is_reported_as_in_one_process():
     X = items()
     X[40] = 1e200
@@ -366,6 +454,7 @@ def test_divergence_is_reported_as_in_one_process():
         with pytest.raises(DivergedError) as raised:
             found.fit(bad)
         assert str(raised.value) == str(expected.value)
+        assert found.n_rounds_ == alone.n_rounds_ > 0
         found.partial_fit(TRIPLETS[:20] % 39 + [[0, 39 + 3, 39 + 5]])
         assert found.n_rounds_ == alone.n_rounds_ + 20
 

@@ -40,11 +40,15 @@ _MOST_LIST_ITEMS = 1024
 #: Fewest tuples of a block: fewer cost more messages than they save work.
 _FEWEST_TUPLES = 256
 
-#: What a learner without columns knows as well as the whole one.
-_COUNTED = (
-    "n_rounds_", "n_updates_", "n_skipped_", "average_loss_", "mistake_rate_", "violation_rate_",
-    "init_scale_", "centre_", "tasks_", "query_ratio_",
-)  # fmt: skip
+
+def _of_front(name: str) -> Any:
+    """A property that a learner without columns has as well as the whole one."""
+
+    def read(self: ShardedLearner) -> Any:
+        self._running()
+        return getattr(self._front, name)
+
+    return property(read, doc=f"As ``{name}`` of the learner.")
 
 
 class ShardedLearner:
@@ -574,11 +578,16 @@ class ShardedLearner:
         rows, columns = self.shape_
         return float(sum(run.answers("n_zeros")) / (rows * columns))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _COUNTED:
-            self._running()
-            return getattr(self._front, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    n_rounds_ = _of_front("n_rounds_")
+    n_updates_ = _of_front("n_updates_")
+    n_skipped_ = _of_front("n_skipped_")
+    average_loss_ = _of_front("average_loss_")
+    mistake_rate_ = _of_front("mistake_rate_")
+    violation_rate_ = _of_front("violation_rate_")
+    init_scale_ = _of_front("init_scale_")
+    centre_ = _of_front("centre_")
+    tasks_ = _of_front("tasks_")
+    query_ratio_ = _of_front("query_ratio_")
 
     # -- saving ---------------------------------------------------------------------------------
 
@@ -589,7 +598,8 @@ class ShardedLearner:
     def save_shards(self, folder: str | Path) -> None:
         """Write a folder that `load` divides again, over any number of workers: nothing is gathered.
 
-        It names the items by their path; those in the folder of the run are copied.
+        It names the items by their path; those in the folder of the run are copied. Tuples that wait after
+        an interruption are left out.
         """
         run = self._running()
         if self._is_batch:
@@ -608,7 +618,7 @@ class ShardedLearner:
                     run.folder.path / item_file["path"], target.path / item_file["path"]
                 )
         target.write_learner(content, arrays)
-        target.write_run(run.record())
+        target.write_run(run.record(waiting=False))
 
     @classmethod
     def load(cls, path: str | Path, n_workers: int | None = None, **options: Any) -> Self:

@@ -6,11 +6,7 @@ import time
 from typing import Any
 
 from .cluster import Cluster, WorkerLostError
-from .shard import Shard
-
-
-class RestartedError(Exception):
-    """A worker has died and was started again: it has forgotten everything."""
+from .shard import RestartedError, Shard
 
 
 class SerialWorkers:
@@ -115,10 +111,10 @@ class RayWorkers:
         try:
             return ray.get(references)
         except ray.exceptions.RayTaskError as error:
-            if isinstance(
-                error.cause, (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)
-            ):
-                self._wait_for_all(error)  # it was given parts of a worker that is gone
+            gone = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)
+            if isinstance(error.cause, (*gone, RestartedError)):
+                # It was given parts of a worker that is gone, or was started again while it was idle.
+                self._wait_for_all(error)
                 raise RestartedError from error
             if error.cause is None:
                 raise
