@@ -557,6 +557,33 @@ def test_a_run_that_could_not_begin_leaves_its_folder_empty(tmp_path):
         assert found.fit(TRIPLETS).n_rounds_ == 400
 
 
+def test_a_run_is_continued_with_its_own_items_alone(tmp_path):
+    X = items(dtype="float32")
+    folder, path = tmp_path / "run", tmp_path / "items.npy"
+    np.save(path, X)
+    with ShardedLearner(OASIS(), 2, preprocessor=path, folder=folder, backend="serial") as found:
+        expected = bits_of(found.fit(TRIPLETS).learner_)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    other = X.copy()
+    other[-1, -1] += 1
+    for wrong in (X[:, :20], X[1:], other, np.ones((N, D + 5)), items(seed=3)):
+        with pytest.raises(ValueError, match="preprocessor: expected the items that the run began"):
+            ShardedLearner.resume(folder, preprocessor=wrong, backend="serial")
+    with pytest.raises(ValueError, match=r"expected items alone, .* got a pair"):
+        ShardedLearner.resume(folder, preprocessor=(X, X), backend="serial")
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    # The same in another precision, and under another name, while a file of that name is there.
+    mine = folder / "items.npy"
+    mine.write_text("mine")
+    path.unlink()
+    with ShardedLearner.resume(folder, preprocessor=X.astype(float), backend="serial") as found:
+        assert found.dtype_ == np.float32
+        assert bits_of(found.learner_) == expected
+    assert mine.read_text() == "mine"
+    with ShardedLearner.resume(folder, backend="serial") as found:
+        assert bits_of(found.learner_) == expected
+
+
 def test_items_of_other_types_are_converted_once_and_read_only_ones_are_fine(tmp_path):
     X = items(dtype="float32")
     X.setflags(write=False)

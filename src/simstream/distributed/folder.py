@@ -9,8 +9,10 @@ items.npy, queries.npy  items that were not given as files that can be memory-ma
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +37,9 @@ _FORMAT = 1
 
 #: Bytes of items that are converted at a time.
 _CHUNK_BYTES = 2**26
+
+#: Bytes at either end of the items by which they are recognised.
+_END_BYTES = 2**20
 
 
 class Checkpoint(NamedTuple):
@@ -168,18 +173,37 @@ class RunFolder:
 
         One file, or two if source is a pair of queries and items.
         """
-        sides = source if isinstance(source, tuple) else (source,)
-        names = ("items",) if len(sides) == 1 else ("queries", "items")
-        if len(sides) not in (1, 2):
-            raise ValueError(f"preprocessor: expected items or a pair, got {len(sides)} parts")
         files = []
-        for name, side in zip(names, sides, strict=True):
-            path = _mappable(side, self.path / f"{name}.npy", dtype)
-            dtype = np.load(path, mmap_mode="r").dtype  # of the second side that of the first
+        for name, side in _read_sides(source, dtype).items():
+            path = side.file
+            if path is None:
+                path = _unused(self.path / f"{name}.npy")
+                _write_rows(path, side.rows, side.dtype)
             is_own = path.parent == self.path
-            known = {"path": path.name if is_own else str(path)}
-            files.append(known | {"identity": content_identity(path)})
+            files.append(
+                {
+                    "path": path.name if is_own else str(path),
+                    "identity": content_identity(path),
+                    "dtype": str(side.dtype),
+                    "rows": _rows_identity(side),
+                }
+            )
         return files
+
+    def check_same(self, files: list[dict[str, str]], source: Any) -> None:
+        """Raise if `source` names other items than those of these files, which need not exist."""
+        sides = _read_sides(source, np.dtype(files[0]["dtype"]))
+        if len(sides) != len(files):
+            kinds = ("items alone", "a pair of queries and items")
+            raise ValueError(
+                f"preprocessor: expected {kinds[len(files) - 1]}, as in the run, got "
+                f"{kinds[len(sides) - 1]}"
+            )
+        for (name, side), file in zip(sides.items(), files, strict=True):
+            if (found := _rows_identity(side)) != file["rows"]:
+                raise ValueError(
+                    f"preprocessor: expected the {name} that the run began with ({file['rows']}), got {found}"
+                )
 
     def open_items(self, files: list[dict[str, str]]) -> list[np.ndarray]:
         """The items in these files, memory-mapped."""
@@ -204,8 +228,27 @@ class RunFolder:
                 )
 
 
-def _mappable(source: Any, target: Path, dtype: Any) -> Path:
-    """An .npy file of rows in this precision (None: their own): that of the source, or else `target`."""
+class _Side(NamedTuple):
+    """Rows, the precision that they are learnt in, and the .npy file that has them so, if there is one."""
+
+    rows: np.ndarray
+    dtype: np.dtype[Any]
+    file: Path | None
+
+
+def _read_sides(source: Any, dtype: Any) -> dict[str, _Side]:
+    """Items, or queries and items, in this precision or (None) that of the first; nothing is written."""
+    given = source if isinstance(source, tuple) else (source,)
+    if len(given) not in (1, 2):
+        raise ValueError(f"preprocessor: expected items or a pair, got {len(given)} parts")
+    found: dict[str, _Side] = {}
+    for name, one in zip(("queries", "items")[-len(given) :], given, strict=True):
+        found[name] = _read_side(one, dtype)
+        dtype = found[name].dtype
+    return found
+
+
+def _read_side(source: Any, dtype: Any) -> _Side:
     array = source
     if isinstance(source, (str, Path)):
         path = Path(source).resolve()
@@ -218,7 +261,7 @@ def _mappable(source: Any, target: Path, dtype: Any) -> Path:
             wanted = array.dtype if dtype is None else np.dtype(dtype)
             is_right = array.dtype == wanted and wanted in (np.float32, np.float64)
             if is_right and array.ndim == 2 and array.flags.c_contiguous:
-                return path
+                return _Side(array, wanted, path)
     elif type(source).__name__ in ("ObjectRef", "ClientObjectRef"):
         import ray
 
@@ -235,10 +278,29 @@ def _mappable(source: Any, target: Path, dtype: Any) -> Path:
         )
     if dtype is None:
         dtype = np.float32 if array.dtype == np.float32 else np.float64
-    rows = max(1, _CHUNK_BYTES // (array.shape[1] * 8))
-    with atomic_write(target) as temporary:
-        out = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), array.shape)
-        for begin in range(0, len(array), rows):
-            out[begin : begin + rows] = array[begin : begin + rows]
+    return _Side(array, np.dtype(dtype), None)
+
+
+def _rows_identity(side: _Side) -> str:
+    """What rows are recognised by, in whatever file they are: their number and size, and both ends."""
+    n, width = side.rows.shape
+    some = max(1, _END_BYTES // (width * side.dtype.itemsize))
+    checksum = 0
+    for part in (side.rows[:some], side.rows[-some:]):
+        checksum = zlib.crc32(np.ascontiguousarray(part, side.dtype), checksum)
+    return f"{n} rows of {width} features in {side.dtype}, crc32 {checksum:08x}"
+
+
+def _unused(path: Path) -> Path:
+    """This path, or one with a number: whatever is there stays."""
+    candidates = (path.with_stem(f"{path.stem}-{n}") for n in itertools.count(2))
+    return next(found for found in itertools.chain([path], candidates) if not found.exists())
+
+
+def _write_rows(path: Path, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
+    at_a_time = max(1, _CHUNK_BYTES // (rows.shape[1] * 8))
+    with atomic_write(path) as temporary:
+        out = np.lib.format.open_memmap(temporary, "w+", dtype, rows.shape)
+        for begin in range(0, len(rows), at_a_time):
+            out[begin : begin + at_a_time] = rows[begin : begin + at_a_time]
         out.flush()
-    return target

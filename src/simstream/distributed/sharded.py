@@ -414,7 +414,7 @@ class ShardedLearner:
         n_workers : int, optional
             As many as before if None; with another number the columns are divided anew.
         preprocessor : items, optional
-            Where they are now, if not where they were.
+            Where they are now, if not where they were; others are refused.
         options : as those of the class
 
         Examples
@@ -441,7 +441,8 @@ class ShardedLearner:
                 raise ValueError(
                     "preprocessor: expected None, since tuples wait that refer to the items of the run"
                 )
-            content["items"] = found.items(preprocessor, None)
+            found.check_same(content["items"], preprocessor)
+            content["items"] = found.items(preprocessor, np.dtype(content["items"][0]["dtype"]))
             found.write_learner(content, arrays)
         found.check_items(content["items"])
         self._open(found, content["items"])
