@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simstream
-from commands import fail
+from commands import fail, succeed
 from simstream import (
     AROMA,
     OASIS,
@@ -637,4 +637,63 @@ def test_train_refuses_what_cannot_be_divided(tmp_path):
     resumed = ["train", dense, "--labels", labels, "--resume", folder]
     assert "expected --output" in fail(2, *resumed)
     assert "--param is that of the run" in fail(2, *resumed, "-o", output, "-p", "C=2")
+    other = tmp_path / "other.npy"
+    np.save(other, items(seed=5))
+    resumed += ["-o", output]
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    text = fail(2, "train", other, *resumed[2:])
+    assert "expected the items that the run began with (120 rows of 30 features in float64" in text
+    np.save(tmp_path / "triplets.npy", TRIPLETS)
+    paired = ["--queries", other, "--triplets", tmp_path / "triplets.npy", *resumed[4:]]
+    assert "expected items alone" in fail(2, "train", dense, *paired)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     assert not output.exists()
+
+
+@pytest.fixture
+def workers_of_ray_are_serial(monkeypatch):
+    """Let commands use shards of this process where they would start Ray."""
+    monkeypatch.setattr(
+        "simstream.distributed.sharded.RayWorkers",
+        lambda cluster, *_: SerialWorkers(cluster.n_workers),
+    )
+
+
+@pytest.fixture
+def command(tmp_path):
+    """A command that trains from a file of 120 items and their labels."""
+    np.save(tmp_path / "x.npy", items())
+    (tmp_path / "y.txt").write_text("\n".join(map(str, np.arange(N) % 3)))
+    output = ["--labels", tmp_path / "y.txt", "-o", tmp_path / "m.safetensors"]
+    return ["train", tmp_path / "x.npy", *output]
+
+
+@pytest.mark.parametrize("unit_norm", [False, True])
+@pytest.mark.parametrize("queries", [False, True])
+def test_train_goes_on_with_the_same_items_in_any_file(
+    unit_norm, queries, command, tmp_path, workers_of_ray_are_serial
+):
+    if queries:
+        np.save(tmp_path / "q.npy", items(seed=4))
+        np.save(tmp_path / "triplets.npy", TRIPLETS)
+        command = ["train", tmp_path / "x.npy", "--queries", tmp_path / "q.npy", *command[4:]]
+        command += ["--triplets", tmp_path / "triplets.npy"]
+    else:
+        command += ["-n", 200]
+    more = ["--workers", 2, "--checkpoint", tmp_path / "run"] + ["--unit-norm"] * unit_norm
+    succeed(*command, *more)
+    n_rounds = simstream.load(tmp_path / "m.safetensors").n_rounds_
+    if queries:
+        command[1] = tmp_path / "x.csv"
+        simstream.data.write_items(command[1], items())
+    else:
+        command[1] = (tmp_path / "x.npy").rename(tmp_path / "run" / "x.npy")
+        np.save(tmp_path / "x.npy", items())
+        command[-1] = 300
+    succeed(*command, "--resume", tmp_path / "run")
+    assert n_rounds == (400 if queries else 200)
+    assert simstream.load(tmp_path / "m.safetensors").n_rounds_ == (400 if queries else 300)
+    if queries:
+        np.save(tmp_path / "q.npy", items(seed=5))
+        text = fail(2, *command, "--resume", tmp_path / "run")
+        assert "expected the queries that the run began with" in text

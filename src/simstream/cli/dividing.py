@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
+from ..persistence import from_params
 from .inputs import Collection, TrainingRecord
 from .options import refuse_options
 
@@ -46,12 +47,39 @@ def check_workers(options: Any) -> None:
             )
 
 
-def open_run(options: Any) -> tuple[Any, TrainingRecord]:
-    """Continue the run of a folder; what was waiting when it ended is learnt."""
-    from ..distributed import ShardedLearner
+class FoundRun(NamedTuple):
+    """What the folder of a run says before it is continued."""
 
-    learner = ShardedLearner.resume(options.resume, options.workers, address=options.address)
-    return learner, TrainingRecord.from_extra(learner.extra_, options.resume)
+    #: The learner's class, and its precision.
+    name: str
+    dtype: str
+    record: TrainingRecord
+    #: The files of its items.
+    items: list[dict[str, str]]
+
+
+def find_run(options: Any) -> FoundRun:
+    """Read the folder of --resume; nothing is started."""
+    from ..distributed.folder import RunFolder
+
+    folder = RunFolder(options.resume.resolve())
+    record = TrainingRecord.from_extra(folder.read_run()["extra"], options.resume)
+    content, arrays = folder.read_learner()
+    files = content["items"]
+    return FoundRun(type(from_params(content, arrays)).__name__, files[0]["dtype"], record, files)
+
+
+def continue_run(options: Any, run: FoundRun, data: Collection) -> Any:
+    """Continue a run with the items it began with; what was waiting when it ended is learnt."""
+    from ..distributed import ShardedLearner
+    from ..distributed.folder import RunFolder
+
+    try:
+        RunFolder(options.resume.resolve()).check_same(run.items, data.preprocessor)
+    except (TypeError, ValueError) as error:
+        text = str(error).removeprefix("preprocessor: ")
+        raise click.UsageError(f"--resume {options.resume}: {text}") from error
+    return ShardedLearner.resume(options.resume, options.workers, address=options.address)
 
 
 def divide(options: Any, learner: Any, data: Collection) -> Any:

@@ -19,7 +19,7 @@ from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
 from ..data.files import content_identity
 from ..data.samplers import nearer_first
-from .dividing import check_workers, divide, open_run
+from .dividing import check_workers, continue_run, divide, find_run
 from .exits import LEARNING, Interruption, stopping_at_once
 from .info import summarise, summary_fields
 from .inputs import (
@@ -198,10 +198,8 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
     record = TrainingRecord(bool(options.unit_norm))
     name = options.algorithm or DEFAULT_ALGORITHM
     if options.resume is not None and options.resume.is_dir():
-        run, record = open_run(options)
-        stack.enter_context(run)
-        name = type(run.front_).__name__
-        options.dtype = str(run.dtype_)
+        run = find_run(options)
+        record, name, options.dtype = run.record, run.name, run.dtype
     elif options.resume is not None:
         model, changes = _open_checkpoint(options)
         record, name = model.record, type(model.learner).__name__
@@ -225,7 +223,7 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
                 "--pairs, got none"
             )
     if run is not None:
-        learner = run
+        learner = stack.enter_context(continue_run(options, run, data))
     else:
         learner = _new_learner(options, algorithm, data) if model is None else model.learner
         place(learner, options.device)
