@@ -1,6 +1,7 @@
 """Learning with the columns of M divided, without Ray: the same result as in one process, and folders."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ from simstream import (
     PAMetric,
 )
 from simstream._kernels.columns import divided, summed
-from simstream.distributed import ShardedLearner
-from simstream.distributed.shard import RestartedError
+from simstream.distributed import ShardedLearner, WorkerLostError
+from simstream.distributed.shard import RestartedError, Shard
 from simstream.distributed.workers import SerialWorkers
 
 N, D = 120, 30
@@ -697,3 +698,50 @@ def test_train_goes_on_with_the_same_items_in_any_file(
         np.save(tmp_path / "q.npy", items(seed=5))
         text = fail(2, *command, "--resume", tmp_path / "run")
         assert "expected the queries that the run began with" in text
+
+
+def test_train_reports_workers_that_cannot_be_had_or_are_lost(
+    command, tmp_path, monkeypatch, workers_of_ray_are_serial
+):
+    folder = tmp_path / "run"
+    command += ["-n", 200, "--workers", 2]
+
+    def lost(self, method, *args):
+        raise WorkerLostError("worker 1 of 2 was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SerialWorkers, "learn", lost)
+        text = fail(1, *command, "--checkpoint", folder)
+        assert text.startswith("Error: worker 1 of 2 was lost; continue the run from its last")
+    assert not (tmp_path / "m.safetensors").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(SerialWorkers, "learn", lost)
+        assert "worker 1 of 2 was lost" in fail(1, *command, "--resume", folder)
+    succeed(*command, "--resume", folder)
+    assert simstream.load(tmp_path / "m.safetensors").n_rounds_ == 200
+
+
+@pytest.mark.parametrize("more", [[], ["--mix", 2]])
+def test_train_without_ray_names_the_extra(more, command, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    text = fail(2, *command, "-n", 200, "--workers", 2, *more)
+    assert "--workers: several workers need Ray" in text
+    assert "simstream[distributed]" in text
+    if not more:
+        folder, dense = tmp_path / "run", tmp_path / "x.npy"
+        with ShardedLearner(OASIS(), 2, preprocessor=dense, folder=folder, backend="serial") as one:
+            one.fit(TRIPLETS)
+        assert "simstream[distributed]" in fail(2, *command, "--resume", folder)
+
+
+def test_a_worker_that_finds_no_items_says_so(tmp_path):
+    path, folder = tmp_path / "items.npy", tmp_path / "run"
+    np.save(path, items())
+    with ShardedLearner(OASIS(), 2, preprocessor=path, folder=folder, backend="serial") as found:
+        found.fit(TRIPLETS)
+    path.unlink()
+    shard = Shard(str(folder), 0, 2)  # nothing that may fail: Ray keeps no errors of constructors
+    with pytest.raises(FileNotFoundError, match="every worker must find it under this name"):
+        shard.restore(None)

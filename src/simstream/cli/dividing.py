@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import click
@@ -47,6 +49,30 @@ def check_workers(options: Any) -> None:
             )
 
 
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Report workers that cannot be had as wrong usage: there is no Ray, or it has too few CPUs."""
+    from ..distributed import WorkerLostError
+
+    try:
+        yield
+    except WorkerLostError:
+        raise
+    except (ImportError, RuntimeError) as error:
+        raise click.UsageError(f"--workers: {error}") from error
+
+
+@contextmanager
+def losing_workers() -> Iterator[None]:
+    """Report the loss of workers as what it is."""
+    from ..distributed import WorkerLostError
+
+    try:
+        yield
+    except WorkerLostError as error:
+        raise click.ClickException(str(error)) from error
+
+
 class FoundRun(NamedTuple):
     """What the folder of a run says before it is continued."""
 
@@ -79,7 +105,8 @@ def continue_run(options: Any, run: FoundRun, data: Collection) -> Any:
     except (TypeError, ValueError) as error:
         text = str(error).removeprefix("preprocessor: ")
         raise click.UsageError(f"--resume {options.resume}: {text}") from error
-    return ShardedLearner.resume(options.resume, options.workers, address=options.address)
+    with starting_workers():
+        return ShardedLearner.resume(options.resume, options.workers, address=options.address)
 
 
 def divide(options: Any, learner: Any, data: Collection) -> Any:
@@ -98,7 +125,8 @@ def divide(options: Any, learner: Any, data: Collection) -> Any:
             address=options.address,
             folder=options.checkpoint,
         )
-        divided.prepare()
+        with starting_workers():
+            divided.prepare()
     except TypeError as error:
         hint = "with --mix shards of the tuples are learnt instead"
         raise click.UsageError(f"--workers: {error}; {hint}") from error

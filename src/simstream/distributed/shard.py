@@ -56,14 +56,8 @@ class Shard:
     """
 
     def __init__(self, folder: str, number: int, n_workers: int) -> None:
-        self._folder, self._number = RunFolder(folder), number
-        content, arrays = self._folder.read_learner()
-        self._learner = from_params(content, arrays)
-        sides = [Items(rows) for rows in self._folder.open_items(content["items"])]
-        self._left, self._right = sides[0], sides[-1]
-        width = self._right.shape[1]
-        self.columns = divided(width, n_workers)[number]
-        self._content, self._arrays, self._n_workers = content, arrays, n_workers
+        self._folder, self._number, self._n_workers = RunFolder(folder), number, n_workers
+        self._learner: Any = None
         self._engine: Any = None
         self._coroutine: Generator[Any, Any, Any] | None = None
         #: What a learner of the whole set of tuples has found.
@@ -74,12 +68,23 @@ class Shard:
         """The process that this is."""
         return os.getpid()
 
+    def _open(self) -> None:
+        """Read what never changes. The constructor does not: of its errors Ray would tell the text alone."""
+        content, arrays = self._folder.read_learner()
+        sides = [Items(rows) for rows in self._folder.open_items(content["items"])]
+        self._left, self._right = sides[0], sides[-1]
+        self.columns = divided(self._right.shape[1], self._n_workers)[self._number]
+        self._content, self._arrays = content, arrays
+        self._learner = from_params(content, arrays)
+
     # -- state --------------------------------------------------------------------------------
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Go back to a checkpoint, whatever ranges of columns it has; None is before the first tuple."""
         self._coroutine = self._solution = None
         self._is_restored = False
+        if self._learner is None:
+            self._open()
         learner, columns = self._learner, self.columns
         if isinstance(learner, SDCA):
             self._share = divided(self._left.shape[1], self._n_workers)[self._number]

@@ -142,7 +142,9 @@ class RayWorkers:
                     raise self._lost(number, error) from error
 
     def _lost(self, number: int, error: Exception) -> WorkerLostError:
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        # Of an actor that could not be made the last line is its own error, below the traceback.
+        text = lines[-1 if getattr(error, "actor_init_failed", False) else 0]
         return WorkerLostError(
             f"worker {number} of {self.n_workers} was lost and did not come back within "
             f"{self._restart_seconds:g} s or {self._max_restarts} restarts ({text}): see that the machines "
