@@ -1,6 +1,7 @@
 """Learning with the columns of M divided, without Ray: the same result as in one process, and folders."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -303,6 +304,7 @@ def test_a_run_that_ended_in_the_middle_is_continued_to_the_same_bits(
         found = ShardedLearner(make(), 3, folder=tmp_path / "run", **options)
         with pytest.raises(error):
             found.fit(*given_tuples, **more)
+    found._run.folder.unlock()  # as the end of its process does
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     is_saved = seconds == 0 or error is KeyboardInterrupt
     assert record["block"] == (3 if is_saved else 0)
@@ -553,9 +555,44 @@ def test_a_run_that_could_not_begin_leaves_its_folder_empty(tmp_path):
     options = {"preprocessor": items(), "folder": tmp_path / "run", "backend": "serial"}
     with pytest.raises(TypeError, match="cannot be divided"):
         ShardedLearner(AROMA(), 2, **options).fit(TRIPLETS)
-    assert not list((tmp_path / "run").iterdir())
+    assert {file.name for file in (tmp_path / "run").iterdir()} <= {"run.lock"}
     with ShardedLearner(OASIS(), 2, **options) as found:
         assert found.fit(TRIPLETS).n_rounds_ == 400
+
+
+DRIVER = """
+import sys
+import numpy as np
+from simstream import OASIS
+from simstream.distributed import ShardedLearner
+
+options = {"preprocessor": np.eye(6), "folder": sys.argv[1], "backend": "serial"}
+learner = ShardedLearner(OASIS(), 2, **options).fit(np.array([[0, 1, 2], [3, 4, 5]]))
+learner.checkpoint()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_a_run_is_open_once_and_a_killed_process_keeps_nobody_out(tmp_path):
+    folder = tmp_path / "run"
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(folder)], **options)
+    with driver:
+        assert driver.stdout.readline() == "open\n"
+        before = {file.name: file.read_bytes() for file in folder.iterdir()}
+        with pytest.raises(BlockingIOError, match=r"got .*run, which is open in this or another"):
+            ShardedLearner.resume(folder, preprocessor=np.eye(6), backend="serial")
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+        driver.kill()
+    with ShardedLearner.resume(folder, backend="serial") as found:
+        assert found.n_rounds_ == 2
+        with pytest.raises(BlockingIOError, match="close it there first"):
+            ShardedLearner.resume(folder, backend="serial")
+    with pytest.raises(ValueError, match="n_workers"):
+        ShardedLearner.resume(folder, 7, backend="serial")
+    ShardedLearner.resume(folder, backend="serial").close()
 
 
 def test_a_run_is_continued_with_its_own_items_alone(tmp_path):

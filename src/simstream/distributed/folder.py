@@ -5,13 +5,17 @@ run.json                the last checkpoint that all shards belong to, and what 
 shard-0007-2.safetensors   checkpoint 7 of the third of all ranges of columns
 tuples-0003.safetensors    tuples of a call that is not finished at the last checkpoint
 items.npy, queries.npy  items that were not given as files that can be memory-mapped
+run.lock                locked by the process that the run is open in, while it is
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import re
+import weakref
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +28,14 @@ from ..data import atomic_write, read_items
 from ..data.files import content_identity
 from ..persistence import ModelFileError, read_file, write_file
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _RUN = "run.json"
 _LEARNER = "learner.safetensors"
+_LOCK = "run.lock"
 _ITEMS = ("items.npy", "queries.npy")
 
 #: Names of files that are deleted when nothing needs them any more; all others are left alone.
@@ -54,6 +64,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._unlock: Any = None
 
     # -- what never changes -------------------------------------------------------------------
 
@@ -68,6 +79,33 @@ class RunFolder:
 
     # -- the run ------------------------------------------------------------------------------
 
+    def lock(self) -> None:
+        """Take the folder until `unlock`, or until this process ends; raise if another run has it open.
+
+        The lock is that of the operating system, which gives it back whatever ends the process. Where there
+        is none (Windows), nothing is locked.
+        """
+        if fcntl is None or self._unlock is not None:
+            return
+        descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                return  # a file system without locks
+            raise BlockingIOError(
+                f"folder: expected a run that is not open, got {self.path}, which is open in this or "
+                "another process: close it there first",
+            ) from error
+        self._unlock = weakref.finalize(self, os.close, descriptor)
+
+    def unlock(self) -> None:
+        """Let others have the folder; the file of the lock stays, since others may be waiting at it."""
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
+
     def make(self) -> None:
         """Make the folder of a new run; raise if there is anything in it."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -76,7 +114,7 @@ class RunFolder:
                 f"folder: expected a new one, got {self.path}, which has a run already; continue it with "
                 "ShardedLearner.resume, or delete it"
             )
-        found = sorted(path.name for path in self.path.iterdir())
+        found = sorted(path.name for path in self.path.iterdir() if path.name != _LOCK)
         if found:
             more = "" if len(found) == 1 else f" and {len(found) - 1} more"
             raise FileExistsError(

@@ -204,6 +204,7 @@ class Run:
                 self.save()
         finally:
             self.workers.close()
+            self.folder.unlock()
 
     def _advice(self) -> str:
         if self._is_temporary:

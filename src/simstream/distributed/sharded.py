@@ -230,6 +230,7 @@ class ShardedLearner:
             run.start()
         except BaseException:
             folder.clear()
+            folder.unlock()
             self.close()
             raise
         run.write()
@@ -246,6 +247,7 @@ class ShardedLearner:
             return RunFolder(path)
         folder = RunFolder(self._folder_given.resolve())
         folder.make()
+        folder.lock()
         return folder
 
     def _open(self, folder: RunFolder, files: list[dict[str, str]]) -> None:
@@ -432,10 +434,22 @@ class ShardedLearner:
         2
         """
         found = RunFolder(Path(folder).resolve())
+        found.read_run()  # raises if there is none
+        found.lock()
+        try:
+            return cls._resume(found, n_workers, preprocessor, folder=folder, **options)
+        except BaseException:
+            found.unlock()
+            raise
+
+    @classmethod
+    def _resume(
+        cls, found: RunFolder, n_workers: int | None, preprocessor: Any, **options: Any
+    ) -> Self:
         record = found.read_run()
         content, arrays = found.read_learner()
         learner = from_params(content, arrays)
-        self = cls(learner, n_workers or record["n_workers"], folder=folder, **options)
+        self = cls(learner, n_workers or record["n_workers"], **options)
         if preprocessor is not None:
             if record["calls"]:
                 raise ValueError(
