@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from simstream import (
     PAMetric,
 )
 from simstream._kernels.columns import divided, summed
-from simstream.distributed import ShardedLearner, WorkerLostError
+from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
 from simstream.distributed.shard import RestartedError, Shard
 from simstream.distributed.workers import SerialWorkers
 
@@ -693,7 +694,7 @@ def workers_of_ray_are_serial(monkeypatch):
     """Let commands use shards of this process where they would start Ray."""
     monkeypatch.setattr(
         "simstream.distributed.sharded.RayWorkers",
-        lambda cluster, *_: SerialWorkers(cluster.n_workers),
+        lambda cluster, *_, **__: SerialWorkers(cluster.n_workers),
     )
 
 
@@ -782,3 +783,71 @@ def test_a_worker_that_finds_no_items_says_so(tmp_path):
     shard = Shard(str(folder), 0, 2)  # nothing that may fail: Ray keeps no errors of constructors
     with pytest.raises(FileNotFoundError, match="every worker must find it under this name"):
         shard.restore(None)
+
+
+class ConnectedRay:
+    """Stands for a Ray that this process is connected to: machines of these addresses, the first the head."""
+
+    def __init__(self, *hosts, n_dead=0):
+        self.hosts, self.n_dead = hosts, n_dead
+
+    def nodes(self):
+        alive = [{"Alive": True, "NodeManagerAddress": host} for host in self.hosts]
+        return alive + [{"Alive": False, "NodeManagerAddress": "10.0.0.9"}] * self.n_dead
+
+    def get_runtime_context(self):
+        return SimpleNamespace(gcs_address=f"{self.hosts[0]}:6379")
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "is_client", "is_same"),
+    [
+        ("auto", ["10.0.0.1", "10.0.0.2"], False, True),
+        ("10.0.0.1:6379", ["10.0.0.1", "10.0.0.2"], False, True),
+        ("10.0.0.3:6379", ["10.0.0.1", "10.0.0.2"], False, False),
+        ("local", ["10.0.0.1", "10.0.0.2"], False, False),
+        ("local", ["10.0.0.1"], False, True),
+        ("local", ["10.0.0.1"], True, False),
+        ("ray://10.0.0.2:10001", ["10.0.0.1", "10.0.0.2"], False, True),
+        ("ray://127.0.0.1:10001", ["10.0.0.1"], False, True),
+        ("ray://10.0.0.3:10001", ["10.0.0.1", "10.0.0.2"], False, False),
+        ("ray://10.0.0.3:10001", ["10.0.0.1", "10.0.0.2"], True, True),
+    ],
+)
+def test_another_ray_than_the_connected_one_is_refused(
+    address, hosts, is_client, is_same, monkeypatch
+):
+    monkeypatch.setattr("simstream.distributed.cluster._is_client", lambda: is_client)
+    cluster = Cluster(2, address=address)
+    cluster._ray = ConnectedRay(*hosts)
+    if is_same:
+        cluster._check_same(cluster._ray)
+    else:
+        with pytest.raises(
+            ValueError, match=r"address: expected 10\.0\.0\.1:6379, which this process"
+        ):
+            cluster._check_same(cluster._ray)
+
+
+@pytest.mark.parametrize(
+    ("connected", "is_client"),
+    [(ConnectedRay("10.0.0.1", "10.0.0.2"), False), (ConnectedRay("10.0.0.1"), True)],
+)
+def test_several_machines_need_a_folder_however_they_are_found(connected, is_client, monkeypatch):
+    class Joined(Cluster):
+        def __enter__(self):
+            self._ray = connected
+            return self
+
+        def stop(self, workers):
+            assert not workers
+
+    monkeypatch.setattr("simstream.distributed.cluster._is_client", lambda: is_client)
+    monkeypatch.setattr("simstream.distributed.sharded.Cluster", Joined)
+    for address in (None, "auto"):
+        learner = ShardedLearner(OASIS(), 2, preprocessor=items(), address=address)
+        with pytest.raises(ValueError, match="folder: expected one that all machines"):
+            learner.prepare()
+    one = Cluster(2)
+    one._ray = ConnectedRay("10.0.0.1", n_dead=2)
+    assert one.is_one_machine() != is_client

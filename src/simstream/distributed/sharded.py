@@ -73,8 +73,8 @@ class ShardedLearner:
         workers and must have the same name on all machines; anything else is first written to the folder.
     folder : path, optional
         Where checkpoints and waiting tuples are kept, a new or empty folder that all machines can reach. From
-        it `resume` continues a run whose process was killed. None is a temporary folder, for the loss of
-        workers alone.
+        it `resume` continues a run whose process was killed. It is locked while the run is open. None is a
+        temporary folder, for the loss of workers alone, and for one machine.
     address : str, optional
         A running Ray cluster, as in `Cluster`; None starts Ray on this machine.
     backend : "ray" or "serial"
@@ -276,7 +276,11 @@ class ShardedLearner:
     def _new_run(self, folder: RunFolder) -> Run:
         workers: Any = SerialWorkers(self.n_workers)
         if self.backend == "ray":
-            workers = RayWorkers(Cluster(self.n_workers, **self._cluster_options), *self._restarts)
+            workers = RayWorkers(
+                Cluster(self.n_workers, **self._cluster_options),
+                *self._restarts,
+                is_temporary=self._temporary is not None,
+            )
         run = Run(
             workers,
             folder,

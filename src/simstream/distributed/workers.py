@@ -57,9 +57,19 @@ class RayWorkers:
     cluster : Cluster, not entered yet
     max_restarts : int
     restart_seconds : float
+    is_temporary : bool
+        Whether the folder of the run is one of this machine alone.
     """
 
-    def __init__(self, cluster: Cluster, max_restarts: int, restart_seconds: float) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        max_restarts: int,
+        restart_seconds: float,
+        *,
+        is_temporary: bool = False,
+    ) -> None:
+        self._is_temporary = is_temporary
         self.n_workers = cluster.n_workers
         self._cluster, self._max_restarts = cluster, max_restarts
         self._restart_seconds = restart_seconds
@@ -71,6 +81,10 @@ class RayWorkers:
         if not self._is_open:
             self._cluster.__enter__()
             self._is_open = True
+        if self._is_temporary and not self._cluster.is_one_machine():
+            raise ValueError(
+                "folder: expected one that all machines of the cluster can reach, got None"
+            )
         options = {"max_restarts": self._max_restarts, "max_task_retries": 0}
         self._actors = [
             self._cluster.start(Shard, folder, k, self.n_workers, **options)
