@@ -1,6 +1,9 @@
 """Learning with the columns of M divided, without Ray: the same result as in one process, and folders."""
 
 import json
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simstream
-from commands import fail
+from commands import fail, succeed
 from simstream import (
     AROMA,
     OASIS,
@@ -22,8 +25,9 @@ from simstream import (
     PAMetric,
 )
 from simstream._kernels.columns import divided, summed
-from simstream.distributed import ShardedLearner
-from simstream.distributed.workers import RestartedError, SerialWorkers
+from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
+from simstream.distributed.shard import RestartedError, Shard
+from simstream.distributed.workers import SerialWorkers
 
 N, D = 120, 30
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
@@ -301,6 +305,7 @@ def test_a_run_that_ended_in_the_middle_is_continued_to_the_same_bits(
         found = ShardedLearner(make(), 3, folder=tmp_path / "run", **options)
         with pytest.raises(error):
             found.fit(*given_tuples, **more)
+    found._run.folder.unlock()  # as the end of its process does
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     is_saved = seconds == 0 or error is KeyboardInterrupt
     assert record["block"] == (3 if is_saved else 0)
@@ -340,6 +345,30 @@ def test_workers_that_are_lost_now_and_then_change_no_bit(name, seconds, monkeyp
     assert made[1] is None
 
 
+@pytest.mark.parametrize("name", ["average", "sdca"])
+def test_a_worker_that_came_back_while_idle_is_noticed_when_it_is_needed(name):
+    make = CASES["average"][0] if name == "average" else lambda: SDCA(random_state=0)
+    with ShardedLearner(make(), 3, preprocessor=items(), backend="serial") as found:
+        expected = bits_of(found.fit(TRIPLETS).learner_)
+        for method in ("state", "n_zeros", "save", "solution", "progress", "begin", "advance"):
+            found._run.workers.start(str(found.folder))  # as Ray does: nothing is restored
+            with pytest.raises(RestartedError, match="worker 0 was started again"):
+                found._run.workers.call(method)
+        found._gathered = None
+        assert bits_of(found.learner_) == expected
+
+
+def test_an_error_of_a_property_is_seen_as_it_is(monkeypatch):
+    with ShardedLearner(OASIS(), 2, preprocessor=items(), backend="serial") as found:
+        found.fit(TRIPLETS)
+        with pytest.raises(AttributeError, match="'OASIS' object has no attribute 'tasks_'"):
+            _ = found.tasks_
+        with monkeypatch.context() as patch:
+            patch.setattr(SerialWorkers, "call", lambda self, method: None.dtype)
+            with pytest.raises(AttributeError, match="'NoneType' object has no attribute"):
+                _ = found.learner_
+
+
 def test_a_learner_goes_on_after_an_interruption(monkeypatch):
     X = items()
     alone = OASIS(C=2.0, block_size=48, preprocessor=X)
@@ -354,6 +383,69 @@ def test_a_learner_goes_on_after_an_interruption(monkeypatch):
         assert_same(found.learner_, alone, 1e-12)
 
 
+DIVERGING = items()
+DIVERGING[40] = 1e200
+TAME = TRIPLETS[5:] % 39
+TAME = TAME[TAME[:, 1] != TAME[:, 2]]
+
+
+def stopped(found, how, monkeypatch):
+    """A learner that was interrupted, or diverged, in the middle of a call of 60 tuples and more."""
+    if how == "diverged":
+        with pytest.raises(DivergedError):
+            found.partial_fit(np.concatenate([TAME[:60], [[40, 1, 2]], TAME[:50]]))
+    else:
+        with monkeypatch.context() as patch:
+            interrupted(patch, 3, KeyboardInterrupt)
+            with pytest.raises(KeyboardInterrupt):
+                found.partial_fit(TAME[:90])
+    return found
+
+
+@pytest.mark.parametrize("how", ["interrupted", "diverged"])
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize("has_folder", [False, True])
+@pytest.mark.parametrize("then", ["learn", "read", "save"])
+def test_a_loss_after_learning_stopped_neither_skips_nor_learns_tuples(
+    then, has_folder, seconds, how, tmp_path, monkeypatch
+):
+    options = {"preprocessor": DIVERGING, "backend": "serial", "checkpoint_seconds": seconds}
+    learner, more = OASIS(C=2.0, block_size=16), TAME[100:170]
+    with ShardedLearner(learner, 2, **options) as found:
+        stopped(found.partial_fit(more[:20]), how, monkeypatch)
+        n_rounds = found.n_rounds_
+        assert 20 < n_rounds < 90
+        expected = bits_of(found.learner_), bits_of(found.partial_fit(more).learner_)
+    if has_folder:
+        options["folder"] = tmp_path / "run"
+    with ShardedLearner(learner, 2, **options) as found:
+        stopped(found.partial_fit(more[:20]), how, monkeypatch)
+        found._run.workers.start(str(found.folder))  # all were lost, and are back
+        if then == "read":
+            assert bits_of(found.learner_) == expected[0]
+        elif then == "save":
+            found.checkpoint()
+            assert bits_of(found.learner_) == expected[0]
+        assert found.n_rounds_ == n_rounds
+        assert bits_of(found.partial_fit(more).learner_) == expected[1]
+        assert found.n_rounds_ == n_rounds + 70
+
+
+@pytest.mark.parametrize("how", ["interrupted", "diverged"])
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_shards_saved_after_learning_stopped_are_loaded(how, has_folder, tmp_path, monkeypatch):
+    options = {"preprocessor": DIVERGING, "folder": tmp_path / "run" if has_folder else None}
+    with ShardedLearner(OASIS(C=2.0, block_size=16), 2, backend="serial", **options) as found:
+        stopped(found, how, monkeypatch).save_shards(tmp_path / "shards")
+        expected, n_rounds = bits_of(found.learner_), found.n_rounds_
+    with ShardedLearner.load(tmp_path / "shards", backend="serial") as found:
+        assert found.n_rounds_ == n_rounds
+        assert bits_of(found.learner_) == expected
+    if has_folder and how == "diverged":  # which is not tried again
+        with ShardedLearner.resume(tmp_path / "run", backend="serial") as found:
+            assert bits_of(found.learner_) == expected
+
+
 def test_divergence_is_reported_as_in_one_process():
     X = items()
     X[40] = 1e200
@@ -366,6 +458,7 @@ def test_divergence_is_reported_as_in_one_process():
         with pytest.raises(DivergedError) as raised:
             found.fit(bad)
         assert str(raised.value) == str(expected.value)
+        assert found.n_rounds_ == alone.n_rounds_ > 0
         found.partial_fit(TRIPLETS[:20] % 39 + [[0, 39 + 3, 39 + 5]])
         assert found.n_rounds_ == alone.n_rounds_ + 20
 
@@ -434,6 +527,102 @@ def test_folders_are_not_mixed_up(tmp_path):
         ShardedLearner.resume(folder, backend="serial")
 
 
+def test_files_of_others_are_neither_replaced_nor_deleted(tmp_path):
+    path = tmp_path / "items.npy"
+    np.save(path, items())
+    before = path.read_bytes()
+    options = {"preprocessor": path, "backend": "serial"}
+    with pytest.raises(FileExistsError, match=r"new or empty one, got .*, which has items\.npy"):
+        ShardedLearner(OASIS(dtype="float32"), 2, folder=tmp_path, **options).fit(TRIPLETS)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+    folder, other = tmp_path / "run", tmp_path / "other"
+    with ShardedLearner(OASIS(), 2, folder=folder, checkpoint_seconds=0, **options) as found:
+        found.prepare()
+        mine = [folder / name for name in ("tuples-mine.csv", "shard-1-2.txt", "tuples-1.csv")]
+        for file in mine:
+            file.write_text("mine")
+        found.fit(TRIPLETS)
+        assert all(file.read_text() == "mine" for file in mine)
+        other.mkdir()
+        (other / "notes.txt").write_text("mine")
+        with pytest.raises(FileExistsError, match=r"which has notes\.txt"):
+            found.save_shards(other)
+        assert len(list(other.iterdir())) == 1
+
+
+def test_a_run_that_could_not_begin_leaves_its_folder_empty(tmp_path):
+    options = {"preprocessor": items(), "folder": tmp_path / "run", "backend": "serial"}
+    with pytest.raises(TypeError, match="cannot be divided"):
+        ShardedLearner(AROMA(), 2, **options).fit(TRIPLETS)
+    assert {file.name for file in (tmp_path / "run").iterdir()} <= {"run.lock"}
+    with ShardedLearner(OASIS(), 2, **options) as found:
+        assert found.fit(TRIPLETS).n_rounds_ == 400
+
+
+DRIVER = """
+import sys
+import numpy as np
+from simstream import OASIS
+from simstream.distributed import ShardedLearner
+
+options = {"preprocessor": np.eye(6), "folder": sys.argv[1], "backend": "serial"}
+learner = ShardedLearner(OASIS(), 2, **options).fit(np.array([[0, 1, 2], [3, 4, 5]]))
+learner.checkpoint()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_a_run_is_open_once_and_a_killed_process_keeps_nobody_out(tmp_path):
+    folder = tmp_path / "run"
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(folder)], **options)
+    with driver:
+        assert driver.stdout.readline() == "open\n"
+        before = {file.name: file.read_bytes() for file in folder.iterdir()}
+        with pytest.raises(BlockingIOError, match=r"got .*run, which is open in this or another"):
+            ShardedLearner.resume(folder, preprocessor=np.eye(6), backend="serial")
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+        driver.kill()
+    with ShardedLearner.resume(folder, backend="serial") as found:
+        assert found.n_rounds_ == 2
+        with pytest.raises(BlockingIOError, match="close it there first"):
+            ShardedLearner.resume(folder, backend="serial")
+    with pytest.raises(ValueError, match="n_workers"):
+        ShardedLearner.resume(folder, 7, backend="serial")
+    ShardedLearner.resume(folder, backend="serial").close()
+
+
+def test_a_run_is_continued_with_its_own_items_alone(tmp_path):
+    X = items(dtype="float32")
+    folder, path = tmp_path / "run", tmp_path / "items.npy"
+    np.save(path, X)
+    with ShardedLearner(OASIS(), 2, preprocessor=path, folder=folder, backend="serial") as found:
+        expected = bits_of(found.fit(TRIPLETS).learner_)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    other = X.copy()
+    other[-1, -1] += 1
+    for wrong in (X[:, :20], X[1:], other, np.ones((N, D + 5)), items(seed=3)):
+        with pytest.raises(ValueError, match="preprocessor: expected the items that the run began"):
+            ShardedLearner.resume(folder, preprocessor=wrong, backend="serial")
+    with pytest.raises(ValueError, match=r"expected items alone, .* got a pair"):
+        ShardedLearner.resume(folder, preprocessor=(X, X), backend="serial")
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    # The same in another precision, and under another name, while a file of that name is there.
+    mine = folder / "items.npy"
+    mine.write_text("mine")
+    path.unlink()
+    with ShardedLearner.resume(folder, preprocessor=X.astype(float), backend="serial") as found:
+        assert found.dtype_ == np.float32
+        assert bits_of(found.learner_) == expected
+    assert mine.read_text() == "mine"
+    with ShardedLearner.resume(folder, backend="serial") as found:
+        assert bits_of(found.learner_) == expected
+
+
 def test_items_of_other_types_are_converted_once_and_read_only_ones_are_fine(tmp_path):
     X = items(dtype="float32")
     X.setflags(write=False)
@@ -487,4 +676,178 @@ def test_train_refuses_what_cannot_be_divided(tmp_path):
     resumed = ["train", dense, "--labels", labels, "--resume", folder]
     assert "expected --output" in fail(2, *resumed)
     assert "--param is that of the run" in fail(2, *resumed, "-o", output, "-p", "C=2")
+    other = tmp_path / "other.npy"
+    np.save(other, items(seed=5))
+    resumed += ["-o", output]
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    text = fail(2, "train", other, *resumed[2:])
+    assert "expected the items that the run began with (120 rows of 30 features in float64" in text
+    np.save(tmp_path / "triplets.npy", TRIPLETS)
+    paired = ["--queries", other, "--triplets", tmp_path / "triplets.npy", *resumed[4:]]
+    assert "expected items alone" in fail(2, "train", dense, *paired)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     assert not output.exists()
+
+
+@pytest.fixture
+def workers_of_ray_are_serial(monkeypatch):
+    """Let commands use shards of this process where they would start Ray."""
+    monkeypatch.setattr(
+        "simstream.distributed.sharded.RayWorkers",
+        lambda cluster, *_, **__: SerialWorkers(cluster.n_workers),
+    )
+
+
+@pytest.fixture
+def command(tmp_path):
+    """A command that trains from a file of 120 items and their labels."""
+    np.save(tmp_path / "x.npy", items())
+    (tmp_path / "y.txt").write_text("\n".join(map(str, np.arange(N) % 3)))
+    output = ["--labels", tmp_path / "y.txt", "-o", tmp_path / "m.safetensors"]
+    return ["train", tmp_path / "x.npy", *output]
+
+
+@pytest.mark.parametrize("unit_norm", [False, True])
+@pytest.mark.parametrize("queries", [False, True])
+def test_train_goes_on_with_the_same_items_in_any_file(
+    unit_norm, queries, command, tmp_path, workers_of_ray_are_serial
+):
+    if queries:
+        np.save(tmp_path / "q.npy", items(seed=4))
+        np.save(tmp_path / "triplets.npy", TRIPLETS)
+        command = ["train", tmp_path / "x.npy", "--queries", tmp_path / "q.npy", *command[4:]]
+        command += ["--triplets", tmp_path / "triplets.npy"]
+    else:
+        command += ["-n", 200]
+    more = ["--workers", 2, "--checkpoint", tmp_path / "run"] + ["--unit-norm"] * unit_norm
+    succeed(*command, *more)
+    n_rounds = simstream.load(tmp_path / "m.safetensors").n_rounds_
+    if queries:
+        command[1] = tmp_path / "x.csv"
+        simstream.data.write_items(command[1], items())
+    else:
+        command[1] = (tmp_path / "x.npy").rename(tmp_path / "run" / "x.npy")
+        np.save(tmp_path / "x.npy", items())
+        command[-1] = 300
+    succeed(*command, "--resume", tmp_path / "run")
+    assert n_rounds == (400 if queries else 200)
+    assert simstream.load(tmp_path / "m.safetensors").n_rounds_ == (400 if queries else 300)
+    if queries:
+        np.save(tmp_path / "q.npy", items(seed=5))
+        text = fail(2, *command, "--resume", tmp_path / "run")
+        assert "expected the queries that the run began with" in text
+
+
+def test_train_reports_workers_that_cannot_be_had_or_are_lost(
+    command, tmp_path, monkeypatch, workers_of_ray_are_serial
+):
+    folder = tmp_path / "run"
+    command += ["-n", 200, "--workers", 2]
+
+    def lost(self, method, *args):
+        raise WorkerLostError("worker 1 of 2 was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SerialWorkers, "learn", lost)
+        text = fail(1, *command, "--checkpoint", folder)
+        assert text.startswith("Error: worker 1 of 2 was lost; continue the run from its last")
+    assert not (tmp_path / "m.safetensors").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(SerialWorkers, "learn", lost)
+        assert "worker 1 of 2 was lost" in fail(1, *command, "--resume", folder)
+    succeed(*command, "--resume", folder)
+    assert simstream.load(tmp_path / "m.safetensors").n_rounds_ == 200
+
+
+@pytest.mark.parametrize("more", [[], ["--mix", 2]])
+def test_train_without_ray_names_the_extra(more, command, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    text = fail(2, *command, "-n", 200, "--workers", 2, *more)
+    assert "--workers: several workers need Ray" in text
+    assert "simstream[distributed]" in text
+    if not more:
+        folder, dense = tmp_path / "run", tmp_path / "x.npy"
+        with ShardedLearner(OASIS(), 2, preprocessor=dense, folder=folder, backend="serial") as one:
+            one.fit(TRIPLETS)
+        assert "simstream[distributed]" in fail(2, *command, "--resume", folder)
+
+
+def test_a_worker_that_finds_no_items_says_so(tmp_path):
+    path, folder = tmp_path / "items.npy", tmp_path / "run"
+    np.save(path, items())
+    with ShardedLearner(OASIS(), 2, preprocessor=path, folder=folder, backend="serial") as found:
+        found.fit(TRIPLETS)
+    path.unlink()
+    shard = Shard(str(folder), 0, 2)  # nothing that may fail: Ray keeps no errors of constructors
+    with pytest.raises(FileNotFoundError, match="every worker must find it under this name"):
+        shard.restore(None)
+
+
+class ConnectedRay:
+    """Stands for a Ray that this process is connected to: machines of these addresses, the first the head."""
+
+    def __init__(self, *hosts, n_dead=0):
+        self.hosts, self.n_dead = hosts, n_dead
+
+    def nodes(self):
+        alive = [{"Alive": True, "NodeManagerAddress": host} for host in self.hosts]
+        return alive + [{"Alive": False, "NodeManagerAddress": "10.0.0.9"}] * self.n_dead
+
+    def get_runtime_context(self):
+        return SimpleNamespace(gcs_address=f"{self.hosts[0]}:6379")
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "is_client", "is_same"),
+    [
+        ("auto", ["10.0.0.1", "10.0.0.2"], False, True),
+        ("10.0.0.1:6379", ["10.0.0.1", "10.0.0.2"], False, True),
+        ("10.0.0.3:6379", ["10.0.0.1", "10.0.0.2"], False, False),
+        ("local", ["10.0.0.1", "10.0.0.2"], False, False),
+        ("local", ["10.0.0.1"], False, True),
+        ("local", ["10.0.0.1"], True, False),
+        ("ray://10.0.0.2:10001", ["10.0.0.1", "10.0.0.2"], False, True),
+        ("ray://127.0.0.1:10001", ["10.0.0.1"], False, True),
+        ("ray://10.0.0.3:10001", ["10.0.0.1", "10.0.0.2"], False, False),
+        ("ray://10.0.0.3:10001", ["10.0.0.1", "10.0.0.2"], True, True),
+    ],
+)
+def test_another_ray_than_the_connected_one_is_refused(
+    address, hosts, is_client, is_same, monkeypatch
+):
+    monkeypatch.setattr("simstream.distributed.cluster._is_client", lambda: is_client)
+    cluster = Cluster(2, address=address)
+    cluster._ray = ConnectedRay(*hosts)
+    if is_same:
+        cluster._check_same(cluster._ray)
+    else:
+        with pytest.raises(
+            ValueError, match=r"address: expected 10\.0\.0\.1:6379, which this process"
+        ):
+            cluster._check_same(cluster._ray)
+
+
+@pytest.mark.parametrize(
+    ("connected", "is_client"),
+    [(ConnectedRay("10.0.0.1", "10.0.0.2"), False), (ConnectedRay("10.0.0.1"), True)],
+)
+def test_several_machines_need_a_folder_however_they_are_found(connected, is_client, monkeypatch):
+    class Joined(Cluster):
+        def __enter__(self):
+            self._ray = connected
+            return self
+
+        def stop(self, workers):
+            assert not workers
+
+    monkeypatch.setattr("simstream.distributed.cluster._is_client", lambda: is_client)
+    monkeypatch.setattr("simstream.distributed.sharded.Cluster", Joined)
+    for address in (None, "auto"):
+        learner = ShardedLearner(OASIS(), 2, preprocessor=items(), address=address)
+        with pytest.raises(ValueError, match="folder: expected one that all machines"):
+            learner.prepare()
+    one = Cluster(2)
+    one._ray = ConnectedRay("10.0.0.1", n_dead=2)
+    assert one.is_one_machine() != is_client

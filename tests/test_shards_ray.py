@@ -92,6 +92,16 @@ def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(cluster, undistur
         # A worker that dies while nothing is learnt is noticed when it is needed.
         os.kill(after[0], signal.SIGKILL)
         np.testing.assert_allclose(learner.transform_query(X[:3]), X[:3] @ undisturbed, rtol=1e-4)
+        # Also when Ray has started it again by then.
+        for pid in learner.pids():
+            os.kill(pid, signal.SIGKILL)
+            while True:
+                try:
+                    if pid not in ray.get([a.ping.remote() for a in learner._run.workers._actors]):
+                        break
+                except ray.exceptions.RayActorError:
+                    time.sleep(0.05)
+        assert learner.partial_fit(TRIPLETS[:10]).n_rounds_ == 6010
         # An error of a worker is raised as it was there.
         with pytest.raises(ValueError, match="mismatch"):
             learner._run.answers("transform", np.ones((2, 3), "float32"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import click
 
+from ..persistence import from_params
 from .inputs import Collection, TrainingRecord
 from .options import refuse_options
 
@@ -46,12 +49,64 @@ def check_workers(options: Any) -> None:
             )
 
 
-def open_run(options: Any) -> tuple[Any, TrainingRecord]:
-    """Continue the run of a folder; what was waiting when it ended is learnt."""
-    from ..distributed import ShardedLearner
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Report workers that cannot be had as wrong usage: there is no Ray, or it has too few CPUs."""
+    from ..distributed import WorkerLostError
 
-    learner = ShardedLearner.resume(options.resume, options.workers, address=options.address)
-    return learner, TrainingRecord.from_extra(learner.extra_, options.resume)
+    try:
+        yield
+    except WorkerLostError:
+        raise
+    except (ImportError, RuntimeError) as error:
+        raise click.UsageError(f"--workers: {error}") from error
+
+
+@contextmanager
+def losing_workers() -> Iterator[None]:
+    """Report the loss of workers as what it is."""
+    from ..distributed import WorkerLostError
+
+    try:
+        yield
+    except WorkerLostError as error:
+        raise click.ClickException(str(error)) from error
+
+
+class FoundRun(NamedTuple):
+    """What the folder of a run says before it is continued."""
+
+    #: The learner's class, and its precision.
+    name: str
+    dtype: str
+    record: TrainingRecord
+    #: The files of its items.
+    items: list[dict[str, str]]
+
+
+def find_run(options: Any) -> FoundRun:
+    """Read the folder of --resume; nothing is started."""
+    from ..distributed.folder import RunFolder
+
+    folder = RunFolder(options.resume.resolve())
+    record = TrainingRecord.from_extra(folder.read_run()["extra"], options.resume)
+    content, arrays = folder.read_learner()
+    files = content["items"]
+    return FoundRun(type(from_params(content, arrays)).__name__, files[0]["dtype"], record, files)
+
+
+def continue_run(options: Any, run: FoundRun, data: Collection) -> Any:
+    """Continue a run with the items it began with; what was waiting when it ended is learnt."""
+    from ..distributed import ShardedLearner
+    from ..distributed.folder import RunFolder
+
+    try:
+        RunFolder(options.resume.resolve()).check_same(run.items, data.preprocessor)
+    except (TypeError, ValueError) as error:
+        text = str(error).removeprefix("preprocessor: ")
+        raise click.UsageError(f"--resume {options.resume}: {text}") from error
+    with starting_workers():
+        return ShardedLearner.resume(options.resume, options.workers, address=options.address)
 
 
 def divide(options: Any, learner: Any, data: Collection) -> Any:
@@ -70,13 +125,13 @@ def divide(options: Any, learner: Any, data: Collection) -> Any:
             address=options.address,
             folder=options.checkpoint,
         )
-        divided.prepare()
+        with starting_workers():
+            divided.prepare()
     except TypeError as error:
         hint = "with --mix shards of the tuples are learnt instead"
         raise click.UsageError(f"--workers: {error}; {hint}") from error
     except FileExistsError as error:
-        raise click.UsageError(
-            f"--checkpoint: {options.checkpoint} has a run already; continue it with --resume "
-            f"{options.checkpoint}, or delete it"
-        ) from error
+        text = str(error).removeprefix("folder: ")
+        text = text.replace("ShardedLearner.resume", f"--resume {options.checkpoint}")
+        raise click.UsageError(f"--checkpoint: {text}") from error
     return divided

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .dividing import losing_workers, starting_workers
 from .learners import find_wanted_device
 from .output import progress
 
@@ -29,19 +30,16 @@ def runner_of(workers: int, address: str | None, device: str) -> Iterator[Runner
     if workers == 1 and address is None:
         yield None
         return
-    from ..distributed import EvaluationWorkers, WorkerLostError
+    from ..distributed import EvaluationWorkers
 
     runner = EvaluationWorkers(workers, address=address)
-    try:
-        runner.__enter__()
-    except (ImportError, RuntimeError) as error:
-        raise click.UsageError(f"--workers: {error}") from error
-    try:
-        yield runner
-    except WorkerLostError as error:
-        raise click.ClickException(str(error)) from error
-    finally:
-        runner.__exit__()
+    with losing_workers():
+        with starting_workers():
+            runner.__enter__()
+        try:
+            yield runner
+        finally:
+            runner.__exit__()
 
 
 @contextmanager

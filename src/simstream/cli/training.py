@@ -19,7 +19,14 @@ from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
 from ..data.files import content_identity
 from ..data.samplers import nearer_first
-from .dividing import check_workers, divide, open_run
+from .dividing import (
+    check_workers,
+    continue_run,
+    divide,
+    find_run,
+    losing_workers,
+    starting_workers,
+)
 from .exits import LEARNING, Interruption, stopping_at_once
 from .info import summarise, summary_fields
 from .inputs import (
@@ -198,10 +205,8 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
     record = TrainingRecord(bool(options.unit_norm))
     name = options.algorithm or DEFAULT_ALGORITHM
     if options.resume is not None and options.resume.is_dir():
-        run, record = open_run(options)
-        stack.enter_context(run)
-        name = type(run.front_).__name__
-        options.dtype = str(run.dtype_)
+        run = find_run(options)
+        record, name, options.dtype = run.record, run.name, run.dtype
     elif options.resume is not None:
         model, changes = _open_checkpoint(options)
         record, name = model.record, type(model.learner).__name__
@@ -225,11 +230,13 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
                 "--pairs, got none"
             )
     if run is not None:
-        learner = run
+        stack.enter_context(losing_workers())
+        learner = stack.enter_context(continue_run(options, run, data))
     else:
         learner = _new_learner(options, algorithm, data) if model is None else model.learner
         place(learner, options.device)
         if options.workers is not None and options.mix is None:
+            stack.enter_context(losing_workers())
             learner = stack.enter_context(divide(options, learner, data))
     if algorithm.is_batch:
         _train_at_once(options, algorithm, learner, data)
@@ -398,7 +405,7 @@ def _train_mixed(
     options: TrainOptions, algorithm: Algorithm, learner: Any, data: Collection
 ) -> None:
     """Let shards of all tuples be learnt side by side; nothing is saved before they are mixed."""
-    from ..distributed import MixedLearner, WorkerLostError
+    from ..distributed import MixedLearner
 
     given = {} if options.rounds is None else {"n_rounds": options.rounds}
     mixed = MixedLearner(
@@ -419,12 +426,8 @@ def _train_mixed(
             found, n_bad = read_records(options.records, options.source, **checks)
             (triplets,) = _without_tasks(algorithm.name, *found)
         started = time.perf_counter()
-        try:
+        with losing_workers(), starting_workers():
             mixed.fit(triplets)
-        except WorkerLostError as error:
-            raise click.ClickException(str(error)) from error
-        except (ImportError, RuntimeError) as error:
-            raise click.UsageError(f"--workers: {error}") from error
         seconds = time.perf_counter() - started
     text = (
         f"{len(triplets):,} triplets in {plural(mixed.n_rounds, 'round')} of "

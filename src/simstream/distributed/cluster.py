@@ -140,13 +140,25 @@ class Cluster:
 
     def _check_same(self, ray: Any) -> None:
         """Raise if another cluster is asked for than the one that this process is connected to."""
-        known = ray.get_runtime_context().gcs_address
-        if self.address not in (None, "auto", "local", known) and not str(self.address).startswith(
-            "ray://"
-        ):
+        known, address = ray.get_runtime_context().gcs_address, self.address
+        if address in (None, "auto", known):
+            return
+        if address == "local":
+            is_same = self.is_one_machine()
+        elif address.startswith("ray://"):
+            # From outside of the cluster its machines may have other names than among themselves.
+            is_same = _is_client() or _host_of(address) in _own_hosts(ray)
+        else:
+            is_same = False
+        if not is_same:
             raise ValueError(
-                f"address: expected {known}, which this process is connected to, got {self.address!r}"
+                f"address: expected {known}, which this process is connected to, got {address!r}; "
+                "ray.shutdown() ends that connection"
             )
+
+    def is_one_machine(self) -> bool:
+        """Whether Ray has this machine alone: its workers find the files of this process."""
+        return not _is_client() and sum(node["Alive"] for node in self._ray.nodes()) == 1
 
     def _check_cpus(self, ray: Any) -> None:
         """Raise if there are not enough CPUs: Ray itself would wait for them without a word."""
@@ -228,6 +240,27 @@ def _import_ray() -> Any:
     except ImportError as error:
         raise ImportError(f"several workers need Ray; install it with: {_INSTALL}") from error
     return ray
+
+
+def _is_client() -> bool:
+    """Whether this process is connected to a Ray from outside, and is on none of its machines perhaps."""
+    from ray.util.client import ray as client
+
+    return bool(client.is_connected())
+
+
+def _host_of(address: str) -> str:
+    """The number of a host of ray://host:port, or its name if nobody knows it."""
+    host = address.removeprefix("ray://").rstrip("/").rpartition(":")[0].strip("[]")
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        return host
+
+
+def _own_hosts(ray: Any) -> set[str]:
+    """The machines of a cluster that this process is in."""
+    return {"127.0.0.1", "::1"} | {node["NodeManagerAddress"] for node in ray.nodes()}
 
 
 def _check_listens(address: str, what: str, hint: str, patience: float) -> None:

@@ -5,12 +5,18 @@ run.json                the last checkpoint that all shards belong to, and what 
 shard-0007-2.safetensors   checkpoint 7 of the third of all ranges of columns
 tuples-0003.safetensors    tuples of a call that is not finished at the last checkpoint
 items.npy, queries.npy  items that were not given as files that can be memory-mapped
+run.lock                locked by the process that the run is open in, while it is
 """
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
+import os
 import re
+import weakref
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +28,28 @@ from ..data import atomic_write, read_items
 from ..data.files import content_identity
 from ..persistence import ModelFileError, read_file, write_file
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _RUN = "run.json"
 _LEARNER = "learner.safetensors"
+_LOCK = "run.lock"
+_ITEMS = ("items.npy", "queries.npy")
+
+#: Names of files that are deleted when nothing needs them any more; all others are left alone.
+_SHARD_NAME = re.compile(r"shard-(\d{4,})-\d+\.safetensors")
+_TUPLES_NAME = re.compile(r"tuples-\d{4,}\.safetensors")
 
 #: Layout of the folder; others are refused.
 _FORMAT = 1
 
 #: Bytes of items that are converted at a time.
 _CHUNK_BYTES = 2**26
+
+#: Bytes at either end of the items by which they are recognised.
+_END_BYTES = 2**20
 
 
 class Checkpoint(NamedTuple):
@@ -44,6 +64,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._unlock: Any = None
 
     # -- what never changes -------------------------------------------------------------------
 
@@ -57,6 +78,54 @@ class RunFolder:
         return header["learner"], arrays
 
     # -- the run ------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Take the folder until `unlock`, or until this process ends; raise if another run has it open.
+
+        The lock is that of the operating system, which gives it back whatever ends the process. Where there
+        is none (Windows), nothing is locked.
+        """
+        if fcntl is None or self._unlock is not None:
+            return
+        descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                return  # a file system without locks
+            raise BlockingIOError(
+                f"folder: expected a run that is not open, got {self.path}, which is open in this or "
+                "another process: close it there first",
+            ) from error
+        self._unlock = weakref.finalize(self, os.close, descriptor)
+
+    def unlock(self) -> None:
+        """Let others have the folder; the file of the lock stays, since others may be waiting at it."""
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
+
+    def make(self) -> None:
+        """Make the folder of a new run; raise if there is anything in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self.has_run:
+            raise FileExistsError(
+                f"folder: expected a new one, got {self.path}, which has a run already; continue it with "
+                "ShardedLearner.resume, or delete it"
+            )
+        found = sorted(path.name for path in self.path.iterdir() if path.name != _LOCK)
+        if found:
+            more = "" if len(found) == 1 else f" and {len(found) - 1} more"
+            raise FileExistsError(
+                f"folder: expected a new or empty one, got {self.path}, which has {found[0]}{more}"
+            )
+
+    def clear(self) -> None:
+        """Delete what a run that could not begin has written."""
+        self.delete_all_but(None, set())
+        for name in (_LEARNER, _RUN, *_ITEMS):
+            (self.path / name).unlink(missing_ok=True)
 
     @property
     def has_run(self) -> bool:
@@ -118,9 +187,9 @@ class RunFolder:
     def delete_all_but(self, number: int | None, tuples: set[str]) -> None:
         """Delete the shards of other checkpoints, and tuples that are not among these files."""
         for path in self.path.iterdir():
-            shard = re.fullmatch(r"shard-(\d+)-\d+\.safetensors", path.name)
+            shard = _SHARD_NAME.fullmatch(path.name)
             is_old = shard is not None and int(shard[1]) != number
-            if is_old or (path.name.startswith("tuples-") and path.name not in tuples):
+            if is_old or (_TUPLES_NAME.fullmatch(path.name) and path.name not in tuples):
                 path.unlink(missing_ok=True)
 
     # -- tuples that wait -----------------------------------------------------------------------
@@ -142,18 +211,37 @@ class RunFolder:
 
         One file, or two if source is a pair of queries and items.
         """
-        sides = source if isinstance(source, tuple) else (source,)
-        names = ("items",) if len(sides) == 1 else ("queries", "items")
-        if len(sides) not in (1, 2):
-            raise ValueError(f"preprocessor: expected items or a pair, got {len(sides)} parts")
         files = []
-        for name, side in zip(names, sides, strict=True):
-            path = _mappable(side, self.path / f"{name}.npy", dtype)
-            dtype = np.load(path, mmap_mode="r").dtype  # of the second side that of the first
+        for name, side in _read_sides(source, dtype).items():
+            path = side.file
+            if path is None:
+                path = _unused(self.path / f"{name}.npy")
+                _write_rows(path, side.rows, side.dtype)
             is_own = path.parent == self.path
-            known = {"path": path.name if is_own else str(path)}
-            files.append(known | {"identity": content_identity(path)})
+            files.append(
+                {
+                    "path": path.name if is_own else str(path),
+                    "identity": content_identity(path),
+                    "dtype": str(side.dtype),
+                    "rows": _rows_identity(side),
+                }
+            )
         return files
+
+    def check_same(self, files: list[dict[str, str]], source: Any) -> None:
+        """Raise if `source` names other items than those of these files, which need not exist."""
+        sides = _read_sides(source, np.dtype(files[0]["dtype"]))
+        if len(sides) != len(files):
+            kinds = ("items alone", "a pair of queries and items")
+            raise ValueError(
+                f"preprocessor: expected {kinds[len(files) - 1]}, as in the run, got "
+                f"{kinds[len(sides) - 1]}"
+            )
+        for (name, side), file in zip(sides.items(), files, strict=True):
+            if (found := _rows_identity(side)) != file["rows"]:
+                raise ValueError(
+                    f"preprocessor: expected the {name} that the run began with ({file['rows']}), got {found}"
+                )
 
     def open_items(self, files: list[dict[str, str]]) -> list[np.ndarray]:
         """The items in these files, memory-mapped."""
@@ -178,8 +266,27 @@ class RunFolder:
                 )
 
 
-def _mappable(source: Any, target: Path, dtype: Any) -> Path:
-    """An .npy file of rows in this precision (None: their own): that of the source, or else `target`."""
+class _Side(NamedTuple):
+    """Rows, the precision that they are learnt in, and the .npy file that has them so, if there is one."""
+
+    rows: np.ndarray
+    dtype: np.dtype[Any]
+    file: Path | None
+
+
+def _read_sides(source: Any, dtype: Any) -> dict[str, _Side]:
+    """Items, or queries and items, in this precision or (None) that of the first; nothing is written."""
+    given = source if isinstance(source, tuple) else (source,)
+    if len(given) not in (1, 2):
+        raise ValueError(f"preprocessor: expected items or a pair, got {len(given)} parts")
+    found: dict[str, _Side] = {}
+    for name, one in zip(("queries", "items")[-len(given) :], given, strict=True):
+        found[name] = _read_side(one, dtype)
+        dtype = found[name].dtype
+    return found
+
+
+def _read_side(source: Any, dtype: Any) -> _Side:
     array = source
     if isinstance(source, (str, Path)):
         path = Path(source).resolve()
@@ -192,7 +299,7 @@ def _mappable(source: Any, target: Path, dtype: Any) -> Path:
             wanted = array.dtype if dtype is None else np.dtype(dtype)
             is_right = array.dtype == wanted and wanted in (np.float32, np.float64)
             if is_right and array.ndim == 2 and array.flags.c_contiguous:
-                return path
+                return _Side(array, wanted, path)
     elif type(source).__name__ in ("ObjectRef", "ClientObjectRef"):
         import ray
 
@@ -209,10 +316,29 @@ def _mappable(source: Any, target: Path, dtype: Any) -> Path:
         )
     if dtype is None:
         dtype = np.float32 if array.dtype == np.float32 else np.float64
-    rows = max(1, _CHUNK_BYTES // (array.shape[1] * 8))
-    with atomic_write(target) as temporary:
-        out = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), array.shape)
-        for begin in range(0, len(array), rows):
-            out[begin : begin + rows] = array[begin : begin + rows]
+    return _Side(array, np.dtype(dtype), None)
+
+
+def _rows_identity(side: _Side) -> str:
+    """What rows are recognised by, in whatever file they are: their number and size, and both ends."""
+    n, width = side.rows.shape
+    some = max(1, _END_BYTES // (width * side.dtype.itemsize))
+    checksum = 0
+    for part in (side.rows[:some], side.rows[-some:]):
+        checksum = zlib.crc32(np.ascontiguousarray(part, side.dtype), checksum)
+    return f"{n} rows of {width} features in {side.dtype}, crc32 {checksum:08x}"
+
+
+def _unused(path: Path) -> Path:
+    """This path, or one with a number: whatever is there stays."""
+    candidates = (path.with_stem(f"{path.stem}-{n}") for n in itertools.count(2))
+    return next(found for found in itertools.chain([path], candidates) if not found.exists())
+
+
+def _write_rows(path: Path, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
+    at_a_time = max(1, _CHUNK_BYTES // (rows.shape[1] * 8))
+    with atomic_write(path) as temporary:
+        out = np.lib.format.open_memmap(temporary, "w+", dtype, rows.shape)
+        for begin in range(0, len(rows), at_a_time):
+            out[begin : begin + at_a_time] = rows[begin : begin + at_a_time]
         out.flush()
-    return target

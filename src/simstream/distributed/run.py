@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .._engines.base import ctrl_c_waits
+from .._engines.base import DivergedError, ctrl_c_waits
 from .._kernels.steps import ROUNDS, UPDATES
 from .cluster import WorkerLostError
 from .folder import Checkpoint, RunFolder
-from .workers import RestartedError
+from .shard import RestartedError
 
 #: Takes notice of how far learning is: the clock, and the number of tasks seen.
 Note = Callable[[np.ndarray, int], None]
@@ -26,6 +26,8 @@ class Call:
         self.arrays, self.block_size, self.file = arrays, block_size, file
         #: A reference to the arrays that workers can read.
         self.shared: Any = None
+        #: Whether its next block was learnt up to the tuple where learning diverged.
+        self.has_diverged = False
 
 
 class Run:
@@ -96,12 +98,8 @@ class Run:
     def finish(self) -> None:
         """Learn what waits."""
         try:
-            while not self.is_finished:
-                try:
-                    self._learn(self._calls[self._at])
-                except RestartedError:
-                    self._go_back()
-        except KeyboardInterrupt:
+            self._learn_up_to(None, 0)
+        except (KeyboardInterrupt, DivergedError):
             if not self._is_temporary:
                 with suppress(RestartedError):  # an older checkpoint is as good: nothing is lost
                     self._save()
@@ -109,14 +107,38 @@ class Run:
         except WorkerLostError as error:
             raise WorkerLostError(f"{error}; {self._advice()}") from error
 
-    def _learn(self, call: Call) -> None:
+    def _learn_up_to(self, goal: Call | None, block: int) -> None:
+        """Learn what waits, up to this block of this call, or all of it."""
+        while not self.is_finished:
+            call = self._calls[self._at]
+            is_there = call is goal and self._block >= block
+            if is_there and not call.has_diverged:
+                return
+            try:
+                self._learn(call, block if call is goal and not is_there else None)
+            except RestartedError:
+                self._go_back()
+            except DivergedError:
+                if is_there:
+                    return  # as before
+                raise
+
+    def _learn(self, call: Call, until: int | None) -> None:
+        """Learn a call from the next block on, up to another of its blocks, or all of it."""
         workers = self.workers
         if call.shared is None:
             call.shared = workers.share(call.arrays)
         parts, notes = workers.learn("begin", call.shared, self._block, call.block_size)
         while notes[0][0]:
+            if self._block == until:
+                return
             with ctrl_c_waits():
-                parts, notes = workers.learn("advance", *parts)
+                try:
+                    parts, notes = workers.learn("advance", *parts)
+                except DivergedError:
+                    self._note(*workers.call("progress")[0])
+                    call.has_diverged = True
+                    raise
                 self._block += 1
                 self._take_notice(notes)
                 if self._seconds is not None and time.monotonic() - self._saved_at >= self._seconds:
@@ -153,14 +175,21 @@ class Run:
             try:
                 return self.workers.call(method, *args)
             except RestartedError:
-                self._go_back()
-                self.finish()
+                self._recover()
+
+    def _recover(self) -> None:
+        """After a loss: from the last checkpoint to where learning was, and no further."""
+        goal, block = None if self.is_finished else self._calls[self._at], self._block
+        self._go_back()
+        self._learn_up_to(goal, block)
 
     def leave(self) -> None:
         """Leave what still waits after an interruption: what was learnt of it is in a checkpoint."""
         if not self.is_finished:
-            self._calls, self._at, self._block = [], 0, 0
             self.save()
+            self._calls = []
+            self._at = self._block = self._saved_block = 0
+            self.write()
 
     def forget(self) -> None:
         """Go back to before the first tuple."""
@@ -175,6 +204,7 @@ class Run:
                 self.save()
         finally:
             self.workers.close()
+            self.folder.unlock()
 
     def _advice(self) -> str:
         if self._is_temporary:
@@ -193,8 +223,7 @@ class Run:
                 self._save()
                 break
             except RestartedError:
-                self._go_back()
-                self.finish()
+                self._recover()
 
     def _save(self) -> None:
         if self._seconds is None:
@@ -204,6 +233,8 @@ class Run:
         self._n_checkpoints = number
         self.checkpoint = Checkpoint(number, self._columns)
         del self._calls[: self._at]
+        if self._calls and self._calls[0].has_diverged:
+            self._calls, self._block = [], 0  # it would only diverge again
         self._at, self._saved_block = 0, self._block
         self._saved_at = time.monotonic()
         self.write()
@@ -217,15 +248,16 @@ class Run:
         if not self._is_temporary:
             self.folder.write_run(self.record())
 
-    def record(self) -> dict[str, Any]:
-        """JSON values: the last checkpoint, and what waited then."""
+    def record(self, *, waiting: bool = True) -> dict[str, Any]:
+        """JSON values: the last checkpoint, and, unless it is left out, what waited then."""
         saved = self.checkpoint
+        calls = self._calls if waiting else []
         return {
             "n_workers": len(self._columns),
             "checkpoint": None if saved is None else saved.number,
             "columns": [] if saved is None else [[some.start, some.stop] for some in saved.columns],
-            "calls": [{"file": call.file, "block_size": call.block_size} for call in self._calls],
-            "block": self._saved_block,
+            "calls": [{"file": call.file, "block_size": call.block_size} for call in calls],
+            "block": self._saved_block if waiting else 0,
             "n_calls": self._n_calls,
             "extra": self.extra,
             "names": self.names(),

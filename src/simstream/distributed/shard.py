@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,22 @@ from .folder import Checkpoint, RunFolder
 Answer = tuple[Any, tuple[bool, np.ndarray, int]]
 
 
+class RestartedError(Exception):
+    """A worker has died and was started again: it has forgotten everything."""
+
+
+def _after_restore(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method of a shard that has no state raise: its worker was started again, perhaps while idle."""
+
+    @functools.wraps(method)
+    def checked(self: Shard, *args: Any) -> Any:
+        if not self._is_restored:
+            raise RestartedError(f"worker {self._number} was started again")
+        return method(self, *args)
+
+    return checked
+
+
 class Shard:
     """Some columns of a learner's matrix.
 
@@ -39,31 +56,39 @@ class Shard:
     """
 
     def __init__(self, folder: str, number: int, n_workers: int) -> None:
-        self._folder, self._number = RunFolder(folder), number
-        content, arrays = self._folder.read_learner()
-        self._learner = from_params(content, arrays)
-        sides = [Items(rows) for rows in self._folder.open_items(content["items"])]
-        self._left, self._right = sides[0], sides[-1]
-        width = self._right.shape[1]
-        self.columns = divided(width, n_workers)[number]
-        self._content, self._arrays, self._n_workers = content, arrays, n_workers
+        self._folder, self._number, self._n_workers = RunFolder(folder), number, n_workers
+        self._learner: Any = None
         self._engine: Any = None
         self._coroutine: Generator[Any, Any, Any] | None = None
         #: What a learner of the whole set of tuples has found.
         self._solution: Any = None
+        self._is_restored = False
 
     def ping(self) -> int:
         """The process that this is."""
         return os.getpid()
+
+    def _open(self) -> None:
+        """Read what never changes. The constructor does not: of its errors Ray would tell the text alone."""
+        content, arrays = self._folder.read_learner()
+        sides = [Items(rows) for rows in self._folder.open_items(content["items"])]
+        self._left, self._right = sides[0], sides[-1]
+        self.columns = divided(self._right.shape[1], self._n_workers)[self._number]
+        self._content, self._arrays = content, arrays
+        self._learner = from_params(content, arrays)
 
     # -- state --------------------------------------------------------------------------------
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Go back to a checkpoint, whatever ranges of columns it has; None is before the first tuple."""
         self._coroutine = self._solution = None
+        self._is_restored = False
+        if self._learner is None:
+            self._open()
         learner, columns = self._learner, self.columns
         if isinstance(learner, SDCA):
             self._share = divided(self._left.shape[1], self._n_workers)[self._number]
+            self._is_restored = True
             return  # it begins anew with every call
         whole = Comparisons(self._left, self._right, np.empty((0, 3), np.int64))
         geometry = geometry_of(self._content, self._arrays, whole)
@@ -77,20 +102,25 @@ class Shard:
             engine.columns, engine.width = columns, whole.shape[1]
         learner._engine = self._engine = engine
         self._share = divided(engine.shape[0], self._n_workers)[self._number]
+        self._is_restored = True
 
+    @_after_restore
     def save(self, number: int) -> None:
         """Write these columns to the folder, as part of the checkpoint of that number."""
         engine = self._engine
         self._folder.write_shard(number, self._number, engine.kind, engine.state(), self.columns)
 
+    @_after_restore
     def state(self) -> tuple[str, Any]:
         """Kind and state of the engine of these columns."""
         return self._engine.kind, self._engine.state()
 
+    @_after_restore
     def solution(self) -> Any:
         """What a learner of the whole set of tuples has found, of M these columns."""
         return self._solution
 
+    @_after_restore
     def progress(self) -> tuple[np.ndarray, int]:
         """The clock, and the number of tasks seen."""
         if self._engine is None:
@@ -99,6 +129,7 @@ class Shard:
 
     # -- learning -----------------------------------------------------------------------------
 
+    @_after_restore
     def begin(self, tuples: dict[str, np.ndarray], first_block: int, block_size: int) -> Answer:
         """Begin a call at one of its blocks; the answer has the parts of that block."""
         index = tuples["index"]
@@ -112,6 +143,7 @@ class Shard:
             self._coroutine = self._learn(read, first_block, block_size)
         return self._answer(None)
 
+    @_after_restore
     def advance(self, *parts: Any) -> Answer:
         """Finish a block, given the parts of all shards in order, and work out the parts of the next."""
         return self._answer(summed(list(parts)))
@@ -139,12 +171,14 @@ class Shard:
 
     # -- reading ------------------------------------------------------------------------------
 
+    @_after_restore
     def transform(self, rows: np.ndarray) -> np.ndarray:
         """These columns of M'q for the rows q."""
         matrix, *added = self._engine.geometry.parts(self._engine.matrix())
         shift = None if added[0] is None else Shift(*added)
         return Bilinear._of(matrix, shift)._transform(rows)
 
+    @_after_restore
     def n_zeros(self) -> int:
         """Zeros of these columns of M."""
         matrix = self._engine.geometry.parts(self._engine.matrix())[0]

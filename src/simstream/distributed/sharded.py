@@ -40,11 +40,15 @@ _MOST_LIST_ITEMS = 1024
 #: Fewest tuples of a block: fewer cost more messages than they save work.
 _FEWEST_TUPLES = 256
 
-#: What a learner without columns knows as well as the whole one.
-_COUNTED = (
-    "n_rounds_", "n_updates_", "n_skipped_", "average_loss_", "mistake_rate_", "violation_rate_",
-    "init_scale_", "centre_", "tasks_", "query_ratio_",
-)  # fmt: skip
+
+def _of_front(name: str) -> Any:
+    """A property that a learner without columns has as well as the whole one."""
+
+    def read(self: ShardedLearner) -> Any:
+        self._running()
+        return getattr(self._front, name)
+
+    return property(read, doc=f"As ``{name}`` of the learner.")
 
 
 class ShardedLearner:
@@ -69,8 +73,8 @@ class ShardedLearner:
         workers and must have the same name on all machines; anything else is first written to the folder.
     folder : path, optional
         Where checkpoints and waiting tuples are kept, a new or empty folder that all machines can reach. From
-        it `resume` continues a run whose process was killed. None is a temporary folder, for the loss of
-        workers alone.
+        it `resume` continues a run whose process was killed. It is locked while the run is open. None is a
+        temporary folder, for the loss of workers alone, and for one machine.
     address : str, optional
         A running Ray cluster, as in `Cluster`; None starts Ray on this machine.
     backend : "ray" or "serial"
@@ -225,6 +229,8 @@ class ShardedLearner:
                 _take_names(self._front, _names(learner))
             run.start()
         except BaseException:
+            folder.clear()
+            folder.unlock()
             self.close()
             raise
         run.write()
@@ -239,14 +245,9 @@ class ShardedLearner:
             path = Path(tempfile.mkdtemp(prefix="simstream-shards-"))
             self._temporary = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
             return RunFolder(path)
-        path = self._folder_given.resolve()
-        path.mkdir(parents=True, exist_ok=True)
-        folder = RunFolder(path)
-        if folder.has_run:
-            raise FileExistsError(
-                f"folder: expected a new one, got {path}, which has a run already; continue it with "
-                "ShardedLearner.resume, or delete it"
-            )
+        folder = RunFolder(self._folder_given.resolve())
+        folder.make()
+        folder.lock()
         return folder
 
     def _open(self, folder: RunFolder, files: list[dict[str, str]]) -> None:
@@ -275,7 +276,11 @@ class ShardedLearner:
     def _new_run(self, folder: RunFolder) -> Run:
         workers: Any = SerialWorkers(self.n_workers)
         if self.backend == "ray":
-            workers = RayWorkers(Cluster(self.n_workers, **self._cluster_options), *self._restarts)
+            workers = RayWorkers(
+                Cluster(self.n_workers, **self._cluster_options),
+                *self._restarts,
+                is_temporary=self._temporary is not None,
+            )
         run = Run(
             workers,
             folder,
@@ -415,7 +420,7 @@ class ShardedLearner:
         n_workers : int, optional
             As many as before if None; with another number the columns are divided anew.
         preprocessor : items, optional
-            Where they are now, if not where they were.
+            Where they are now, if not where they were; others are refused.
         options : as those of the class
 
         Examples
@@ -433,16 +438,29 @@ class ShardedLearner:
         2
         """
         found = RunFolder(Path(folder).resolve())
+        found.read_run()  # raises if there is none
+        found.lock()
+        try:
+            return cls._resume(found, n_workers, preprocessor, folder=folder, **options)
+        except BaseException:
+            found.unlock()
+            raise
+
+    @classmethod
+    def _resume(
+        cls, found: RunFolder, n_workers: int | None, preprocessor: Any, **options: Any
+    ) -> Self:
         record = found.read_run()
         content, arrays = found.read_learner()
         learner = from_params(content, arrays)
-        self = cls(learner, n_workers or record["n_workers"], folder=folder, **options)
+        self = cls(learner, n_workers or record["n_workers"], **options)
         if preprocessor is not None:
             if record["calls"]:
                 raise ValueError(
                     "preprocessor: expected None, since tuples wait that refer to the items of the run"
                 )
-            content["items"] = found.items(preprocessor, None)
+            found.check_same(content["items"], preprocessor)
+            content["items"] = found.items(preprocessor, np.dtype(content["items"][0]["dtype"]))
             found.write_learner(content, arrays)
         found.check_items(content["items"])
         self._open(found, content["items"])
@@ -579,11 +597,16 @@ class ShardedLearner:
         rows, columns = self.shape_
         return float(sum(run.answers("n_zeros")) / (rows * columns))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _COUNTED:
-            self._running()
-            return getattr(self._front, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    n_rounds_ = _of_front("n_rounds_")
+    n_updates_ = _of_front("n_updates_")
+    n_skipped_ = _of_front("n_skipped_")
+    average_loss_ = _of_front("average_loss_")
+    mistake_rate_ = _of_front("mistake_rate_")
+    violation_rate_ = _of_front("violation_rate_")
+    init_scale_ = _of_front("init_scale_")
+    centre_ = _of_front("centre_")
+    tasks_ = _of_front("tasks_")
+    query_ratio_ = _of_front("query_ratio_")
 
     # -- saving ---------------------------------------------------------------------------------
 
@@ -594,16 +617,15 @@ class ShardedLearner:
     def save_shards(self, folder: str | Path) -> None:
         """Write a folder that `load` divides again, over any number of workers: nothing is gathered.
 
-        It names the items by their path; those in the folder of the run are copied.
+        It names the items by their path; those in the folder of the run are copied. Tuples that wait after
+        an interruption are left out.
         """
         run = self._running()
         if self._is_batch:
             raise TypeError("save_shards: expected an online learner, got SDCA; save writes a file")
-        run.save()
         target = RunFolder(Path(folder).resolve())
-        target.path.mkdir(parents=True, exist_ok=True)
-        if target.has_run:
-            raise FileExistsError(f"folder: expected a new one, got {folder}, which has a run")
+        target.make()
+        run.save()
         content, arrays = run.folder.read_learner()
         assert run.checkpoint is not None
         for number in range(len(run.checkpoint.columns)):
@@ -615,7 +637,7 @@ class ShardedLearner:
                     run.folder.path / item_file["path"], target.path / item_file["path"]
                 )
         target.write_learner(content, arrays)
-        target.write_run(run.record())
+        target.write_run(run.record(waiting=False))
 
     @classmethod
     def load(cls, path: str | Path, n_workers: int | None = None, **options: Any) -> Self:

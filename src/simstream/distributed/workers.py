@@ -6,11 +6,7 @@ import time
 from typing import Any
 
 from .cluster import Cluster, WorkerLostError
-from .shard import Shard
-
-
-class RestartedError(Exception):
-    """A worker has died and was started again: it has forgotten everything."""
+from .shard import RestartedError, Shard
 
 
 class SerialWorkers:
@@ -61,9 +57,19 @@ class RayWorkers:
     cluster : Cluster, not entered yet
     max_restarts : int
     restart_seconds : float
+    is_temporary : bool
+        Whether the folder of the run is one of this machine alone.
     """
 
-    def __init__(self, cluster: Cluster, max_restarts: int, restart_seconds: float) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        max_restarts: int,
+        restart_seconds: float,
+        *,
+        is_temporary: bool = False,
+    ) -> None:
+        self._is_temporary = is_temporary
         self.n_workers = cluster.n_workers
         self._cluster, self._max_restarts = cluster, max_restarts
         self._restart_seconds = restart_seconds
@@ -75,6 +81,10 @@ class RayWorkers:
         if not self._is_open:
             self._cluster.__enter__()
             self._is_open = True
+        if self._is_temporary and not self._cluster.is_one_machine():
+            raise ValueError(
+                "folder: expected one that all machines of the cluster can reach, got None"
+            )
         options = {"max_restarts": self._max_restarts, "max_task_retries": 0}
         self._actors = [
             self._cluster.start(Shard, folder, k, self.n_workers, **options)
@@ -115,10 +125,10 @@ class RayWorkers:
         try:
             return ray.get(references)
         except ray.exceptions.RayTaskError as error:
-            if isinstance(
-                error.cause, (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)
-            ):
-                self._wait_for_all(error)  # it was given parts of a worker that is gone
+            gone = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)
+            if isinstance(error.cause, (*gone, RestartedError)):
+                # It was given parts of a worker that is gone, or was started again while it was idle.
+                self._wait_for_all(error)
                 raise RestartedError from error
             if error.cause is None:
                 raise
@@ -146,7 +156,9 @@ class RayWorkers:
                     raise self._lost(number, error) from error
 
     def _lost(self, number: int, error: Exception) -> WorkerLostError:
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        # Of an actor that could not be made the last line is its own error, below the traceback.
+        text = lines[-1 if getattr(error, "actor_init_failed", False) else 0]
         return WorkerLostError(
             f"worker {number} of {self.n_workers} was lost and did not come back within "
             f"{self._restart_seconds:g} s or {self._max_restarts} restarts ({text}): see that the machines "
