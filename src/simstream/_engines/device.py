@@ -56,8 +56,8 @@ def find_device(device: str, *, is_sparse: bool = False) -> Any:
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if found <= (torch.device(device).index or 0):
         raise RuntimeError(
-            f"device: expected a CUDA device that torch can use, got {device!r} and {found} of them; use "
-            "device='cpu', or 'auto' to take a GPU only where there is one"
+            f"device: expected a CUDA device that torch can use, got {device!r}, and torch sees {found}; "
+            "use 'cpu', or 'auto' to take a GPU only where there is one"
         )
     return torch.device(device)
 

@@ -510,10 +510,14 @@ def _train_online(
     shown = learner if front is learner else learner.learner_
     _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text)
     if signal is not None:
+        # A run of several workers continues from its folder, with the columns where they are.
+        saved = options.checkpoint or options.output
+        hint = " in place of --checkpoint" if options.checkpoint else ""
         logger.warning(
-            "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s",
-            options.output,
-            options.output,
+            "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s%s",
+            saved,
+            saved,
+            hint,
         )
         click.get_current_context().exit(128 + signal)
 

@@ -141,7 +141,7 @@ class RunFolder:
         """The record of the run; raises if there is none, or if it is of another version."""
         path = self.path / _RUN
         if not path.exists():
-            raise FileNotFoundError(
+            raise ModelFileError(
                 f"{self.path}: expected the folder of a run, got one without {_RUN}"
             )
         try:

@@ -290,8 +290,8 @@ class Sweep:
         least = height * (12 * width + 8 * n_queries)  # in single precision
         if is_file and least > pool.memory:
             raise ValueError(
-                f"memory: expected at least {least:,} bytes for items of {width:,} features, got "
-                f"{pool.memory:,}"
+                f"memory: expected at least {least:,} bytes ({-(-least // 10**6)}MB) for items of {width:,} "
+                f"features, got {pool.memory:,}"
             )
         # Rows as they are stored, as the model takes them and as it maps them; scores, and parts of them.
         return max(1, pool.memory // 2 // (height * (24 * width + 20 * n_queries)))

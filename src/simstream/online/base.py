@@ -88,9 +88,8 @@ class OnlineLearner(Learner):
         Only blocks can be learnt with the columns divided: see `_kernels.columns`.
         """
         raise TypeError(
-            f"learner: expected one that learns in blocks of rank-one steps, got {type(self).__name__}, "
-            "whose columns cannot be divided; learn it in one process, or mix shards of the stream "
-            "(simstream.distributed.MixedLearner)"
+            f"learner: expected one that learns in blocks, got {type(self).__name__}, whose columns cannot be "
+            "divided"
         )
 
     # -- the geometry -------------------------------------------------------------------------
