@@ -88,8 +88,8 @@ class OnlineLearner(Learner):
         Only blocks can be learnt with the columns divided: see `_kernels.columns`.
         """
         raise TypeError(
-            f"learner: expected one that learns in blocks, got {type(self).__name__}, whose columns cannot be "
-            "divided"
+            f"learner: expected one that learns in blocks, got {type(self).__name__}, whose columns cannot "
+            "be divided"
         )
 
     # -- the geometry -------------------------------------------------------------------------
