@@ -499,7 +499,7 @@ def test_train_mixed(items_file, tmp_path):
     ("options", "code", "message"),
     [
         (("--rounds", 2), 2, "--rounds requires --mix"),
-        (("--workers", 2), 2, "--workers: .*; with --mix shards of the tuples are learnt instead"),
+        (("--workers", 2), 2, "--workers: .*; use --mix N instead"),
         (
             ("--mix", 2, "--checkpoint", "folder"),
             2,

@@ -503,7 +503,7 @@ def test_folders_are_not_mixed_up(tmp_path):
     X, path = items(), tmp_path / "items.npy"
     np.save(path, X)
     folder = tmp_path / "run"
-    with pytest.raises(FileNotFoundError, match="expected the folder of a run"):
+    with pytest.raises(simstream.ModelFileError, match="expected the folder of a run"):
         ShardedLearner.resume(folder, backend="serial")
     given_options = {"preprocessor": path, "folder": folder, "backend": "serial"}
     with ShardedLearner(OASIS(C=2.0), 2, **given_options) as found:

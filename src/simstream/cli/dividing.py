@@ -128,8 +128,8 @@ def divide(options: Any, learner: Any, data: Collection) -> Any:
         with starting_workers():
             divided.prepare()
     except TypeError as error:
-        hint = "with --mix shards of the tuples are learnt instead"
-        raise click.UsageError(f"--workers: {error}; {hint}") from error
+        problem = str(error).partition(";")[0]
+        raise click.UsageError(f"--workers: {problem}; use --mix N instead") from error
     except FileExistsError as error:
         text = str(error).removeprefix("folder: ")
         text = text.replace("ShardedLearner.resume", f"--resume {options.checkpoint}")

@@ -89,7 +89,7 @@ class OnlineLearner(Learner):
         """
         raise TypeError(
             f"learner: expected one that learns in blocks, got {type(self).__name__}, whose columns cannot "
-            "be divided"
+            "be divided; simstream.distributed.MixedLearner mixes shards of the stream instead"
         )
 
     # -- the geometry -------------------------------------------------------------------------
