@@ -85,6 +85,19 @@ def table(rows, judged=True):
     return "\n".join(lines)
 
 
+def check_marks(parser, page, marks):
+    """Stop, before anything is measured, if a page that is to be written has no place for it."""
+    if page is not None and marks[0] not in page.read_text():
+        parser.error(f"{page}: expected a page with {' and '.join(marks)}, got none of them")
+
+
+def put_between(page, marks, text):
+    """Replace what a page has between its two marks."""
+    begin, end = marks
+    before, _, rest = page.read_text().partition(begin)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}")
+
+
 def machine():
     """What the numbers were measured on."""
     import numba

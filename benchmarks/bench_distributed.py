@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bench_common import ROOT, machine
+from bench_common import ROOT, check_marks, machine, put_between
 from simstream import OASIS
 from simstream._kernels.columns import summed
 from simstream.distributed import Cluster, ShardedLearner
@@ -29,7 +29,7 @@ from simstream.distributed.shard import Shard
 # Ray's workers give way to all other processes unless told otherwise: the comparison would not be fair.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
-BEGIN, END = "<!-- bench-distributed -->", "<!-- end of bench-distributed -->"
+MARKS = "<!-- bench-distributed -->", "<!-- end of bench-distributed -->"
 BLOCK = 512
 WIDTHS = (1536, 3072)
 PAPER = (1536, 8192, 65536)
@@ -263,14 +263,12 @@ def main():
     )
     parser.add_argument("--write", type=Path, nargs="?", const=ROOT / "docs" / "distributed.md")
     options = parser.parse_args()
-    if options.write is not None and BEGIN not in options.write.read_text():
-        parser.error(f"{options.write}: expected a page with {BEGIN} and {END}, got none of them")
+    check_marks(parser, options.write, MARKS)
     with threadpool_limits(1):
         text = report(options.turns, options.realtime)
     print(text)
     if options.write is not None:
-        before, _, rest = options.write.read_text().partition(BEGIN)
-        options.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        put_between(options.write, MARKS, text)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ import time
 
 import numpy as np
 
-from bench_common import ROOT, machine
+from bench_common import ROOT, machine, put_between
 
 RECORDS = ROOT / "docs" / "mixing.jsonl"
 PAGE = ROOT / "docs" / "mixing.md"
 FIGURE = ROOT / "docs" / "mixing.png"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+MARKS = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 #: Shards and rounds, and the other choices: more of them for SORS, whose models are the smallest.
 MOST = tuple((n_shards, n_rounds) for n_rounds in (1, 2, 5, 10) for n_shards in (2, 4, 8))
@@ -303,9 +303,8 @@ def write():
             table(found),
         ]
     text += ["### Longer steps, and weights: mAP and zeros, 4 shards", variants_table(everything)]
-    before, _, rest = PAGE.read_text().partition(BEGIN)
     body = "\n\n".join(text)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{rest.partition(END)[2]}")
+    put_between(PAGE, MARKS, f"\n{body}\n")
     picture(everything)
 
 

@@ -27,13 +27,15 @@ from pathlib import Path
 
 import numpy as np
 
+from bench_common import check_marks, put_between
+
 K = 10
 BATCH = 500
 #: Triplets per second that are sent while searches are timed.
 RATE = 1000
 #: Times that what may be disturbed by other work on the machine is measured, in turns.
 TURNS = 3
-BEGIN, END = "<!-- bench-serve -->", "<!-- end of bench-serve -->"
+MARKS = "<!-- bench-serve -->", "<!-- end of bench-serve -->"
 PAGE = Path(__file__).parent.parent / "docs" / "service.md"
 
 
@@ -295,14 +297,12 @@ def main() -> None:
         help="put the table into a page, between its marks (docs/service.md)",
     )
     options = parser.parse_args()
-    if options.write is not None and BEGIN not in options.write.read_text():
-        parser.error(f"{options.write}: expected a page with {BEGIN} and {END}, got none of them")
+    check_marks(parser, options.write, MARKS)
     lines = measure(options.items, options.features, options.events, options.seconds)
     text = "\n".join(lines)
     print(text)
     if options.write is not None:
-        before, _, rest = options.write.read_text().partition(BEGIN)
-        options.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        put_between(options.write, MARKS, text)
 
 
 if __name__ == "__main__":

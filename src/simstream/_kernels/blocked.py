@@ -96,7 +96,7 @@ class Blas:
 
     def is_directed(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """Numbers above zero where neither row of a tuple is zero; none where `recursion` can look itself."""
-        return UNKNOWN
+        return _UNKNOWN
 
     def grams(self, x: np.ndarray, z: np.ndarray) -> Any:
         """The Gram matrices of the rows of x and of z, in the form in which they are summed."""
@@ -156,7 +156,7 @@ class Blas:
 
 
 #: What was not worked out: whether rows are zero, and Gram matrices.
-UNKNOWN = np.empty(0, np.float32)
+_UNKNOWN = np.empty(0, np.float32)
 _NO_GRAMS = {code: (np.empty((0, 0), code), np.empty((0, 0), code)) for code in "fd"}
 
 

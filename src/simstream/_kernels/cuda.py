@@ -25,7 +25,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .blocked import UNKNOWN, alone, learn_block
+from .blocked import alone, learn_block
 from .steps import (
     CLOCK_SIZE,
     CONSTANT,
@@ -42,7 +42,7 @@ from .steps import (
     UPDATES,
     VIOLATIONS,
 )
-from .tensors import products
+from .tensors import TorchOps, products
 
 #: Tuples of a tile of the recursion: the lanes of a warp.
 TILE = 32
@@ -455,7 +455,7 @@ class _Block:
         self.value, self.coefficient, self.weighted = torch.zeros((3, size), **like)
 
 
-class _Ops:
+class _Ops(TorchOps):
     """The operations of `blocked.learn_block` on one block; with the first of them the next is prepared."""
 
     def __init__(self, blocks: CudaBlocks, here: _Block, after: _Block) -> None:
@@ -471,17 +471,9 @@ class _Ops:
         _row_sums[(len(x),)](here.product, z, here.value, z.shape[1], W=_width(z.shape[1]))
         return here.value
 
-    def is_directed(self, x: Any, z: Any) -> Any:
-        """Nothing: `inverse` tells."""
-        return UNKNOWN
-
     def grams_if_many(self, step: Any, value: Any, sign: Any, clock: Any, x: Any, z: Any) -> Any:
         """The product of both Gram matrices, which was prepared."""
         return self._here.gram
-
-    def triangles(self, grams: Any) -> Any:
-        """The product, as it is."""
-        return grams
 
     def recursion(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .blocked import UNKNOWN, alone, learn_block, rank_one_recursion
+from .blocked import Blas, alone, learn_block
 
 _PRECISION = Lock()
 
@@ -34,16 +34,15 @@ def products(tf32: bool) -> Iterator[None]:
             torch.backends.cuda.matmul.allow_tf32 = before
 
 
-class TorchOps:
+class TorchOps(Blas):
     """The operations of `blocked.learn_block` on tensors of one device."""
+
+    def __init__(self) -> None:
+        """Torch knows the precision of a tensor by itself."""
 
     def margins(self, x: Any, m: Any, z: Any) -> np.ndarray:
         """x_t' M z_t for the rows of x and z, in float64."""
         return ((x @ m).double() * z.double()).sum(1).cpu().numpy()
-
-    def is_directed(self, x: Any, z: Any) -> np.ndarray:
-        """Nothing: the recursion looks at the rows itself."""
-        return UNKNOWN
 
     def grams(self, x: Any, z: Any) -> Any:
         """The Gram matrices of the rows of x and of z."""
@@ -54,29 +53,22 @@ class TorchOps:
         """The Gram matrices, however few tuples move M."""
         return self.grams(x, z)
 
-    def triangles(self, grams: Any) -> Any:
-        """Both Gram matrices: only their upper triangles are read."""
-        return grams
-
     def recursion(
         self,
         step: Any,
-        value: np.ndarray,
-        sign: np.ndarray,
-        coins: np.ndarray,
-        directed: np.ndarray,
+        value: Any,
+        sign: Any,
+        coins: Any,
+        directed: Any,
         x: Any,
         z: Any,
-        grams: Any,
-        clock: np.ndarray,
+        *rest: Any,
     ) -> tuple[Any, Any, int]:
         """Steps of the tuples, the same weighted for the average, and how many had finite values."""
-        coefficient, weighted = np.zeros(len(value)), np.zeros(len(value))
         rows = x.cpu().numpy(), z.cpu().numpy()
-        learnt = rank_one_recursion(
-            step, value, sign, coins, directed, *rows, *grams, clock, coefficient, weighted
-        )
-        return (*(torch.from_numpy(c).to(x) for c in (coefficient, weighted)), learnt)
+        *steps, learnt = super().recursion(step, value, sign, coins, directed, *rows, *rest)
+        coefficient, weighted = (torch.from_numpy(c).to(x) for c in steps)
+        return coefficient, weighted, learnt
 
     def add_product(self, m: Any, a: Any, c: np.ndarray, b: Any) -> None:
         """Add a' diag(c) b to m, in place."""
