@@ -223,7 +223,7 @@ def test_a_lying_snapshot_is_found_by_replay(tmp_path):
     snapshots = service.engine.snapshots
     wrong = oasis_of(rows[[[0, 2, 1], [3, 4, 5]]])
     state = State(Learning(), service.engine.items, service.log, wrong, service.version.tally, 12)
-    snapshots.save(state)
+    snapshots.save(state, service.log)
     report = json.loads(run("replay", "--data", tmp_path, "--json"))
     assert report["identical"] is False
     assert "DIFFERS from the kept one" in run("replay", "--data", tmp_path)

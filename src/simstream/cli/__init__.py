@@ -23,6 +23,7 @@ from .output import configure_logging
 from .query import query, recall
 from .serve import keys, replay, serve
 from .train import train
+from .upkeep import backup, check, erase, restore
 
 __all__ = ["main"]
 
@@ -70,6 +71,7 @@ for _command in (
         demo,
     ),
     *(serve, replay, keys),
+    *(check, backup, restore, erase),
 ):
     main.add_command(debug_option(_command))
 for _command in keys.commands.values():

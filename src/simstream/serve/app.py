@@ -31,6 +31,7 @@ from .access import (
     NotFoundError,
     RateError,
     ServiceError,
+    StorageError,
     TokenBuckets,
     TooLargeError,
     UnauthorizedError,
@@ -38,6 +39,7 @@ from .access import (
     is_local_host,
     scope_needed,
 )
+from .log import LogError
 from .routes import Metrics, add_routes
 from .schemas import refusal
 from .service import Limits, Service
@@ -221,6 +223,10 @@ def _add_error_handlers(app: FastAPI) -> None:
         else:
             text = refusal(error.errors())
         return JSONResponse({"error": text[:500]}, 422)
+
+    @app.exception_handler(LogError)
+    async def damaged(_: Request, error: LogError) -> Response:
+        return _refused(StorageError(str(error)))
 
     @app.exception_handler(HTTPException)
     async def other(_: Request, error: HTTPException) -> Response:

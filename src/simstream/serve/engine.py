@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .. import DivergedError, ModelFileError
+from .. import DivergedError
 from ..search import ExactIndex, ExactView
 from ..similarity.base import row_products
 from ..similarity.bilinear import Bilinear
@@ -37,6 +37,9 @@ _REST, _REST_WHILE_AWAITED = 10.0, 1.0
 
 #: A snapshot is due once repeating the work since the last one would take this many seconds.
 _LONGEST_REPLAY = 1.0
+
+#: Seconds to wait after a snapshot could not be written; each time twice as long.
+_FIRST_RETRY, _LONGEST_RETRY = 1.0, 600.0
 
 
 # -- what readers use -------------------------------------------------------------------------
@@ -296,6 +299,9 @@ class LearningEngine:
         self._awaited: dict[Future[bool], int] = {}
         self._last_snapshot = 0
         self._snapshot_pace = Pace(time.perf_counter)
+        #: Snapshots that could not be written, and when the next may be tried.
+        self.n_unsaved = 0
+        self._retry_after, self._retry_at = _FIRST_RETRY / 2, 0.0
         self._publishing_pace = Pace(time.thread_time)
         self._pinned: Model | None = None
         self._served = Model(0)
@@ -395,6 +401,14 @@ class LearningEngine:
         started = time.perf_counter()
         _compile(self._learning, is_sparse=self.items.n_features is not None)
         last = self._known
+        lost = self._log.lost_after()
+        if lost is not None:
+            logger.warning(
+                "the log ends at position %d, but events up to position %d were acknowledged: it is damaged "
+                "or an older copy; see simstream check",
+                *lost,
+            )
+        self.snapshots.refuse_after(last)
         self.items.catch_up(last)
         self._state = self._state_at(last)
         self._last_snapshot = max([p for p in self.snapshots.positions() if p <= last], default=0)
@@ -516,8 +530,7 @@ class LearningEngine:
             self._pinned = None
         elif self._pinned is None or self._pinned.position != position:
             state = self._state_at(position)
-            if state.learner is not None and state.is_whole:
-                self.snapshots.save(state)
+            self._try_to_save(state)
             pinned = model_of(position, state.learner, self._learning.has_tasks)
             self._pinned = pinned._replace(trust=state.trust)
 
@@ -529,7 +542,9 @@ class LearningEngine:
             position - self._last_snapshot >= self._snapshot_every
             or self._state.seconds >= _LONGEST_REPLAY
         )
-        return is_long and not self._snapshot_pace.rest(_REST)
+        return (
+            is_long and not self._snapshot_pace.rest(_REST) and time.monotonic() >= self._retry_at
+        )
 
     def _save_snapshot_if_due(self) -> None:
         if self._is_snapshot_due(self._state.position):
@@ -537,16 +552,31 @@ class LearningEngine:
 
     def _save_snapshot(self) -> None:
         state = self._state
-        if state.learner is None or not state.is_whole or state.position == self._last_snapshot:
+        if state.position == self._last_snapshot or not self._try_to_save(state):
             return
-        with self._snapshot_pace.measured():
-            try:
-                self.snapshots.save(state)
-                self.snapshots.thin_out(set() if self._pinned is None else {self._pinned.position})
-            except (OSError, ModelFileError, ValueError) as error:
-                # The log has everything: a restart only takes longer.
-                logger.warning("no snapshot at position %d: %s", state.position, error)
+        self.snapshots.thin_out(set() if self._pinned is None else {self._pinned.position})
         self._last_snapshot, state.seconds = state.position, 0.0
+
+    def _try_to_save(self, state: State) -> bool:
+        """Save a state, if it can be: the log has everything, so without it a restart only takes longer."""
+        if state.learner is None or not state.is_whole:
+            return False
+        try:
+            with self._snapshot_pace.measured():
+                self.snapshots.save(state, self._log)
+        except Exception as error:  # a full disk has many names, and none of them may stop learning
+            self.n_unsaved += 1
+            self._retry_after = min(2 * self._retry_after, _LONGEST_RETRY)
+            self._retry_at = time.monotonic() + self._retry_after
+            logger.warning(
+                "no snapshot at position %d, next try in %.0f s: %s",
+                state.position,
+                self._retry_after,
+                error,
+            )
+            return False
+        self._retry_after = _FIRST_RETRY / 2
+        return True
 
 
 def _statistics_of(learner: Any) -> dict[str, Any]:

@@ -7,11 +7,15 @@ later.
 The state after position q is computed from all events up to q that no retraction or rollback up to q
 excludes. A rollback to p excludes everything between p and itself, including retractions and rollbacks in
 between: the state after it is the state after p.
+
+Every event has a digest of what it says, and a hash of this digest and the hash of its predecessor. A changed
+event does not match its digest; the hash at a position names the whole log up to there.
 """
 
 from __future__ import annotations
 
 import hashlib
+import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -19,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Version of the layout of events; logs with a higher number are refused.
-FORMAT_VERSION = 1
+#: Version of the layout of events; logs with a higher number are refused. Version 1 had no digests.
+FORMAT_VERSION = 2
 
 
 class EventKind(StrEnum):
@@ -41,6 +45,8 @@ class EventKind(StrEnum):
     RETRACT = "retract"
     ROLLBACK = "rollback"
     PIN = "pin"
+    #: Texts and pictures of earlier events (``positions``) were erased; their digests stay.
+    ERASE = "erase"
 
 
 #: Events that the learner reads.
@@ -70,6 +76,49 @@ class Event(NamedTuple):
     vector: bytes | None
     #: JSON values.
     body: dict[str, Any]
+
+
+# -- digests ----------------------------------------------------------------------------------
+
+#: What stands in the place of a body that was erased.
+ERASED = '{"erased":true}'
+
+#: A stored event: position, time, kind, subject, vector and the text of its body.
+Row = tuple[int, float, str, str | None, bytes | None, str]
+
+_HEAD = struct.Struct("<qdq")
+_SIZE = 16
+
+
+def digest_without_body(
+    position: int, at: float, kind: str, subject: str | None, vector: bytes | None
+) -> bytes:
+    """Digest of an event but for its body: items can be checked without reading their pictures."""
+    names = f"{kind}:{'' if subject is None else '=' + subject}".encode()
+    found = hashlib.blake2b(_HEAD.pack(position, at, len(names)), digest_size=_SIZE)
+    found.update(names)
+    if vector is not None:
+        found.update(vector)
+    return found.digest()
+
+
+def digest_of_row(row: Row) -> bytes:
+    """Digest of a stored event: of all but its body, then of its body.
+
+    Examples
+    --------
+    >>> first = digest_of_row((1, 0.0, "delete", "shoe", None, "{}"))
+    >>> other = digest_of_row((1, 0.0, "delete", "shoe", None, "{ }"))
+    >>> first[:16] == other[:16], first[16:] == other[16:]
+    (True, False)
+    """
+    *others, body = row
+    return digest_without_body(*others) + hashlib.blake2b(body.encode(), digest_size=_SIZE).digest()
+
+
+def chained(before: bytes, digest: bytes) -> bytes:
+    """The hash after an event, from the hash before it: it stands for the whole log up to here."""
+    return hashlib.blake2b(before + digest, digest_size=_SIZE).digest()
 
 
 def triplets_of(event: Event) -> list[Sequence[int]]:

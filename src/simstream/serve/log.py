@@ -1,9 +1,16 @@
-"""The log of a service, one SQLite file that is only ever appended to; and the lock of its folder."""
+"""The log of a service, one SQLite file that is only ever appended to; and the lock of its folder.
+
+Whatever is read is compared with its digest: a damaged event is an error that says where.
+Beside the log, the file ``head`` holds the position and hash of the last event that was acknowledged. It is
+not synced, so it may be behind the log after a power cut, but it is never ahead of a log that is whole.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import secrets
 import sqlite3
 import threading
 import weakref
@@ -11,7 +18,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .events import CONTROL_KINDS, FORMAT_VERSION, Event, EventKind, excluded_ranges, is_excluded
+from .events import (
+    CONTROL_KINDS,
+    ERASED,
+    FORMAT_VERSION,
+    Event,
+    EventKind,
+    Row,
+    chained,
+    digest_of_row,
+    digest_without_body,
+    excluded_ranges,
+    is_excluded,
+)
 
 #: Marks the file as ours (the text "simS").
 _APPLICATION_ID = 0x73696D53
@@ -28,7 +47,9 @@ CREATE TABLE events (
     kind TEXT NOT NULL,
     subject TEXT,
     vector BLOB,
-    body TEXT NOT NULL
+    body TEXT NOT NULL,
+    digest BLOB,
+    hash BLOB
 );
 CREATE INDEX control_events ON events (position) WHERE kind IN ('retract', 'rollback', 'pin');
 {_ITEM_INDEX};
@@ -41,10 +62,13 @@ CREATE TABLE requests (
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
-_COLUMNS = "position, at, kind, subject, vector, body"
+_HEADER = "position, at, kind, subject, vector"
+_COLUMNS = f"{_HEADER}, body"
 
 _ITEM_EVENTS = "FROM events WHERE position > ? AND position <= ? AND kind IN ('item', 'delete')"
 
+
+_LARGEST_POSITION = 2**62
 
 #: Position, kind, id and encoded vector of an item's event, without the body, which may be large.
 ItemChange = tuple[int, str, str, bytes | None]
@@ -118,6 +142,7 @@ class Log:
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
             connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
+            self.set_setting("identity", secrets.token_hex(16))
         elif mark != _APPLICATION_ID:
             raise LogError(f"{self.path}: expected a simstream log, got another SQLite file")
         elif version > FORMAT_VERSION:
@@ -128,6 +153,33 @@ class Log:
         else:
             with contextlib.suppress(sqlite3.OperationalError):  # a full disk: it only saves time
                 connection.execute(_ITEM_INDEX)
+            if version < FORMAT_VERSION:
+                self._upgrade(connection)
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        """Give the events of an earlier version their digests, all of them or none."""
+        identity = secrets.token_hex(16)
+        with self.transaction():
+            if connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT_VERSION:
+                return  # another process was faster
+            for column in ("digest", "hash"):
+                connection.execute(f"ALTER TABLE events ADD COLUMN {column} BLOB")
+            before, last = bytes.fromhex(identity), 0
+            while rows := connection.execute(
+                f"SELECT {_COLUMNS} FROM events WHERE position > ? ORDER BY position LIMIT 1000",
+                (last,),
+            ).fetchall():
+                digests = []
+                for row in rows:
+                    digest = digest_of_row(row)
+                    before, last = chained(before, digest), row[0]
+                    digests.append((digest, before, last))
+                connection.executemany(
+                    "UPDATE events SET digest = ?, hash = ? WHERE position = ?", digests
+                )
+            values = [("identity", json.dumps(identity)), ("upgraded_at", json.dumps(last))]
+            connection.executemany("INSERT INTO settings VALUES (?, ?)", values)
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -167,7 +219,7 @@ class Log:
         limit: int | None = None,
     ) -> Iterator[Event]:
         """Events at positions from ``after + 1`` to ``until``, in order."""
-        query = f"SELECT {_COLUMNS} FROM events WHERE position > ?"
+        query = f"SELECT {_COLUMNS}, digest FROM events WHERE position > ?"
         values: list[Any] = [after]
         if until is not None:
             query, values = f"{query} AND position <= ?", [*values, until]
@@ -179,8 +231,16 @@ class Log:
         rows = mine.connection.execute(
             f"{query} ORDER BY position LIMIT ?", [*values, -1 if limit is None else limit]
         )
-        for position, at, kind, subject, vector, body in rows:
-            yield Event(position, at, kind, subject, vector, json.loads(body))
+        for *row, digest in rows:
+            if not is_intact(tuple(row), digest):
+                raise self._damaged(row[0])
+            yield Event(*row[:5], json.loads(row[5]))
+
+    def _damaged(self, position: int) -> LogError:
+        return LogError(
+            f"{self.path}: the event at position {position} is damaged; stop the service, and restore a "
+            f"backup or copy what is whole with: simstream check {self.path.parent} --salvage NEW_FOLDER"
+        )
 
     def controls(self, until: int) -> list[Event]:
         """Retractions, rollbacks and pins up to a position."""
@@ -201,10 +261,13 @@ class Log:
     def read_items(self, until: int, size: int) -> Iterator[list[ItemChange]]:
         """Item events up to a position, in batches of `size`."""
         rows = self.connection.execute(
-            f"SELECT position, kind, subject, vector {_ITEM_EVENTS} ORDER BY position", (0, until)
+            f"SELECT {_HEADER}, digest {_ITEM_EVENTS} ORDER BY position", (0, until)
         )
         while some := rows.fetchmany(size):
-            yield some
+            for *header, digest in some:
+                if digest_without_body(*header) != digest[:16]:
+                    raise self._damaged(header[0])
+            yield [(row[0], row[2], row[3], row[4]) for row in some]
 
     def get(self, position: int) -> Event | None:
         """The event at a position."""
@@ -215,11 +278,53 @@ class Log:
         found = {}
         for position in positions:
             row = self.connection.execute(
-                "SELECT vector FROM events WHERE position = ?", (position,)
+                f"SELECT {_HEADER}, digest FROM events WHERE position = ?", (position,)
             ).fetchone()
-            if row is not None and row[0] is not None:
-                found[position] = row[0]
+            if row is not None and row[4] is not None:
+                if digest_without_body(*row[:5]) != row[5][:16]:
+                    raise self._damaged(position)
+                found[position] = row[4]
         return found
+
+    def hash_at(self, position: int) -> str:
+        """The hash of the log up to a position, as text; at 0 it is the log's identity."""
+        row = self.connection.execute(
+            "SELECT hash FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1",
+            (position,),
+        ).fetchone()
+        return self.setting("identity") if row is None else row[0].hex()
+
+    def rows(self, after: int, until: int) -> Iterator[tuple[Row, bytes, bytes]]:
+        """Stored events with digest and hash, as they are, unverified; see `simstream.serve.check`."""
+        found = self.connection.execute(
+            f"SELECT {_COLUMNS}, digest, hash FROM events WHERE position > ? AND position <= ? "
+            "ORDER BY position",
+            (after, until),
+        )
+        for *row, digest, link in found:
+            yield tuple(row), digest, link  # type: ignore[misc]
+
+    # -- the last acknowledged event ----------------------------------------------------------
+
+    @property
+    def _head_path(self) -> Path:
+        return self.path.with_name("head")
+
+    def note_head(self, position: int) -> None:
+        """Remember what was acknowledged, in a file of its own."""
+        with contextlib.suppress(OSError):  # it only helps to notice damage
+            self._head_path.write_text(f"{position} {self.hash_at(position)}\n")
+
+    def lost_after(self) -> tuple[int, int] | None:
+        """Where the log ends, and where acknowledged events end; None if none of them is missing."""
+        try:
+            text, link = self._head_path.read_text().split()
+            position = int(text)
+        except (OSError, ValueError):
+            return None
+        if position <= self.last and self.hash_at(position) == link:
+            return None
+        return self.last, position
 
     def request(self, key: str) -> tuple[str, int, int] | None:
         """Digest, first position and number of events of the earlier request with this key, if any."""
@@ -245,9 +350,17 @@ class Log:
 
     def append(self, events: Iterable[Event]) -> None:
         """Add events, inside a transaction."""
+        before, rows = bytes.fromhex(self.hash_at(_LARGEST_POSITION)), []
+        for event in events:
+            row: Row = (*event[:5], json.dumps(event.body, separators=(",", ":")))
+            digest = digest_of_row(row)
+            before = chained(before, digest)
+            rows.append((*row, digest, before))
+        self._insert(rows)
+
+    def _insert(self, rows: list[Any]) -> None:
         self.connection.executemany(
-            f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
-            [(*event[:5], json.dumps(event.body, separators=(",", ":"))) for event in events],
+            f"INSERT INTO events ({_COLUMNS}, digest, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
         )
 
     def remember(self, key: str, digest: str, first: int, count: int) -> None:
@@ -274,18 +387,34 @@ class Log:
             )
 
 
+def is_intact(row: Row, digest: bytes | None) -> bool:
+    """Whether a stored event is what was written, or what erasing left of it.
+
+    Examples
+    --------
+    >>> row = (1, 0.0, "delete", "shoe", None, "{}")
+    >>> is_intact(row, digest_of_row(row)), is_intact((2, *row[1:]), digest_of_row(row))
+    (True, False)
+    """
+    if digest is None or not isinstance(row[5], str):
+        return False
+    found = digest_of_row(row)
+    return found == digest or (row[5] == ERASED and found[:16] == digest[:16])
+
+
 @contextlib.contextmanager
 def damage_told(path: Path) -> Iterator[None]:
     """Name the damaged log where SQLite notices the damage only while reading."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        # The lowest byte is the primary error code.
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+        # The lowest byte is the primary error code. Texts that are no texts have none.
+        is_corrupt = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
+        if not is_corrupt and "Could not decode" not in str(error):
             raise
         raise LogError(
-            f"{path}: the log is damaged ({error}); stop the service, replace the log with a backup, and "
-            "remove log.sqlite-wal, log.sqlite-shm and snapshots/"
+            f"{path}: the log is damaged ({error}); stop the service, and restore a backup or copy what is "
+            f"whole with: simstream check {path.parent} --salvage NEW_FOLDER"
         ) from error
 
 
@@ -293,6 +422,9 @@ class _Connected:
     """A connection that is closed once its thread has ended and nobody reads from it any more."""
 
     def __init__(self, path: Path) -> None:
+        # SQLite gives its other files the mode of this one: only the owner may read texts and vectors.
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         # isolation_level=None: statements run one by one, `transaction` begins and ends explicitly.
         self.connection = sqlite3.connect(
             path, timeout=30, isolation_level=None, check_same_thread=False

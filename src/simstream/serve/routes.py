@@ -23,6 +23,7 @@ from .. import __version__
 from . import import_export, schemas
 from .access import BadRequestError, NotFoundError
 from .events import SparseVector
+from .log import LogError
 from .service import Service, digest_of
 from .writer import Ledger, Receipt, Write, check_shape
 
@@ -203,6 +204,8 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
                 answer["randomised"] = randomised
             if body.baseline:
                 answer["baseline"] = shown(look(learnt=False))
+        except LogError:
+            raise
         except ValueError as error:  # products that overflow float32
             raise BadRequestError(str(error)) from None
         return JSONResponse(answer)

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,13 @@ class Snapshots:
 
     def positions(self) -> list[int]:
         """Positions that have a file, ascending."""
-        found = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
-        return sorted(int(match[1]) for match in found if match)
+        return list(snapshot_positions(self._folder))
 
-    def save(self, state: State) -> None:
+    def save(self, state: State, log: Log) -> None:
         """Write a snapshot atomically."""
         extra = {
             "position": state.position,
+            "log": log.hash_at(state.position),
             "learning": self._digest,
             "tally": asdict(state.tally),
         }
@@ -79,6 +80,8 @@ class Snapshots:
             extra = read_header(path)["extra"]
             if extra["position"] != position or extra["learning"] != self._digest:
                 raise ModelFileError(f"{path}: made at another position or with other settings")
+            if not is_of(log, extra.get("log"), position):
+                raise ModelFileError(f"{path}: made from another log, or from events that are gone")
             evidence, reference = self._publishing.new_evidence(), None
             if evidence is not None:
                 evidence.restore(extra["evidence"])
@@ -87,11 +90,22 @@ class Snapshots:
             what = self._learning, items, log, learner, tally, position, evidence, reference
             return State(*what)
         except (OSError, ModelFileError, KeyError, TypeError, ValueError) as error:
-            self.n_refused += 1
-            logger.warning("snapshot at position %d refused: %s", position, error)
-            if path.exists():
-                path.replace(path.with_suffix(".bad"))
+            self._refuse(position, error)
             return None
+
+    def _refuse(self, position: int, reason: object) -> None:
+        """Put a file aside that cannot be trusted."""
+        self.n_refused += 1
+        logger.warning("snapshot at position %d refused: %s", position, reason)
+        path = self.path(position)
+        if path.exists():
+            path.replace(path.with_suffix(".bad"))
+
+    def refuse_after(self, last: int) -> None:
+        """Put files aside that were made from events which the log does not have."""
+        for position in self.positions():
+            if position > last:
+                self._refuse(position, f"the log ends at position {last}: events were lost")
 
     def _load_reference(self, position: int) -> Any:
         path = self._reference_path(position)
@@ -122,23 +136,37 @@ class Snapshots:
             self._reference_path(position).unlink(missing_ok=True)
 
 
+def snapshot_positions(folder: Path) -> dict[int, Path]:
+    """The snapshots of a folder by position, ascending."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = ((_NAME.fullmatch(path.name), path) for path in paths)
+    return {int(match[1]): path for match, path in found if match}
+
+
 def to_keep(positions: list[int]) -> set[int]:
-    """The newest three positions, and the fewer of the older ones the older they are.
+    """The newest three positions, the first, and the fewer of those between the older they are.
+
+    One is dropped if its neighbours are no further apart than the newer of them is from the end. So going
+    back by n events never takes learning more than about n events again, however often this was applied.
 
     Examples
     --------
     >>> sorted(to_keep(list(range(0, 10_000, 1000))))
-    [0, 3000, 6000, 7000, 8000, 9000]
+    [0, 3000, 5000, 7000, 8000, 9000]
     """
-    kept = set(positions[-3:])
     newest = positions[-1] if positions else 0
-    last_age = None
-    for position in reversed(positions[:-3]):
-        age = newest - position
-        if last_age is None or age >= 2 * last_age:
-            kept.add(position)
-            last_age = age
-    return kept | set(positions[:1])
+    kept = positions[:1]
+    for position, after in pairwise(positions[1:-2]):
+        if after - kept[-1] > newest - after:
+            kept.append(position)
+    return {*kept, *positions[-3:]}
+
+
+def is_of(log: Log, link: str | None, position: int) -> bool:
+    """Whether a hash is that of the log at a position; None is right before the log had hashes."""
+    if link is None:
+        return position <= (log.setting("upgraded_at") or 0)
+    return log.last >= position and log.hash_at(position) == link
 
 
 # -- learning the log again -------------------------------------------------------------------

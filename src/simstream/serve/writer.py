@@ -454,6 +454,7 @@ class Writer:
             return
         ledger.commit()
         self.last = ledger.last
+        self._log.note_head(self.last)
         self.n_commits += 1
         for request, receipts in accepted:
             request.done.set_result(receipts)

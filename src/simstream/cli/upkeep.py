@@ -1,0 +1,125 @@
+"""Upkeep of a service's folder: ``check``, ``backup``, ``restore`` and ``erase``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .exits import ExitCode
+from .options import json_option, quiet_option
+from .output import configure_logging, echo_json, logger, progress
+
+FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+NEW_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(short_help="Verify a service's folder, or salvage what is whole.")
+@click.argument("folder", type=FOLDER)
+@click.option(
+    "--salvage",
+    "new",
+    type=NEW_FOLDER,
+    help="Copy the events that are whole to this new folder (no service may be running).",
+)
+@json_option
+@quiet_option
+def check(folder: Path, new: Path | None, as_json: bool, quiet: bool) -> None:
+    """Verify every event of a service's log, the chain of their hashes, and the snapshots.
+
+    Exit code 1 means that something is wrong. It may run beside the service.
+
+    \b
+    simstream check simstream-data
+    simstream check simstream-data --salvage salvaged
+    """
+    configure_logging(quiet)
+    from ..serve import upkeep
+
+    if new is not None:
+        with _counted(quiet) as report:
+            counts = upkeep.salvage(folder, new, report)
+        if as_json:
+            echo_json(counts)
+            return
+        for what, count in counts.items():
+            click.echo(f"{what}: {count:,} events")
+        click.echo(f"serve what was salvaged with: simstream serve --data {new}")
+        return
+    with _counted(quiet) as report:
+        found = upkeep.check(folder, report)
+    if as_json:
+        echo_json(found.as_json())
+    else:
+        click.echo(f"{found.events:,} events and {found.snapshots} snapshots verified")
+        if found.erased:
+            click.echo(f"{found.erased:,} events were erased by the operator")
+        for problem in found.problems:
+            click.echo(f"problem: {problem}")
+        click.echo("everything is whole" if found.is_whole else f"problems: {len(found.problems)}")
+    if not found.is_whole:
+        raise SystemExit(ExitCode.DATA)
+
+
+@contextmanager
+def _counted(quiet: bool) -> Iterator[Any]:
+    """Progress of work on a number of events that is known once it has begun."""
+    with progress(quiet, "events") as report:
+        yield lambda done, _total: report(done)
+
+
+@click.command(short_help="Copy a service's folder, also while it runs.")
+@click.argument("folder", type=FOLDER)
+@click.argument("new", type=NEW_FOLDER)
+@quiet_option
+def backup(folder: Path, new: Path, quiet: bool) -> None:
+    """Copy log and keys of FOLDER to the folder NEW, beside a running service too.
+
+    The copy is as of one moment, and is a folder like any other: it can be checked and served.
+
+    \b
+    simstream backup simstream-data backup-monday
+    """
+    configure_logging(quiet)
+    from ..serve import upkeep
+
+    last = upkeep.back_up(folder, new)
+    logger.info("%s: a copy up to log position %d", new, last)
+
+
+@click.command(short_help="Make a service's folder from a backup.")
+@click.argument("copy", type=FOLDER, metavar="BACKUP")
+@click.argument("folder", type=NEW_FOLDER)
+@quiet_option
+def restore(copy: Path, folder: Path, quiet: bool) -> None:
+    """Verify BACKUP and copy it to FOLDER, which must be new or empty: rename the old one first.
+
+    \b
+    mv simstream-data damaged
+    simstream restore backup-monday simstream-data
+    """
+    configure_logging(quiet)
+    from ..serve import upkeep
+
+    last = upkeep.restore(copy, folder)
+    logger.info("%s: restored up to log position %d", folder, last)
+
+
+@click.command(short_help="Erase texts and pictures of deleted items.")
+@click.argument("folder", type=FOLDER)
+@click.argument("ids", nargs=-1, required=True)
+@quiet_option
+def erase(folder: Path, ids: tuple[str, ...], quiet: bool) -> None:
+    """Erase text and pictures of the deleted items IDS from the log of a service that is not running.
+
+    Deleting an item leaves its text in the log; this removes it for good. Ids and vectors stay, because the
+    model is computed from them. Backups are not changed.
+    """
+    configure_logging(quiet)
+    from ..serve import upkeep
+
+    count = upkeep.erase(folder, list(ids))
+    logger.info("%d events erased", count)

@@ -1,0 +1,348 @@
+"""What operators do to the folder of a service: check, salvage, back up, restore, erase."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..persistence import ModelFileError, read_file
+from .events import ERASED, Event, EventKind, Row, chained, triplets_of
+from .log import Log, LogError, damage_told, is_intact, lock_folder
+from .snapshots import is_of, snapshot_positions
+
+#: Called with the number of events looked at, and of all.
+Progress = Callable[[int, int], None]
+
+#: Problems that a report lists in full.
+_MOST_TOLD = 20
+
+#: Events read together; where this fails, one by one.
+_CHUNK = 1000
+
+
+# -- checking ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What a check has found.
+
+    Parameters
+    ----------
+    events, erased : int
+        Events that were looked at, and how many of them were erased by the operator.
+    damaged : list of int
+        Positions whose event is not what was written, or cannot be read.
+    problems : list of str
+        Everything that is wrong, one sentence each.
+    """
+
+    events: int = 0
+    erased: int = 0
+    damaged: list[int] = field(default_factory=list)
+    snapshots: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self) | {"whole": self.is_whole}
+
+
+def check(folder: Path, progress: Progress = lambda done, total: None) -> Report:
+    """Verify every event, the chain of their hashes, what was acknowledged, and the snapshots.
+
+    It only reads, and may run beside a service.
+    """
+    report = Report()
+    with contextlib.closing(_open(folder)) as log:
+        for text in _file_problems(log):
+            report.problems.append(f"log.sqlite: {text}")
+        _check_events(log, report, progress)
+        lost = log.lost_after()
+        if lost is not None:
+            report.problems.append(
+                f"the log ends at position {lost[0]}, but events up to {lost[1]} were acknowledged"
+            )
+        _check_snapshots(folder / "snapshots", log, report)
+    return report
+
+
+def _open(folder: Path) -> Log:
+    path = folder / "log.sqlite"
+    if not path.exists():
+        raise LogError(f"{folder}: expected the folder of a service, got one without log.sqlite")
+    with damage_told(path):
+        return Log(path)
+
+
+def _file_problems(log: Log) -> list[str]:
+    """What SQLite finds wrong with its file."""
+    try:
+        found = [row[0] for row in log.connection.execute("PRAGMA quick_check(20)")]
+    except sqlite3.DatabaseError as error:
+        return [str(error)]
+    return [] if found == ["ok"] else found
+
+
+def _last(log: Log) -> int:
+    """The last position, as far as it can be read."""
+    try:
+        return log.last
+    except sqlite3.DatabaseError:
+        lost = None
+        with contextlib.suppress(sqlite3.DatabaseError):
+            lost = log.lost_after()
+        return 0 if lost is None else lost[1]
+
+
+def _stored(log: Log, last: int) -> Iterator[tuple[int, Row | None, bytes | None, bytes | None]]:
+    """Stored events with digest and hash in order; without a row where one cannot be read."""
+    for begin in range(0, last, _CHUNK):
+        end = min(begin + _CHUNK, last)
+        try:
+            some: list[Any] = list(log.rows(begin, end))
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            for position in range(begin + 1, end + 1):
+                try:
+                    for row, digest, link in log.rows(position - 1, position):
+                        yield position, row, digest, link
+                except (sqlite3.DatabaseError, UnicodeDecodeError):
+                    yield position, None, None, None
+            continue
+        for row, digest, link in some:
+            yield row[0], row, digest, link
+
+
+def _check_events(log: Log, report: Report, progress: Progress) -> None:
+    last = _last(log)
+    before: bytes | None = bytes.fromhex(log.setting("identity"))
+    erased: set[int] = set()
+    said: set[int] = set()
+    for position, row, digest, link in _stored(log, last):
+        report.events += 1
+        is_whole = row is not None and is_intact(row, digest)
+        if not is_whole:
+            report.damaged.append(position)
+            report.problems.append(f"the event at position {position} is damaged")
+        elif row is not None:
+            if row[5] == ERASED:
+                erased.add(position)
+            elif row[2] == EventKind.ERASE:
+                said |= set(json.loads(row[5])["positions"])
+        follows = before is None or digest is None or chained(before, digest) == link
+        if is_whole and not follows:
+            report.problems.append(
+                f"the hash at position {position} does not follow from the one before: events were "
+                "removed, added or moved"
+            )
+        before = link
+        if report.events % _CHUNK == 0:
+            progress(report.events, last)
+    report.erased = len(erased)
+    if erased - said:
+        report.problems.append(
+            f"the body at position {min(erased - said)} is gone, but no event says that it was erased"
+        )
+    if len(report.problems) > _MOST_TOLD:
+        n_more = len(report.problems) - _MOST_TOLD
+        report.problems[_MOST_TOLD:] = [f"and {n_more} problems more"]
+
+
+def _check_snapshots(folder: Path, log: Log, report: Report) -> None:
+    for position, path in snapshot_positions(folder).items():
+        report.snapshots += 1
+        try:
+            header, _ = read_file(path)  # compares the checksum
+            link = header["extra"].get("log")
+            if not is_of(log, link, position):
+                raise ModelFileError(f"{path}: made from another log, or from events that are gone")
+        except (OSError, ModelFileError, KeyError, sqlite3.DatabaseError) as error:
+            report.problems.append(
+                f"the snapshot at position {position} cannot be trusted: {error}"
+            )
+
+
+# -- salvaging --------------------------------------------------------------------------------
+
+
+def salvage(
+    folder: Path, new: Path, progress: Progress = lambda done, total: None
+) -> dict[str, int]:
+    """Copy the events that are whole into a new folder; return how many were kept and left out.
+
+    Positions stay as they are. Events about an item that is damaged are left out too. Snapshots are not
+    copied: the new service learns from its log.
+    """
+    _check_new(new)
+    counts = {"kept": 0, "damaged": 0, "about damaged items": 0}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock_folder(folder))
+        old = stack.enter_context(contextlib.closing(_open(folder)))
+        new.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = stack.enter_context(contextlib.closing(Log(new / "log.sqlite")))
+        last = _last(old)
+        kept: set[int] = set()
+        with log.transaction():
+            some: list[Event] = []
+            for number, (position, row, digest, _) in enumerate(_stored(old, last), 1):
+                if row is None or not is_intact(row, digest):
+                    counts["damaged"] += 1
+                    continue
+                event = Event(*row[:5], json.loads(row[5]))
+                if not _named_by(event) <= kept:
+                    counts["about damaged items"] += 1
+                    continue
+                kept.add(position)
+                some.append(event)
+                if number % _CHUNK == 0:
+                    log.append(some)
+                    some = []
+                    progress(number, last)
+            log.append(some)
+            for key, request_digest, first, count in _requests(old):
+                if kept.issuperset(range(first, first + count)):
+                    log.remember(key, request_digest, first, count)
+        service = old.setting("service")
+        if service is not None:
+            log.set_setting("service", service)
+        log.note_head(log.last)
+        counts["kept"] = len(kept)
+    _copy_keys(folder, new)
+    return counts
+
+
+def _named_by(event: Event) -> set[int]:
+    """Positions of other events without which an event means nothing."""
+    if event.kind in (EventKind.FEEDBACK, EventKind.ANSWER):
+        items = {position for triplet in triplets_of(event) for position in triplet}
+        items |= {position for triplet in event.body.get("compared", ()) for position in triplet}
+        items |= {event.body["question"]} if event.kind == EventKind.ANSWER else set()
+        return items - {0}
+    if event.kind == EventKind.QUESTION:
+        return set(event.body["items"])
+    if event.kind == EventKind.RETRACT:
+        return {event.body["position"]}
+    return set()
+
+
+def _requests(log: Log) -> Iterator[tuple[str, str, int, int]]:
+    with contextlib.suppress(sqlite3.DatabaseError):
+        yield from log.connection.execute("SELECT key, digest, first, count FROM requests")
+
+
+# -- backups ----------------------------------------------------------------------------------
+
+
+def back_up(folder: Path, new: Path) -> int:
+    """Copy log and keys into a new folder, also while a service runs; return the last position.
+
+    The copy is a folder like any other: it can be checked, served and restored.
+    """
+    _check_new(new)
+    with contextlib.closing(_open(folder)) as log:
+        new.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = new / "log.sqlite"
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with damage_told(log.path), contextlib.closing(sqlite3.connect(path)) as copy:
+            log.connection.backup(copy)
+    _copy_keys(folder, new)
+    with contextlib.closing(Log(path)) as copied:
+        copied.note_head(copied.last)
+        last = copied.last
+    _sync(new)
+    return last
+
+
+def restore(backup: Path, folder: Path) -> int:
+    """Make a folder what a backup has; the folder must be new or empty. Returns the last position.
+
+    A folder that is there is not overwritten: rename it first.
+    """
+    report = check(backup)
+    if not report.is_whole:
+        raise LogError(f"{backup}: the backup is damaged: {report.problems[0]}")
+    return back_up(backup, folder)
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder}: expected a new or empty folder, got one that is in use")
+
+
+def _copy_keys(folder: Path, new: Path) -> None:
+    keys = folder / "keys.json"
+    if keys.exists():
+        shutil.copy2(keys, new / "keys.json")
+
+
+def _sync(folder: Path) -> None:
+    for path in (*folder.iterdir(), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# -- erasing ----------------------------------------------------------------------------------
+
+
+def erase(folder: Path, names: list[str]) -> int:
+    """Erase text and pictures of deleted items from the log; return how many events were changed.
+
+    Vectors stay, because the model is computed from them. The digests of what was erased stay too, so that
+    the chain of hashes can be verified, and an event says which positions were erased. No service may be
+    running.
+
+    Raises
+    ------
+    ValueError
+        An item is unknown, or was not deleted.
+    """
+    with lock_folder(folder), contextlib.closing(_open(folder)) as log:
+        connection = log.connection
+        connection.execute("PRAGMA secure_delete = ON")
+        positions: list[int] = []
+        for name in names:
+            found = connection.execute(
+                "SELECT position, kind, body FROM events WHERE subject = ? ORDER BY position",
+                (name,),
+            ).fetchall()
+            if not found:
+                raise ValueError(
+                    f"item: expected one that was deleted, got the unknown id {name!r}"
+                )
+            if found[-1][1] != EventKind.DELETE:
+                raise ValueError(
+                    f"item: expected one that was deleted, got {name!r}; delete it first"
+                )
+            positions += [
+                position
+                for position, kind, body in found
+                if kind == EventKind.ITEM and body not in ("{}", ERASED)
+            ]
+        if not positions:
+            return 0
+        with log.transaction():
+            connection.executemany(
+                f"UPDATE events SET body = '{ERASED}' WHERE position = ?",
+                [(position,) for position in positions],
+            )
+            body = {"positions": positions}
+            log.append([Event(log.last + 1, time.time(), EventKind.ERASE, None, None, body)])
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        log.note_head(log.last)
+    return len(positions)

@@ -1,0 +1,314 @@
+"""Damage is noticed and told; what is whole can be checked, salvaged, backed up, restored and erased."""
+
+import logging
+import math
+import os
+import random
+import shutil
+import sqlite3
+import stat
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from live import add_items, assert_same_matrix, do, judge, learner_of, oasis_of, running, vectors
+
+from simstream.cli import main
+from simstream.serve import upkeep
+from simstream.serve.engine import LearningEngine
+from simstream.serve.log import Log, LogError
+from simstream.serve.snapshots import Snapshots, to_keep
+from simstream.serve.writer import Ledger, NewItem
+
+
+def filled(folder, n_items=12, n_judged=30, seed=0, **options):
+    """A folder with items and feedback; returns the vectors, and the row numbers of the triplets."""
+    rng, rows = np.random.default_rng(seed), vectors(n_items)
+    triplets = np.array([rng.permutation(n_items)[:3] for _ in range(n_judged)])
+    with running(folder, **options) as service:
+        add_items(service, rows)
+        for a, b, c in triplets:
+            judge(service, f"i{a}", f"i{b}", f"i{c}")
+        assert service.engine.wait_for(service.writer.last, 60)
+    return rows, triplets
+
+
+def changed(folder, statement, *values):
+    """Change the log behind its back."""
+    connection = sqlite3.connect(folder / "log.sqlite")
+    with connection:
+        assert connection.execute(statement, values).rowcount == 1
+    connection.close()
+
+
+# -- the chain --------------------------------------------------------------------------------
+
+
+def test_a_folder_that_nothing_happened_to_is_whole(tmp_path):
+    filled(tmp_path)
+    report = upkeep.check(tmp_path)
+    assert report.is_whole
+    assert (report.events, report.damaged, report.snapshots) == (42, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "position"),
+    [
+        ("UPDATE events SET body = replace(body, 'i', 'j') WHERE position = 20", 20),
+        ("UPDATE events SET at = at + 1 WHERE position = 17", 17),
+        ("UPDATE events SET subject = 'x' WHERE position = 3", 3),
+        ("UPDATE events SET kind = 'delete' WHERE position = 3", 3),
+        ("UPDATE events SET vector = CAST(x'44' || x'00' AS BLOB) WHERE position = 4", 4),
+    ],
+)
+def test_a_changed_event_is_found_by_check_and_when_it_is_read(tmp_path, statement, position):
+    filled(tmp_path)
+    changed(tmp_path, statement)
+    shutil.rmtree(tmp_path / "snapshots")
+    report = upkeep.check(tmp_path)
+    assert report.damaged == [position]
+    assert report.problems == [f"the event at position {position} is damaged"]
+    with (
+        pytest.raises(LogError, match=f"event at position {position} is damaged"),
+        running(tmp_path),
+    ):
+        pass
+
+
+def test_events_that_were_removed_or_exchanged_are_found(tmp_path):
+    filled(tmp_path)
+    changed(tmp_path, "DELETE FROM events WHERE position = 20")
+    assert any("position 21 does not follow" in text for text in upkeep.check(tmp_path).problems)
+
+
+def test_every_flipped_bit_of_what_events_say_is_found(tmp_path):
+    """Flip bits of the file itself; what SQLite or the digests do not find has changed nothing."""
+    filled(tmp_path / "a")
+    connection = sqlite3.connect(tmp_path / "a" / "log.sqlite")
+    connection.execute("PRAGMA journal_mode = DELETE")  # all of it is in one file then
+    connection.close()
+    good = (tmp_path / "a" / "log.sqlite").read_bytes()
+
+    def events_of(folder):
+        log = Log(folder / "log.sqlite")
+        try:
+            return [(row, digest) for row, digest, _ in log.rows(0, 10**6)]
+        finally:
+            log.close()
+
+    expected = events_of(tmp_path / "a")
+    rng, n_found, n_harmless = random.Random(0), 0, 0
+    for number in range(60):
+        folder = tmp_path / f"b{number}"
+        folder.mkdir()
+        data = bytearray(good)
+        place = rng.randrange(len(good))
+        data[place] ^= 1 << rng.randrange(8)
+        (folder / "log.sqlite").write_bytes(data)
+        try:
+            is_whole = upkeep.check(folder).is_whole
+        except (LogError, sqlite3.DatabaseError, ValueError):
+            is_whole = False
+        if is_whole:
+            n_harmless += 1
+            assert events_of(folder) == expected, f"bit at byte {place}"
+        n_found += not is_whole
+    assert n_found > 10
+    assert n_harmless > 0
+
+
+# -- snapshots --------------------------------------------------------------------------------
+
+
+def test_a_snapshot_of_another_past_is_refused(tmp_path, caplog):
+    """An older copy of the log goes on past the position of a snapshot that was made meanwhile."""
+    rows, first = filled(tmp_path, n_judged=5)
+    upkeep.back_up(tmp_path, tmp_path / "old")
+    with running(tmp_path) as service:
+        for _ in range(5):
+            judge(service, "i0", "i1", "i2")
+        assert service.engine.wait_for(service.writer.last, 60)
+    for name in ("log.sqlite", "log.sqlite-wal", "log.sqlite-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    shutil.copy(tmp_path / "old" / "log.sqlite", tmp_path / "log.sqlite")
+    with caplog.at_level(logging.WARNING), running(tmp_path, snapshot_every=10**6) as service:
+        assert "ends at position 17, but events up to position 22 were acknowledged" in caplog.text
+        assert "snapshot at position 22 refused" in caplog.text
+        assert service.engine.snapshots.n_refused == 1
+        for _ in range(9):
+            judge(service, "i3", "i4", "i5")
+        assert service.engine.wait_for(service.writer.last, 60)
+    triplets = [*first, *[(3, 4, 5)] * 9]
+    with running(tmp_path) as service:
+        assert_same_matrix(learner_of(service), oasis_of(rows[np.array(triplets)]))
+
+
+def test_the_same_position_of_another_log_is_refused(tmp_path, caplog):
+    rows, _ = filled(tmp_path / "a", n_judged=5)
+    filled(tmp_path / "b", n_judged=5, seed=1)
+    name = "model-000000000017.safetensors"
+    shutil.copy(tmp_path / "b" / "snapshots" / name, tmp_path / "a" / "snapshots" / name)
+    assert "another log" in upkeep.check(tmp_path / "a").problems[0]
+    expected = np.random.default_rng(0)
+    triplets = np.array([expected.permutation(12)[:3] for _ in range(5)])
+    with caplog.at_level(logging.WARNING), running(tmp_path / "a") as service:
+        assert "made from another log" in caplog.text
+        assert_same_matrix(learner_of(service), oasis_of(rows[triplets]))
+
+
+def test_a_snapshot_that_cannot_be_written_does_not_stop_learning(tmp_path, caplog, monkeypatch):
+    from safetensors import SafetensorError
+
+    real, calls = Snapshots.save, []
+
+    def full(self, state, log):
+        calls.append(state.position)
+        if len(calls) < 3:
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        real(self, state, log)
+
+    monkeypatch.setattr(Snapshots, "save", full)
+    monkeypatch.setattr("simstream.serve.engine._FIRST_RETRY", 0.01)
+    with caplog.at_level(logging.WARNING):
+        filled(tmp_path, snapshot_every=1)
+    assert "No space left on device" in caplog.text
+    with running(tmp_path) as service:
+        assert service.engine.failure is None
+        assert service.engine.snapshots.positions()[-1] == 42
+
+
+def test_failing_snapshots_are_tried_again_ever_more_rarely(tmp_path, monkeypatch):
+    def full(self, state, log):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Snapshots, "save", full)
+    with running(tmp_path, snapshot_every=1) as service:
+        add_items(service, vectors(6))
+        for _ in range(40):
+            judge(service, "i0", "i1", "i2")
+        assert service.engine.wait_for(service.writer.last, 60)
+        assert service.engine.failure is None
+        assert 1 <= service.engine.n_unsaved <= 6
+    assert isinstance(service.engine, LearningEngine)
+
+
+def test_snapshots_stay_a_geometric_series_however_often_they_are_thinned():
+    positions = []
+    for newest in range(1, 3000):
+        positions = sorted(to_keep([*positions, newest]))
+    assert positions[0] == 1
+    assert len(positions) <= 2 * math.log2(3000) + 4
+    for wanted in range(1, 3000):
+        nearest = max(position for position in positions if position <= wanted)
+        assert wanted - nearest <= max(3, positions[-1] - wanted)
+
+
+# -- salvaging --------------------------------------------------------------------------------
+
+
+def test_salvage_keeps_what_is_whole_and_goes_on(tmp_path):
+    rows, triplets = filled(tmp_path / "a")
+    changed(tmp_path / "a", "UPDATE events SET body = '{' WHERE position = 20")
+    changed(tmp_path / "a", "UPDATE events SET subject = 'x' WHERE position = 12")
+    counts = upkeep.salvage(tmp_path / "a", tmp_path / "b")
+    left = [t for n, t in enumerate(triplets, 13) if n != 20 and 11 not in t]
+    n_about = sum(11 in t for n, t in enumerate(triplets, 13) if n != 20)
+    assert counts == {"kept": 11 + len(left), "damaged": 2, "about damaged items": n_about}
+    assert n_about
+    assert upkeep.check(tmp_path / "b").is_whole
+    with running(tmp_path / "b") as service:
+        assert_same_matrix(learner_of(service), oasis_of(rows[np.array(left)]))
+        judge(service, "i0", "i1", "i2")
+        add_items(service, rows[11:], ["i11"])
+    assert upkeep.check(tmp_path / "b").is_whole
+
+
+def test_salvage_needs_a_new_folder(tmp_path):
+    filled(tmp_path / "a", n_judged=1)
+    with pytest.raises(FileExistsError, match="expected a new or empty folder"):
+        upkeep.salvage(tmp_path / "a", tmp_path / "a")
+
+
+# -- backups ----------------------------------------------------------------------------------
+
+
+def test_a_backup_beside_a_running_service_can_be_served(tmp_path):
+    rows = vectors(12)
+    with running(tmp_path / "a") as service:
+        add_items(service, rows)
+        judge(service, "i0", "i1", "i2")
+        assert upkeep.back_up(tmp_path / "a", tmp_path / "b") == 13
+        judge(service, "i3", "i4", "i5")
+    assert upkeep.restore(tmp_path / "b", tmp_path / "c") == 13
+    with running(tmp_path / "c") as service:
+        assert_same_matrix(learner_of(service), oasis_of(rows[[[0, 1, 2]]]))
+    changed(tmp_path / "b", "UPDATE events SET body = '{' WHERE position = 13")
+    with pytest.raises(LogError, match="backup is damaged"):
+        upkeep.restore(tmp_path / "b", tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+# -- erasing ----------------------------------------------------------------------------------
+
+
+def test_erased_texts_are_gone_and_the_chain_still_holds(tmp_path):
+    rows = vectors(4)
+    with running(tmp_path) as service:
+        items = [NewItem(f"i{n}", row, {"text": f"my secret {n}"}) for n, row in enumerate(rows)]
+        do(service, Ledger.add_items, items)
+        judge(service, "i0", "i1", "i2")
+        do(service, Ledger.delete_item, "i2")
+    with pytest.raises(ValueError, match="got 'i1'; delete it first"):
+        upkeep.erase(tmp_path, ["i1"])
+    with pytest.raises(ValueError, match="unknown id 'nobody'"):
+        upkeep.erase(tmp_path, ["nobody"])
+    assert upkeep.erase(tmp_path, ["i2"]) == 1
+    assert upkeep.erase(tmp_path, ["i2"]) == 0
+    for path in tmp_path.glob("log.sqlite*"):
+        assert b"my secret 2" not in path.read_bytes()
+    assert b"my secret 1" in (tmp_path / "log.sqlite").read_bytes()
+    report = upkeep.check(tmp_path)
+    assert (report.is_whole, report.erased) == (True, 1)
+    shutil.rmtree(tmp_path / "snapshots")
+    with running(tmp_path) as service:  # learnt again from the vectors
+        assert_same_matrix(learner_of(service), oasis_of(rows[[[0, 1, 2]]]))
+    changed(tmp_path, "UPDATE events SET body = '{\"erased\":true}' WHERE position = 1")
+    assert "no event says that it was erased" in upkeep.check(tmp_path).problems[0]
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def test_only_the_owner_may_read_the_log_of_a_folder_that_was_there(tmp_path):
+    before = os.umask(0o022)
+    try:
+        filled(tmp_path, n_judged=1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "log.sqlite").stat().st_mode) == 0o600
+
+
+def test_the_commands(tmp_path):
+    filled(tmp_path / "a", n_judged=3)
+    runner = CliRunner()
+
+    def run(*words):
+        found = runner.invoke(main, [str(word) for word in words])
+        return found.exit_code, found.output
+
+    assert run("check", tmp_path / "a") == (
+        0,
+        "15 events and 1 snapshots verified\neverything is whole\n",
+    )
+    assert run("backup", tmp_path / "a", tmp_path / "b")[0] == 0
+    code, text = run("backup", tmp_path / "a", tmp_path / "b")
+    assert (code, "expected a new or empty folder" in text) == (1, True)
+    changed(tmp_path / "a", "UPDATE events SET body = '{' WHERE position = 14")
+    code, text = run("check", tmp_path / "a")
+    assert (code, "the event at position 14 is damaged" in text) == (1, True)
+    code, text = run("check", tmp_path / "a", "--salvage", tmp_path / "c")
+    assert (code, "damaged: 1 events" in text) == (0, True)
+    assert run("restore", tmp_path / "b", tmp_path / "d")[0] == 0
+    assert run("check", tmp_path)[0] == 1
+    code, text = run("erase", tmp_path / "b", "i1")
+    assert (code, "delete it first" in text) == (1, True)
