@@ -119,16 +119,17 @@ class Client:
     def close(self):
         self._connection.close()
 
+    __del__ = close
+
 
 @contextmanager
-def served(service, keys=None):
+def served(service, keys=None, **options):
     """A server in a thread; yields its port. The service is closed at the end."""
     import uvicorn
 
-    from simstream.serve.app import create_app
+    from simstream.serve.app import configuration
 
-    config = uvicorn.Config(create_app(service, keys), port=0, log_level="error", ws="none")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(configuration(service, keys, **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

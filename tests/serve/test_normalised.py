@@ -29,7 +29,7 @@ def expected_of(service, query, rows):
 
 
 def assert_finds(version, query, names_and_scores, k):
-    found = version.search(query, k)
+    found = version.search_many(query, k)[0]
     order = sorted(names_and_scores.items(), key=lambda pair: -pair[1])[:k]
     np.testing.assert_allclose([score for _, score in found], [s for _, s in order], atol=2e-5)
     for position, score in found:
@@ -52,7 +52,7 @@ def test_searches_are_by_the_cosine_and_versions_keep_their_numbers(tmp_path, le
         cosines = expected_of(service, query, rows)
         at_first = {position[f"i{n}"]: cosines[n] for n in range(30)}
         assert_finds(first, query, at_first, 10)
-        plain = first.search(query, 30, learnt=False)
+        plain = first.search_many(query, 30, learnt=False)[0]
         np.testing.assert_allclose(
             sorted(score for _, score in plain), np.sort(rows @ query[0]), rtol=1e-5
         )
@@ -71,9 +71,9 @@ def test_searches_are_by_the_cosine_and_versions_keep_their_numbers(tmp_path, le
         now = {position[f"i{n}"]: later[n] for n in range(30)}
         now[new] = expected_of(service, query, added)[0]
         assert_finds(service.version, query, now, 31)
-        last = service.version.search(query, 31)
+        last = service.version.search_many(query, 31)[0]
     with running(tmp_path, learning=learning) as again:
-        assert again.version.search(query, 31) == last
+        assert again.version.search_many(query, 31)[0] == last
 
 
 @pytest.mark.parametrize("learning", [NORMALISED, CENTRED])

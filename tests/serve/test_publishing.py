@@ -123,11 +123,11 @@ def test_versions_of_many_tasks_do_not_change_while_others_are_learnt(tmp_path):
                 assert service.wait_for(receipt, 30)
                 version = service.version
                 tasks = [*version.model.task_names, "a stranger"]
-                found = {task: version.search(rows[:1], 5, task) for task in tasks}
+                found = {task: version.search_many(rows[:1], 5, task)[0] for task in tasks}
                 seen.append((version, found))
         assert len(seen[-1][1]) == 41
         for version, found in seen:
-            assert {task: version.search(rows[:1], 5, task) for task in found} == found
+            assert {task: version.search_many(rows[:1], 5, task)[0] for task in found} == found
         for task in ("u0", "u39", "a stranger"):
             expected = learner_of(service).get_bilinear_matrix(task)
             assert np.allclose(service.version.model.similarity(task).matrix, expected, atol=1e-6)

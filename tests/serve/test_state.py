@@ -420,7 +420,7 @@ def test_a_centre_comes_from_the_items_before_the_first_judgement(is_sparse, n_i
         learner = learner_of(service)
         np.testing.assert_allclose(learner.centre_, rows[:-1].mean(axis=0), rtol=1e-5)
         query = sp.csr_matrix(rows[:1]) if is_sparse else rows[:1]
-        found = service.version.search(query, n_items + 1)
+        found = service.version.search_many(query, n_items + 1)[0]
         names = [service.engine.items.names[position] for position, _ in found]
         expected = learner.search(rows[:1], rows, k=n_items + 1)
         assert names == [f"i{n}" if n < n_items else "later" for n in expected.indices[0]]

@@ -15,7 +15,6 @@ from live import add_items, assert_same_matrix, do, judge, learner_of, oasis_of,
 
 from simstream.cli import main
 from simstream.serve import upkeep
-from simstream.serve.engine import LearningEngine
 from simstream.serve.log import Log, LogError
 from simstream.serve.snapshots import Snapshots, to_keep
 from simstream.serve.writer import Ledger, NewItem
@@ -189,7 +188,6 @@ def test_failing_snapshots_are_tried_again_ever_more_rarely(tmp_path, monkeypatc
         assert service.engine.wait_for(service.writer.last, 60)
         assert service.engine.failure is None
         assert 1 <= service.engine.n_unsaved <= 6
-    assert isinstance(service.engine, LearningEngine)
 
 
 def test_snapshots_stay_a_geometric_series_however_often_they_are_thinned():

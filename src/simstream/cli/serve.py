@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
@@ -128,6 +129,11 @@ def publishing_options(command: Any) -> Any:
     help="Requests per second allowed per key or address; 0 means no limit.",
 )
 @click.option(
+    "--proxy",
+    metavar="ADDRESS",
+    help="Address of a reverse proxy that may name the callers it speaks for (X-Forwarded-For).",
+)
+@click.option(
     "--snapshot-every",
     type=COUNT,
     default=2000,
@@ -166,6 +172,7 @@ def serve(
     near: int | None,
     random_share: float | None,
     rate: float,
+    proxy: str | None,
     snapshot_every: int,
     demo: str | None,
     simulate: bool,
@@ -258,7 +265,7 @@ def serve(
             if shown is not None:
                 stack.callback(_start_demo(service, shown, simulate=simulate))
 
-        run(service, host=host, port=port, on_ready=on_ready)
+        run(service, host=host, port=port, on_ready=on_ready, proxy=proxy)
     logger.info("stopped at log position %d", service.version.position)
 
 
@@ -464,7 +471,7 @@ def replay(
 
 @click.group(short_help="Create, list and remove keys of a service.")
 def keys() -> None:
-    """Manage the keys of a service's clients. A running service notices changes only after a restart."""
+    """Manage the keys of a service's clients. A running service notices changes within a second."""
 
 
 @keys.command("add")
@@ -477,19 +484,27 @@ def keys() -> None:
     required=True,
     help="What the key allows; may be repeated.",
 )
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Days until it expires (default: never).",
+)
 @service_folder_option
-def add(name: str, scopes: tuple[str, ...], folder: Path) -> None:
+def add(name: str, scopes: tuple[str, ...], days: float | None, folder: Path) -> None:
     """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    click.echo(_keys_of(folder).add(name, scopes))
+    click.echo(_keys_of(folder).add(name, scopes, days))
 
 
 @keys.command("list")
 @service_folder_option
 def list_keys(folder: Path) -> None:
-    """List the id, name and scopes of every key."""
-    for identity, name, scopes in _keys_of(folder).names():
-        click.echo(f"{identity}\t{name}\t{','.join(scopes)}")
+    """List the id, name and scopes of every key, and when it expires."""
+    for identity, name, scopes, expires in _keys_of(folder).names():
+        end = (
+            "" if expires is None else f"\tuntil {time.strftime('%F %T', time.localtime(expires))}"
+        )
+        click.echo(f"{identity}\t{name}\t{','.join(scopes)}{end}")
 
 
 @keys.command("remove")
@@ -497,7 +512,7 @@ def list_keys(folder: Path) -> None:
 @service_folder_option
 def remove(identity: str, folder: Path) -> None:
     """Remove the key with this id."""
-    _keys_of(folder).remove(identity)
+    click.echo(f"removed the key of {_keys_of(folder).remove(identity)}")
 
 
 def _keys_of(folder: Path) -> Any:

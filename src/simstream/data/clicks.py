@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,11 @@ _Item = TypeVar("_Item")
 
 
 def pairs_from_clicks(
-    shown: Sequence[_Item], clicked: Iterable[_Item], rule: str = "skip-above"
+    shown: Sequence[_Item],
+    clicked: Iterable[_Item],
+    rule: str = "skip-above",
+    *,
+    most: int | None = None,
 ) -> list[tuple[_Item, _Item]]:
     """Pairs (better, worse) from the clicks on one list of results.
 
@@ -32,6 +37,8 @@ def pairs_from_clicks(
         "skip-above": a clicked item beats the items above it that were not clicked. Items below the last
         click say nothing: nobody may have looked at them. "no-click": it beats all that were not clicked,
         where everything shown was seen, for example a few items side by side.
+    most : int, optional
+        Only so many, the first ones.
 
     References
     ----------
@@ -48,13 +55,14 @@ def pairs_from_clicks(
     """
     check_choice("rule", rule, CLICK_RULES)
     chosen = set(clicked)
-    return [
+    pairs = (
         (item, other)
         for place, item in enumerate(shown)
         if item in chosen
         for other in (shown[:place] if rule == "skip-above" else shown)
         if other not in chosen
-    ]
+    )
+    return list(islice(pairs, most))
 
 
 def triplets_from_clicks(

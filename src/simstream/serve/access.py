@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import ipaddress
 import json
+import math
 import os
 import secrets
 import threading
@@ -25,6 +27,9 @@ _PREFIX = "simstream"
 
 _OPEN_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico")
 _ADMIN_PATHS = ("/v1/pin", "/v1/rollback")
+
+#: What machines that watch a service ask, as often as they like.
+WATCHED_PATHS = ("/healthz", "/readyz")
 
 #: Callers remembered; the one not heard from for the longest time is forgotten first.
 _MOST_CALLERS = 10_000
@@ -76,6 +81,12 @@ class ForbiddenError(ServiceError):
     status = 403
 
 
+class TooSlowError(ServiceError):
+    """The body did not arrive in time."""
+
+    status = 408
+
+
 class TooLargeError(ServiceError):
     """The body is too large."""
 
@@ -107,6 +118,7 @@ REFUSALS = (
     ForbiddenError,
     NotFoundError,
     ConflictError,
+    TooSlowError,
     TooLargeError,
     BadRequestError,
     RateError,
@@ -138,7 +150,8 @@ def scope_needed(method: str, path: str) -> str | None:
 class KeyRing:
     """The keys of a service, in a JSON file; without the file there are none.
 
-    Keys have 256 random bits, so one round of a salted hash is enough: there is nothing to guess.
+    Keys have 256 random bits, so one round of a salted hash is enough: there is nothing to guess. The file is
+    read again when it changes; a file that cannot be read leaves the keys as they were.
 
     Examples
     --------
@@ -156,25 +169,50 @@ class KeyRing:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._entries: dict[str, dict[str, Any]] = {}
-        if path.exists():
+        self._changed_at: int | None = None
+        self._looked_at = 0.0
+        #: Whether there are keys, or have been since this was made: a service that had keys never opens.
+        self.is_used = False
+        self._read()
+
+    def _read(self) -> None:
+        """Read the file if it has changed."""
+        self._looked_at = time.monotonic()
+        changed_at = self._path.stat().st_mtime_ns if self._path.exists() else None
+        if changed_at == self._changed_at:
+            return
+        entries: list[dict[str, Any]] = []
+        if changed_at is not None:
             try:
-                entries = json.loads(path.read_text())["keys"]
-                self._entries = {entry["id"]: entry for entry in entries}
+                entries = json.loads(self._path.read_text())["keys"]
                 for entry in entries:
                     bytes.fromhex(entry["salt"] + entry["hash"])
                     assert set(entry["scopes"]) <= set(SCOPES)
+                    float(entry.get("expires") or 0)
             except (ValueError, KeyError, TypeError, AssertionError) as error:
-                raise ValueError(f"{path}: not a file of keys") from error
+                raise ValueError(f"{self._path}: not a file of keys") from error
+        self._entries = {entry["id"]: entry for entry in entries}
+        self._changed_at = changed_at
+        self.is_used |= bool(entries)
+
+    def refresh(self) -> None:
+        """Notice changes of the file, at most once a second."""
+        if time.monotonic() - self._looked_at >= 1:
+            with contextlib.suppress(OSError, ValueError):  # being edited: look again in a second
+                self._read()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def names(self) -> list[tuple[str, str, list[str]]]:
-        """Id, name and scopes of every key."""
-        return [(e["id"], e["name"], list(e["scopes"])) for e in self._entries.values()]
+    def names(self) -> list[tuple[str, str, list[str], float | None]]:
+        """Id, name and scopes of every key, and when it expires (seconds since 1970, or None)."""
+        return [
+            (e["id"], e["name"], list(e["scopes"]), e.get("expires"))
+            for e in self._entries.values()
+        ]
 
-    def add(self, name: str, scopes: Iterable[str]) -> str:
-        """Make a key and return it: it cannot be shown again."""
+    def add(self, name: str, scopes: Iterable[str], days: float | None = None) -> str:
+        """Make a key, valid for so many days or for ever, and return it: it cannot be shown again."""
         allowed = [scope for scope in SCOPES if scope in set(scopes)]
         unknown = set(scopes) - set(SCOPES)
         if unknown or not allowed:
@@ -187,16 +225,18 @@ class KeyRing:
             "scopes": allowed,
             "salt": salt,
             "hash": _hash(salt, secret),
+            "expires": None if days is None else time.time() + 86400 * days,
         }
         self._save()
         return f"{_PREFIX}_{identity}_{secret}"
 
-    def remove(self, identity: str) -> None:
-        """Remove a key by its id."""
+    def remove(self, identity: str) -> str:
+        """Remove a key by its id; return its name."""
         if identity not in self._entries:
             raise ValueError(f"key: no key has the id {identity!r}")
-        del self._entries[identity]
+        entry = self._entries.pop(identity)
         self._save()
+        return str(entry["name"])
 
     def _save(self) -> None:
         if not self._path.exists():  # readable by its owner only, from the first moment
@@ -214,6 +254,8 @@ class KeyRing:
         is_right = hmac.compare_digest(_hash(salt, secret), expected)
         if entry is None or not is_right or prefix != _PREFIX:
             raise UnauthorizedError("expected a key in the header Authorization: Bearer ...")
+        if (entry.get("expires") or math.inf) <= time.time():
+            raise UnauthorizedError("this key has expired")
         if scope not in entry["scopes"]:
             raise ForbiddenError(f"this key does not allow {scope}")
         return str(entry["name"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import math
 import signal
 import socket
@@ -22,10 +24,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from .access import (
     REFUSALS,
+    WATCHED_PATHS,
     ForbiddenError,
     KeyRing,
     NotFoundError,
@@ -34,6 +38,7 @@ from .access import (
     StorageError,
     TokenBuckets,
     TooLargeError,
+    TooSlowError,
     UnauthorizedError,
     check_host,
     is_local_host,
@@ -43,6 +48,8 @@ from .log import LogError
 from .routes import Metrics, add_routes
 from .schemas import refusal
 from .service import Limits, Service
+
+logger = logging.getLogger("simstream.serve")
 
 _MEDIA_TYPES = {
     ".html": "text/html",
@@ -134,15 +141,20 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 500
+        started, status, is_begun = time.perf_counter(), 500, False
+        is_head = scope["method"] == "HEAD"
+        if is_head:  # as GET, without the body
+            scope = {**scope, "method": "GET"}
 
         async def sending(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, is_begun = message["status"], True
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
+            elif is_head:
+                message = {**message, "body": b""}
             await send(message)
 
         try:
@@ -154,6 +166,12 @@ class Guard:
             status = 499  # nobody is left to answer
         except ServiceError as error:  # of these checks, or of the route
             await _refused(error)(scope, receive, sending)
+        except Exception:
+            logger.exception("%s %s failed", scope["method"], scope["path"])
+            if is_begun:
+                raise
+            answer = JSONResponse({"error": "the service has failed; its log says why"}, 500)
+            await answer(scope, receive, sending)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._on_done(route, status, time.perf_counter() - started)
@@ -168,7 +186,8 @@ class Guard:
             raise ForbiddenError("requests from pages of other sites are refused")
         caller = scope["client"][0] if scope.get("client") else "unknown"
         needed = scope_needed(scope["method"], path)
-        if len(self._keys):
+        self._keys.refresh()
+        if self._keys.is_used:
             if needed is not None:
                 given = headers.get("authorization", "")
                 kind, _, key = given.partition(" ")
@@ -176,7 +195,7 @@ class Guard:
         elif not is_local_host(host):
             # Another name that leads to this machine is an attack: DNS rebinding.
             raise ForbiddenError("without keys, expected a request to localhost")
-        wait = self._buckets.wait(caller)
+        wait = 0.0 if path in WATCHED_PATHS else self._buckets.wait(caller)
         if wait:
             raise RateError("too many requests", retry_after=math.ceil(wait))
 
@@ -187,8 +206,13 @@ class Guard:
         if not told.isdecimal() or int(told) > largest:
             raise too_large
         parts, size = [], 0
+        end = time.monotonic() + self._limits.body_seconds
         while True:
-            message = await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()))
+            except TimeoutError:
+                seconds = self._limits.body_seconds
+                raise TooSlowError(f"body: expected all of it within {seconds:g} seconds") from None
             if message["type"] == "http.disconnect":
                 raise _GoneError
             size += len(message.get("body", b""))
@@ -293,10 +317,47 @@ def docs_page(openapi: dict[str, Any]) -> str:
 # -- running it -------------------------------------------------------------------------------
 
 
-def run(service: Service, *, host: str, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; everything acknowledged is learnt and saved before it returns.
+#: Connections at the same time; more are refused with 503.
+_MOST_CONNECTIONS = 2000
 
-    Port 0 takes a free one; `on_ready` is called with the address once the service answers.
+
+def configuration(
+    service: Service,
+    keys: KeyRing | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    proxy: str | None = None,
+) -> uvicorn.Config:
+    """How the server runs; see `run`."""
+    return uvicorn.Config(
+        create_app(service, keys),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,  # request addresses may name items
+        server_header=False,
+        timeout_graceful_shutdown=10,
+        limit_concurrency=_MOST_CONNECTIONS,
+        proxy_headers=proxy is not None,
+        forwarded_allow_ips=proxy or "",
+        http=_protocol(service.settings.limits.body_seconds),
+        ws="none",
+    )
+
+
+def run(
+    service: Service,
+    *,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None],
+    proxy: str | None = None,
+) -> None:
+    """Serve until SIGINT, SIGTERM or SIGHUP; everything acknowledged is learnt and saved before it returns.
+
+    Port 0 takes a free one; `on_ready` is called with the address once the service answers. A caller's
+    address is that of its connection; only `proxy`, if given, may say that it speaks for another.
     """
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys)
@@ -309,22 +370,52 @@ def run(service: Service, *, host: str, port: int, on_ready: Callable[[str], Non
                 shown = f"[{host}]" if ":" in host else host
                 on_ready(f"http://{shown}:{actual}")
 
-    config = uvicorn.Config(
-        create_app(service, keys),
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,  # request addresses may name items
-        server_header=False,
-        timeout_graceful_shutdown=10,
-        ws="none",
-    )
+    config = configuration(service, keys, host=host, port=port, proxy=proxy)
     # A search passes through several threads and must not wait long for each of them while others compute.
     sys.setswitchinterval(0.0005)
     # The server handles these signals itself and raises them again once everything is done.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    Server(config).run()
+    if hasattr(signal, "SIGHUP"):  # the terminal was closed: end as if asked to
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+    # Searches run side by side, and many are one product: BLAS threads would only get in their way.
+    with threadpool_limits(1, user_api="blas"):
+        Server(config).run()
+
+
+def _protocol(seconds: float) -> type[asyncio.Protocol]:
+    """Uvicorn's protocol, but for connections whose headers do not arrive in time: these are closed."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        """Closes a connection that has not sent the headers of a request within some seconds."""
+
+        _late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._wait_for_headers()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_waiting()
+            elif self._late is None:
+                self._wait_for_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def _wait_for_headers(self) -> None:
+            self._late = self.loop.call_later(seconds, self.transport.close)
+
+        def _stop_waiting(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+    return Protocol
 
 
 def check_port(host: str, port: int) -> None:

@@ -20,7 +20,14 @@ from ..search import ExactIndex, ExactView
 from ..similarity.base import row_products
 from ..similarity.bilinear import Bilinear
 from ..similarity.tasks import Tasks
-from .events import CONTROL_KINDS, ITEM_KINDS, LEARNER_KINDS, EventKind, can_start_from
+from .events import (
+    CONTROL_KINDS,
+    ITEM_KINDS,
+    LEARNER_KINDS,
+    EventKind,
+    can_start_from,
+    count_triplets,
+)
 from .evidence import Publishing
 from .log import Log, LogError
 from .snapshots import Snapshots
@@ -173,21 +180,20 @@ class Version(NamedTuple):
     #: What the evidence says; None if what was learnt is always served.
     evidence: dict[str, Any] | None
 
-    def search(
-        self, rows: Any, k: int, task: Hashable = None, *, learnt: bool = True, leave_out: int = 0
-    ) -> list[tuple[int, float]]:
-        """Positions and scores of the k items most similar to one query, given as a single row.
+    def search_many(
+        self, rows: Any, k: int, task: Hashable = None, *, learnt: bool = True
+    ) -> list[list[tuple[int, float]]]:
+        """Positions and scores of the k items most similar to each query, by the rows of the queries.
 
-        Without `learnt` they are found by the plain inner product. `leave_out` is the position of an item
-        that is not to be found; 0 leaves out none.
+        Without `learnt` they are found by the plain inner product.
         """
         if not len(self.view):
-            return []
-        query = self.model.transform(rows, task) if learnt else rows
+            return [[] for _ in range(rows.shape[0])]
+        queries = self.model.transform(rows, task) if learnt else rows
         view = self.scaled if learnt and self.scaled is not None else self.view
-        found = view.search(query, k + (leave_out > 0))
-        pairs = zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
-        return [pair for pair in pairs if pair[0] != leave_out][:k]
+        found = view.search(queries, k)
+        pairs = zip(found.ids.tolist(), found.scores.tolist(), strict=True)
+        return [list(zip(ids, scores, strict=True)) for ids, scores in pairs]
 
 
 def similarities(model: Model, anchors: Any, others: Any, task: Hashable = None) -> np.ndarray:
@@ -293,6 +299,8 @@ class LearningEngine:
         self._condition = threading.Condition()
         #: Position of the last event in the log.
         self._known = log.last
+        #: Durable triplets that were not learnt yet: one event may hold thousands.
+        self.n_triplets_waiting = 0
         self._is_closing = False
         #: What stopped the engine, if something did.
         self.failure: BaseException | None = None
@@ -382,10 +390,11 @@ class LearningEngine:
         except TimeoutError:
             return not seen.cancel() and seen.result()
 
-    def notify(self, last: int) -> None:
-        """The log has events up to this position."""
+    def notify(self, last: int, n_triplets: int = 0) -> None:
+        """The log has events up to this position, with so many new triplets."""
         with self._condition:
             self._known = max(self._known, last)
+            self.n_triplets_waiting += n_triplets
             self._condition.notify_all()
 
     def close(self) -> None:
@@ -465,7 +474,7 @@ class LearningEngine:
     def _step(self) -> None:
         """Learn the next events of the log."""
         events = list(self._log.read(self._state.position, self._next_stop(), limit=_BATCH))
-        last = events[-1].position
+        last, n_triplets = events[-1].position, count_triplets(events)
         self.items.apply(event for event in events if event.kind in ITEM_KINDS)
         if any(event.kind in CONTROL_KINDS for event in events):
             if can_start_from(self._log.controls(last), self._state.position, last):
@@ -476,6 +485,8 @@ class LearningEngine:
             self._publish()
         else:
             self._state.advance([e for e in events if e.kind in LEARNER_KINDS], last)
+        with self._condition:
+            self.n_triplets_waiting = max(0, self.n_triplets_waiting - n_triplets)
 
     # -- publishing ---------------------------------------------------------------------------
 

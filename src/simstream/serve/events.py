@@ -112,8 +112,8 @@ def digest_of_row(row: Row) -> bytes:
     >>> first[:16] == other[:16], first[16:] == other[16:]
     (True, False)
     """
-    *others, body = row
-    return digest_without_body(*others) + hashlib.blake2b(body.encode(), digest_size=_SIZE).digest()
+    body = hashlib.blake2b(row[5].encode(), digest_size=_SIZE)
+    return digest_without_body(*row[:5]) + body.digest()
 
 
 def chained(before: bytes, digest: bytes) -> bytes:
@@ -134,6 +134,12 @@ def triplets_of(event: Event) -> list[Sequence[int]]:
         return event.body["triplets"]
     (anchor, *candidates), winner = event.body["items"], event.body["winner"]
     return [] if winner is None else [(anchor, candidates[winner], candidates[1 - winner])]
+
+
+def count_triplets(events: Iterable[Event]) -> int:
+    """Comparisons of all feedback and answers among the events."""
+    kinds = (EventKind.FEEDBACK, EventKind.ANSWER)
+    return sum(len(triplets_of(event)) for event in events if event.kind in kinds)
 
 
 def query_of(event: Event) -> int:

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,6 +221,26 @@ def as_jsonl(records: Iterator[dict[str, Any]]) -> Iterator[str]:
             name: value for name, value in record.items() if name != "task" or value is not None
         }
         yield json.dumps(kept) + "\n"
+
+
+def in_chunks(lines: Iterable[str], size: int = 2**16) -> Iterator[str]:
+    """The same text in pieces of about this many letters: sending a piece costs more than making a line.
+
+    Examples
+    --------
+    >>> list(in_chunks(["ab", "cd", "e"], size=3))
+    ['abcd', 'e']
+    """
+    some: list[str] = []
+    length = 0
+    for line in lines:
+        some.append(line)
+        length += len(line)
+        if length >= size:
+            yield "".join(some)
+            some, length = [], 0
+    if some:
+        yield "".join(some)
 
 
 def as_csv(records: Iterator[dict[str, Any]], *, has_tasks: bool) -> Iterator[str]:

@@ -231,10 +231,10 @@ class Log:
         rows = mine.connection.execute(
             f"{query} ORDER BY position LIMIT ?", [*values, -1 if limit is None else limit]
         )
-        for *row, digest in rows:
-            if not is_intact(tuple(row), digest):
-                raise self._damaged(row[0])
-            yield Event(*row[:5], json.loads(row[5]))
+        for position, at, kind, subject, vector, body, digest in rows:
+            if not is_intact((position, at, kind, subject, vector, body), digest):
+                raise self._damaged(position)
+            yield Event(position, at, kind, subject, vector, json.loads(body))
 
     def _damaged(self, position: int) -> LogError:
         return LogError(

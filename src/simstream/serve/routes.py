@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Header, Query, Response
+from fastapi import FastAPI, Header, Query, Request, Response
 from fastapi import Path as PathField
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -140,8 +140,10 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         }
 
     @app.get("/v1/items/{id:path}/image", tags=["items"])
-    def get_image(id: ItemId) -> Response:
+    def get_image(request: Request, id: ItemId) -> Any:
         """The picture of an item."""
+        if not request.scope["raw_path"].partition(b"?")[0].endswith(b"/image"):
+            return get_item(f"{id}/image")  # the slash is part of the id: it was sent as %2F
         image = service.item(id)[2].get("image")
         if image is None:
             raise NotFoundError("image: the item has none")
@@ -178,7 +180,7 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
     limits = service.settings.limits
 
     @app.post("/v1/search", tags=["search"])
-    def search(body: schemas.Search) -> Any:
+    async def search(body: schemas.Search) -> Any:
         """The items most similar to an item or a vector, best first."""
         if body.k > limits.k:
             raise BadRequestError(f"k: expected at most {limits.k}, got {body.k}")
@@ -188,22 +190,26 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
         n_features = service.engine.items.n_features
         if not isinstance(query, str) and n_features is not None:
             check_shape(query, n_features, service.settings.n_features is not None)
-        look = functools.partial(service.search, query, body.k, body.task, version=version)
 
-        def shown(hits: list[tuple[str, float]]) -> list[dict[str, Any]]:
-            return [
-                _with_payload(service, {"id": name, "score": score}, body.payload)
-                for name, score in hits
-            ]
+        async def look(*, learnt: bool) -> list[tuple[str, float]]:
+            later = service.search_later(query, body.k, body.task, learnt=learnt, version=version)
+            return service.named(await asyncio.wrap_future(later))
+
+        async def shown(hits: list[tuple[str, float]]) -> list[dict[str, Any]]:
+            found = [{"id": name, "score": score} for name, score in hits]
+            if not body.payload:
+                return found
+            add = functools.partial(_with_payload, service)
+            return await run_in_threadpool(lambda: [add(one) for one in found])
 
         try:
-            hits = look()
+            hits = await look(learnt=True)
             randomised = service.randomise(hits)
-            answer = {"position": version.model.position, "results": shown(hits)}
+            answer = {"position": version.model.position, "results": await shown(hits)}
             if randomised is not None:
                 answer["randomised"] = randomised
             if body.baseline:
-                answer["baseline"] = shown(look(learnt=False))
+                answer["baseline"] = await shown(await look(learnt=False))
         except LogError:
             raise
         except ValueError as error:  # products that overflow float32
@@ -294,7 +300,8 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
         else:
             lines = import_export.as_jsonl(records)
         media_type = "text/csv" if format == "csv" else "application/jsonl"
-        return StreamingResponse(lines, headers=headers, media_type=media_type)
+        chunks = import_export.in_chunks(lines)
+        return StreamingResponse(chunks, headers=headers, media_type=media_type)
 
 
 def _question(service: Service, position: int) -> dict[str, Any]:
@@ -415,13 +422,18 @@ class Metrics:
         counters = {
             "commits": ("Commits to the log.", service.writer.n_commits),
             "snapshots_refused": ("Snapshots refused.", service.engine.snapshots.n_refused),
+            "snapshots_unsaved": ("Snapshots not written.", service.engine.n_unsaved),
+            "searches": ("Searches.", service.searches.n_searches),
+            "search_products": ("Products that answered them.", service.searches.n_products),
         }
         gauges: dict[str, tuple[str, float]] = {
             "items": ("Items.", len(service.engine.items)),
             "log_position": ("Last position of the log.", service.writer.last),
             "published_position": ("Position that readers see.", version.position),
             "lag_events": ("Events not yet published.", service.engine.lag),
+            "lag_triplets": ("Triplets not yet learnt.", service.engine.n_triplets_waiting),
             "waiting_requests": ("Requests waiting to be written.", service.writer.n_waiting),
+            "waiting_searches": ("Searches waiting for others.", service.searches.n_waiting),
             "triplets": ("Triplets learnt.", tally.triplets),
             "diverged": ("Triplets left out, because learning would diverge.", tally.diverged),
             "questions": ("Questions asked.", tally.questions),

@@ -21,7 +21,7 @@ from pydantic import (
 
 from ..data.clicks import pairs_from_clicks
 from .events import SparseVector, Vector
-from .writer import Judgement, NewItem
+from .writer import MOST_TRIPLETS, Judgement, NewItem
 
 #: Products of larger numbers could overflow float32.
 LARGEST_NUMBER = 1e6
@@ -231,7 +231,23 @@ class Feedback(_Strict):
                 raise ValueError(
                     f"randomised: expected less than the {len(shown)} items shown, got {self.randomised}"
                 )
+        if self.n_comparisons() > MOST_TRIPLETS:
+            raise ValueError(
+                f"expected at most {MOST_TRIPLETS} comparisons from one list, got {self.n_comparisons()}"
+            )
         return self
+
+    def n_comparisons(self) -> int:
+        """How many comparisons follow from it, without making them."""
+        if self.clicked is None:
+            return 1 if self.up is None else len(self.up) * len(self.down or [])
+        chosen, n_skipped, count = set(self.clicked), 0, 0
+        for item in self.shown or []:
+            if item in chosen:
+                count += n_skipped
+            else:
+                n_skipped += 1
+        return count
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: Any) -> Any:
@@ -250,7 +266,9 @@ class Feedback(_Strict):
         if self.clicked is not None:
             pairs = pairs_from_clicks(self.shown or [], self.clicked)
             # Pairs that correct what was shown do not tell how good it was: clicks on top are part of that.
-            compared = pairs_from_clicks(self.shown or [], self.clicked, "no-click")
+            compared = pairs_from_clicks(
+                self.shown or [], self.clicked, "no-click", most=MOST_TRIPLETS
+            )
             rank = {item: place for place, item in enumerate(self.shown or [], 1)}
             return Judgement(
                 anchor,

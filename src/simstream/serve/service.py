@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,14 +18,18 @@ from typing import Any
 import numpy as np
 
 from ..asking import Asking, bring_near, choose_triplet, draw_triplets
-from .access import BusyError, NotFoundError, StorageError
+from .access import BadRequestError, BusyError, NotFoundError, StorageError
 from .clicks import MOST_RANDOMISED
 from .engine import LearningEngine, Version, margins, similarities
 from .events import Vector, decode_vector
 from .evidence import Publishing
 from .log import Log, lock_folder
+from .searching import Searches
 from .state import Learning
 from .writer import Ledger, Question, Receipt, Write, Writer
+
+#: Matrices of float32 in memory: what is learnt, what is published, and one of both being replaced.
+_COPIES_OF_M = 3
 
 
 @dataclass(frozen=True)
@@ -38,9 +44,13 @@ class Limits:
         Requests per second of one key or address, and how many it may send at once; a rate of 0 means no
         limit.
     waiting : int
-        Requests that may wait to be written.
+        Requests that may wait to be written, and searches that may wait for others.
     lag : int
-        Events that may wait to be learnt from.
+        Events that may wait to be learnt from, and triplets in them.
+    model_bytes : int, optional
+        Memory that similarities may take; half of the machine's by default.
+    body_seconds : float
+        Time in which the headers, and then the body of a request must arrive.
     """
 
     body_bytes: int = 8 * 2**20
@@ -51,6 +61,29 @@ class Limits:
     burst: float = 100.0
     waiting: int = 1024
     lag: int = 200_000
+    model_bytes: int | None = None
+    body_seconds: float = 30.0
+
+    def check_model(self, n_features: int) -> None:
+        """Refuse items whose similarity would not fit: a log that cannot be learnt from cannot be opened.
+
+        Examples
+        --------
+        >>> Limits(model_bytes=2**30).check_model(100_000)
+        Traceback (most recent call last):
+        ...
+        simstream.serve.access.BadRequestError: vector: expected at most 9459 numbers, got 100000: ...
+        """
+        room = self.model_bytes
+        if room is None:
+            room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        most = math.isqrt(room // (4 * _COPIES_OF_M))
+        if n_features > most:
+            raise BadRequestError(
+                f"vector: expected at most {most} numbers, got {n_features}: a similarity of dense vectors "
+                f"takes {4 * _COPIES_OF_M * n_features**2 / 2**30:.1f} GiB of memory; reduce their number, "
+                "or serve sparse vectors"
+            )
 
 
 @dataclass(frozen=True)
@@ -149,8 +182,10 @@ class Service:
             items.n_features,
             is_sparse=settings.n_features is not None,
             has_tasks=self.has_tasks,
+            check_model=settings.limits.check_model,
         )
         self.writer = Writer(self.log, ledger, self.engine.notify, settings.limits.waiting)
+        self.searches = Searches(capacity=settings.limits.waiting)
         self._rng = np.random.default_rng(settings.asking.seed)
         self._coin = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()
@@ -161,6 +196,7 @@ class Service:
         if self.writer.is_closed:
             return
         self.writer.close()
+        self.searches.close()
         self.engine.close()
         self._opened.close()
 
@@ -170,7 +206,8 @@ class Service:
         """Hand a request to the writer: all of its writes are kept, or none."""
         if self.engine.failure is not None:
             raise StorageError(f"learning has stopped: {self.engine.failure}")
-        if self.engine.lag > self.settings.limits.lag:
+        limit = self.settings.limits.lag
+        if self.engine.lag > limit or self.engine.n_triplets_waiting > limit:
             raise BusyError("too many events are waiting to be learnt")
         return self.writer.submit(writes)
 
@@ -218,7 +255,7 @@ class Service:
         anchor, first, second = (items.names[int(p)] for p in positions[chosen.triplet])
         return Question(anchor, (first, second), task, chosen.is_random, chosen.considered)
 
-    def search(
+    def search_later(
         self,
         query: str | Vector,
         k: int = 10,
@@ -226,8 +263,8 @@ class Service:
         *,
         learnt: bool = True,
         version: Version | None = None,
-    ) -> list[tuple[str, float]]:
-        """Ids and scores of the most similar items, best first; never the query item itself."""
+    ) -> Future[list[tuple[int, float]]]:
+        """Positions and scores of the most similar items, best first; never the query item itself."""
         version = version or self.version
         items = self.engine.items
         leave_out = 0
@@ -236,8 +273,18 @@ class Service:
             rows = items.vectors([leave_out])
         else:
             rows = items.rows_of([query])
-        hits = version.search(rows, k, task, learnt=learnt, leave_out=leave_out)
-        return [(items.names[position], score) for position, score in hits]
+        return self.searches.submit(version, rows, k, task, learnt, leave_out)
+
+    def named(self, hits: list[tuple[int, float]]) -> list[tuple[str, float]]:
+        """Ids instead of positions."""
+        names = self.engine.items.names
+        return [(names[position], score) for position, score in hits]
+
+    def search(
+        self, query: str | Vector, k: int = 10, task: str | None = None, **options: Any
+    ) -> list[tuple[str, float]]:
+        """Ids and scores of the most similar items; options as of `search_later`."""
+        return self.named(self.search_later(query, k, task, **options).result())
 
     def randomise(self, hits: list[Any]) -> int | None:
         """Put two neighbours of a share of the searches in random order; return the rank of the first.

@@ -22,6 +22,7 @@ from .events import (
     EventKind,
     SparseVector,
     Vector,
+    count_triplets,
     encode_vector,
     excluded_ranges,
     is_excluded,
@@ -85,6 +86,7 @@ class Ledger:
     items : id -> position of the event that added the item, for all items there are
     n_features : length of vectors; None before the first item
     is_sparse, has_tasks : whether vectors are sparse; whether judgements may name a task
+    check_model : raises if a similarity of vectors of this length would be too large
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class Ledger:
         *,
         is_sparse: bool = False,
         has_tasks: bool = False,
+        check_model: Callable[[int], None] = lambda n_features: None,
     ) -> None:
+        self._check_model = check_model
         self._log, self._items = log, dict(items or {})
         self._n_features, self._is_sparse, self._has_tasks = n_features, is_sparse, has_tasks
         self.last = log.last
@@ -277,6 +281,7 @@ class Ledger:
                 raise BadRequestError(
                     "vector: the service must be started with the number of features to take sparse items"
                 )
+            self._check_model(len(vector))
             self._n_features = len(vector)
         check_shape(vector, self._n_features, self._is_sparse)
 
@@ -365,11 +370,12 @@ class _Request(NamedTuple):
 class Writer:
     """Appends to the log in a thread of its own. A future is done once its events are on the disk.
 
-    It calls `on_commit` with the last position after every commit. `capacity` requests may wait.
+    It calls `on_commit` with the last position and the number of new triplets after every commit. `capacity`
+    requests may wait.
     """
 
     def __init__(
-        self, log: Log, ledger: Ledger, on_commit: Callable[[int], None], capacity: int = 1024
+        self, log: Log, ledger: Ledger, on_commit: Callable[[int, int], None], capacity: int = 1024
     ) -> None:
         self._log, self._ledger, self._on_commit = log, ledger, on_commit
         self._queue: queue.Queue[_Request | None] = queue.Queue(capacity)
@@ -426,6 +432,7 @@ class Writer:
             return
         ledger, before = self._ledger, self._ledger.savepoint()
         accepted: list[tuple[_Request, list[Receipt]]] = []
+        n_triplets = 0
         try:
             with self._log.transaction():
                 for request in group:
@@ -442,6 +449,7 @@ class Writer:
                                 write.key, write.digest, receipt.first, receipt.events
                             )
                     self._log.append(ledger.events)
+                    n_triplets += count_triplets(ledger.events)
                     accepted.append((request, receipts))
         except Exception as error:  # whatever it is, no caller may be left waiting
             ledger.restore(before)
@@ -458,7 +466,7 @@ class Writer:
         self.n_commits += 1
         for request, receipts in accepted:
             request.done.set_result(receipts)
-        self._on_commit(self.last)
+        self._on_commit(self.last, n_triplets)
 
     def _check(self, writes: Sequence[Write]) -> list[Receipt]:
         """Check one request and collect its events in the ledger; nothing is written yet."""
