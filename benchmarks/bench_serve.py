@@ -4,6 +4,7 @@
 
 - search: one client, exact, k = 10, against the bare matrix product of the same query and items
 - the same while feedback is sent and learnt
+- many clients at once, against one
 - durable feedback over HTTP in batches, against the bare SQLite group commit of the same rows
 - a restart after so many events, against loading the libraries alone
 """
@@ -23,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,8 @@ K = 10
 BATCH = 500
 #: Triplets per second that are sent while searches are timed.
 RATE = 1000
+#: Clients that search at the same time.
+CROWDS = (1, 8, 64)
 #: Times that what may be disturbed by other work on the machine is measured, in turns.
 TURNS = 3
 MARKS = "<!-- bench-serve -->", "<!-- end of bench-serve -->"
@@ -96,13 +100,24 @@ def call(client: http.client.HTTPConnection, method: str, path: str, body=None):
 
 def search_times(server: Server, queries: np.ndarray, seconds: float) -> np.ndarray:
     client, times = server.client(), []
-    bodies = [{"vector": query.tolist(), "k": K} for query in queries]
+    bodies = [json.dumps({"vector": query.tolist(), "k": K}) for query in queries]
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         started = time.perf_counter()
         call(client, "POST", "/v1/search", bodies[len(times) % len(bodies)])
         times.append(time.perf_counter() - started)
     return np.array(times)
+
+
+def crowd(
+    server: Server, queries: np.ndarray, seconds: float, n_clients: int
+) -> tuple[float, np.ndarray, float]:
+    """Searches per second of so many clients at once, all of their times, and CPU seconds of a search."""
+    before, started = cpu_seconds(server.process.pid), time.perf_counter()
+    with ThreadPoolExecutor(n_clients) as pool:
+        parts = list(pool.map(lambda _: search_times(server, queries, seconds), range(n_clients)))
+    times, wall = np.concatenate(parts), time.perf_counter() - started
+    return len(times) / wall, times, (cpu_seconds(server.process.pid) - before) / len(times)
 
 
 def product_times(items: np.ndarray, queries: np.ndarray, seconds: float) -> np.ndarray:
@@ -221,6 +236,24 @@ def percentiles(times: np.ndarray) -> tuple[float, float]:
     return float(np.percentile(times, 50) * 1e3), float(np.percentile(times, 99) * 1e3)
 
 
+def crowd_rows(crowds: dict[int, tuple[float, np.ndarray, float]]) -> Iterator[str]:
+    alone, times, alone_cpu = crowds[1]
+    one_50 = percentiles(times)[0]
+    for n_clients, (rate, many, cpu) in crowds.items():
+        if n_clients == 1:
+            continue
+        wanted = (">= 5", "<= 20") if n_clients == max(crowds) else ("", "")
+        yield (
+            f"| searches of {n_clients} clients at once | {rate:,.0f}/s, {cpu * 1e3:.1f} ms of CPU each | "
+            f"{alone:,.0f}/s, {alone_cpu * 1e3:.1f} ms (one client) | {rate / alone:.1f} | {wanted[0]} |"
+        )
+        p99 = percentiles(many)[1]
+        yield (
+            f"| the same, p99 | {p99:.0f} ms | {one_50:.1f} ms (p50 of one client) | {p99 / one_50:.1f} | "
+            f"{wanted[1]} |"
+        )
+
+
 def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> list[str]:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
@@ -245,6 +278,12 @@ def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> lis
         busy_rate = n_sent / seconds
         print(f"bare {bare_50:.1f} {bare_99:.1f}  idle {idle_50:.1f} {idle_99:.1f} ms", flush=True)
         print(f"busy {busy_50:.1f} {busy_99:.1f} ms at {busy_rate:.0f}/s", flush=True)
+
+        crowds = {n: crowd(server, queries, seconds / 2, n) for n in CROWDS}
+        for n_clients, (rate, many, cpu) in crowds.items():
+            p50, p99 = percentiles(many)
+            told = f"{rate:.0f}/s, {p50:.1f} {p99:.1f} ms, {cpu * 1e3:.1f} ms of CPU each"
+            print(f"{n_clients} clients: {told}", flush=True)
 
         n_batches = max(1, n_events // BATCH)
         rate = feedback_rate(server, batches(rng, n_items, n_batches))
@@ -276,6 +315,7 @@ def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> lis
         f"| the same, p99 | {idle_99:.1f} ms | {bare_99:.1f} ms | {idle_99 / bare_99:.2f} | |",
         f"| search while {busy_rate:,.0f} triplets/s are learnt, p50 | {busy_50:.1f} ms | {idle_50:.1f} ms (idle) | {busy_50 / idle_50:.2f} | |",
         f"| the same, p99 | {busy_99:.1f} ms | {idle_99:.1f} ms (idle) | {busy_99 / idle_99:.2f} | <= 3 |",
+        *crowd_rows(crowds),
         f"| durable feedback over HTTP, batches of {BATCH} | {rate:,.0f} triplets/s | {bare_rate:,.0f} rows/s (SQLite alone) | {rate / bare_rate:.2f} | >= 2,000 triplets/s |",
         f"| until the last of {n_batches * BATCH:,} is learnt | {behind:.1f} s | | | |",
         f"| restart after kill -9 at log position {position:,}: process start to ready, median of {TURNS} | {wall:.1f} s ({cpu:.1f} s of computing; slowest {slowest:.1f} s) | {loading:.1f} s (loading the libraries) | {wall / loading:.2f} | <= 5 s |",
