@@ -8,8 +8,10 @@ import pytest
 from live import add_items, assert_same_matrix, do, judge, learner_of, oasis_of, running, vectors
 
 from simstream.serve import engine
-from simstream.serve.access import NotFoundError
+from simstream.serve.access import NotFoundError, ReadOnlyError
 from simstream.serve.engine import Pace
+from simstream.serve.log import LogError
+from simstream.serve.snapshots import same_bits
 from simstream.serve.state import Learning
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
 
@@ -194,3 +196,30 @@ def test_a_pace_forgets_what_was_slow_once():
         with pace.measured():
             now[0] += seconds
         assert pace.rest(10) == rest
+
+
+def test_a_follower_reads_what_another_service_writes(tmp_path):
+    with running(tmp_path) as writer:
+        add_items(writer, vectors(20))
+        judge(writer, "i0", "i1", "i2")
+        assert writer.engine.wait_for(21, 60)
+        with running(tmp_path, follow=True) as reader:
+            assert reader.search("i0", 5) == writer.search("i0", 5)
+            for _ in range(5):
+                judge(writer, "i0", "i3", "i4")
+            add_items(writer, vectors(1, seed=1), ["new"])
+            assert writer.engine.wait_for(27, 60)
+            assert reader.engine.wait_for(27, 60)
+            assert same_bits(learner_of(reader), learner_of(writer))
+            assert reader.search("new", 5) == writer.search("new", 5)
+            before = sorted(path.name for path in tmp_path.rglob("*"))
+            with pytest.raises(ReadOnlyError, match="send changes there"):
+                judge(reader, "i0", "i1", "i2")
+        assert sorted(path.name for path in tmp_path.rglob("*")) == before
+        judge(writer, "i0", "i1", "i2")
+
+
+def test_there_must_be_something_to_follow(tmp_path):
+    with pytest.raises(LogError, match="service to follow"), running(tmp_path / "a", follow=True):
+        pass
+    assert not (tmp_path / "a").exists()

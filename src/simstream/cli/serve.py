@@ -81,6 +81,11 @@ def publishing_options(command: Any) -> Any:
     help="Add ITEMS with new ids to a folder that already has items; known ids stay unchanged.",
 )
 @click.option(
+    "--follow",
+    is_flag=True,
+    help="Read what another service on this machine writes to --data, and answer searches only.",
+)
+@click.option(
     "--host", default="127.0.0.1", show_default=True, help="Any other host requires keys."
 )
 @click.option("--port", type=Whole(0, 65535), default=8000, show_default=True)
@@ -159,6 +164,7 @@ def serve(
     items: Path | None,
     folder: Path,
     may_add: bool,
+    follow: bool,
     host: str,
     port: int,
     algorithm: str | None,
@@ -187,6 +193,7 @@ def serve(
     \b
     simstream serve items.npz
     simstream serve --demo --simulate
+    simstream serve --follow --port 8001       a second process that only searches
     simstream keys add page --scope read --scope write
     simstream serve --host 0.0.0.0
     """
@@ -199,6 +206,8 @@ def serve(
         raise click.UsageError("--simulate requires --demo")
     if may_add and items is None:
         raise click.UsageError("--add requires ITEMS")
+    if follow and (items is not None or demo):
+        raise click.UsageError("--follow only reads: not with ITEMS or --demo")
     if demo and items is not None:
         raise click.UsageError("--demo brings its own items: not with ITEMS")
 
@@ -239,6 +248,7 @@ def serve(
         measure=measure,
         publishing=_published(published, promote, half_life, propensity),
         randomise=randomise,
+        follow=follow,
     )
     with damage_told(folder / "log.sqlite"), ExitStack() as stack:
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only

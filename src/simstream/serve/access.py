@@ -93,6 +93,12 @@ class TooLargeError(ServiceError):
     status = 413
 
 
+class ReadOnlyError(ServiceError):
+    """This service follows another one and only reads; send changes to that one."""
+
+    status = 405
+
+
 class BusyError(ServiceError):
     """Not possible now; see Retry-After."""
 
@@ -122,6 +128,7 @@ REFUSALS = (
     TooLargeError,
     BadRequestError,
     RateError,
+    ReadOnlyError,
     BusyError,
     StorageError,
 )

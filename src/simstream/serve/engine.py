@@ -278,6 +278,7 @@ class LearningEngine:
     n_features : length of sparse vectors; None if vectors are dense
     publishing : what to publish; None is as the log was begun, or the default of a new log
     snapshot_every : events between two snapshots; fewer if learning them again would take long
+    is_follower : whether another process writes the log and the snapshots
     """
 
     #: What is published now.
@@ -291,11 +292,13 @@ class LearningEngine:
         n_features: int | None = None,
         snapshot_every: int = 2000,
         publishing: Publishing | None = None,
+        *,
+        is_follower: bool = False,
     ) -> None:
         self._log, self._learning, self._snapshot_every = log, learning, snapshot_every
         self.publishing = self._check_settings(n_features, publishing)
         self.items = ItemStore(log, n_features)
-        self.snapshots = Snapshots(folder, learning, self.publishing)
+        self.snapshots = Snapshots(folder, learning, self.publishing, is_mine=not is_follower)
         self._condition = threading.Condition()
         #: Position of the last event in the log.
         self._known = log.last
@@ -417,7 +420,8 @@ class LearningEngine:
                 "or an older copy; see simstream check",
                 *lost,
             )
-        self.snapshots.refuse_after(last)
+        if self.snapshots.is_mine:  # else there may be newer ones by now
+            self.snapshots.refuse_after(last)
         self.items.catch_up(last)
         self._state = self._state_at(last)
         self._last_snapshot = max([p for p in self.snapshots.positions() if p <= last], default=0)
@@ -570,7 +574,7 @@ class LearningEngine:
 
     def _try_to_save(self, state: State) -> bool:
         """Save a state, if it can be: the log has everything, so without it a restart only takes longer."""
-        if state.learner is None or not state.is_whole:
+        if state.learner is None or not state.is_whole or not self.snapshots.is_mine:
             return False
         try:
             with self._snapshot_pace.measured():

@@ -18,15 +18,18 @@ from typing import Any
 import numpy as np
 
 from ..asking import Asking, bring_near, choose_triplet, draw_triplets
-from .access import BadRequestError, BusyError, NotFoundError, StorageError
+from .access import BadRequestError, BusyError, NotFoundError, ReadOnlyError, StorageError
 from .clicks import MOST_RANDOMISED
 from .engine import LearningEngine, Version, margins, similarities
 from .events import Vector, decode_vector
 from .evidence import Publishing
-from .log import Log, lock_folder
+from .log import Log, LogError, lock_folder
 from .searching import Searches
 from .state import Learning
 from .writer import Ledger, Question, Receipt, Write, Writer
+
+#: Time between two looks at the log of the service that is followed.
+_FOLLOW_SECONDS = 0.05
 
 #: Matrices of float32 in memory: what is learnt, what is published, and one of both being replaced.
 _COPIES_OF_M = 3
@@ -103,6 +106,8 @@ class Settings:
         Length of sparse vectors. None means dense vectors, whose length the first item determines.
     snapshot_every : int
         Events between two snapshots; fewer if learning them again would take long.
+    follow : bool
+        Whether another service writes to this folder: this one reads what it writes, and changes nothing.
     measure : function, optional
         Extra status of a demo: takes the served `Model`, returns JSON values.
     """
@@ -116,6 +121,7 @@ class Settings:
     measure: Callable[[Any], dict[str, Any]] | None = None
     publishing: Publishing | None = None
     randomise: float = 0.0
+    follow: bool = False
 
 
 def digest_of(value: Any) -> str:
@@ -161,9 +167,12 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        if settings.follow and not (settings.folder / "log.sqlite").exists():
+            raise LogError(f"{settings.folder}: expected the folder of a service to follow")
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.ExitStack() as opened:
-            opened.enter_context(lock_folder(settings.folder))
+            if not settings.follow:
+                opened.enter_context(lock_folder(settings.folder))
             self.log = Log(settings.folder / "log.sqlite")
             opened.callback(self.log.close)
             self.engine = LearningEngine(
@@ -173,6 +182,7 @@ class Service:
                 settings.n_features,
                 settings.snapshot_every,
                 settings.publishing,
+                is_follower=settings.follow,
             )
             self._opened = opened.pop_all()  # nothing failed: `close` closes them
         items = self.engine.items
@@ -190,11 +200,24 @@ class Service:
         self._coin = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
+        self._ending = threading.Event()
+        self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
+        if settings.follow:
+            self._follower.start()
+
+    def _follow(self) -> None:
+        """Tell the engine what the other service has written."""
+        while not self._ending.wait(_FOLLOW_SECONDS):
+            self.writer.last = self.log.last
+            self.engine.notify(self.writer.last)
 
     def close(self) -> None:
         """Write and learn what is left, save a snapshot, close the files. May be called twice."""
         if self.writer.is_closed:
             return
+        self._ending.set()
+        if self.settings.follow:
+            self._follower.join()
         self.writer.close()
         self.searches.close()
         self.engine.close()
@@ -204,6 +227,10 @@ class Service:
 
     def submit(self, writes: Sequence[Write]) -> Future[list[Receipt]]:
         """Hand a request to the writer: all of its writes are kept, or none."""
+        if self.settings.follow:
+            raise ReadOnlyError(
+                "this service follows another one and only reads: send changes there"
+            )
         if self.engine.failure is not None:
             raise StorageError(f"learning has stopped: {self.engine.failure}")
         limit = self.settings.limits.lag

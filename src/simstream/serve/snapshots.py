@@ -35,14 +35,19 @@ class Snapshots:
     one or the log is used.
     """
 
-    def __init__(self, folder: Path, learning: Learning, publishing: Publishing) -> None:
+    def __init__(
+        self, folder: Path, learning: Learning, publishing: Publishing, *, is_mine: bool = True
+    ) -> None:
         self._folder, self._learning, self._publishing = folder, learning, publishing
+        #: Whether files may be written, renamed and deleted: not those of a service that is followed.
+        self.is_mine = is_mine
         bound: dict[str, Any] = learning.as_json()
         if publishing.promote != "always":  # else nothing but what was learnt is saved
             bound["publishing"] = publishing.as_json()
         settings = json.dumps(bound, sort_keys=True)
         self._digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
-        folder.mkdir(parents=True, exist_ok=True)
+        if is_mine:
+            folder.mkdir(parents=True, exist_ok=True)
         #: Files refused so far.
         self.n_refused = 0
 
@@ -98,7 +103,7 @@ class Snapshots:
         self.n_refused += 1
         logger.warning("snapshot at position %d refused: %s", position, reason)
         path = self.path(position)
-        if path.exists():
+        if self.is_mine and path.exists():
             path.replace(path.with_suffix(".bad"))
 
     def refuse_after(self, last: int) -> None:
