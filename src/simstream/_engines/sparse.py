@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels import head_tail
+from .._kernels.dispatch import compiled
 from .._kernels.entrywise import FoldedRows, SparseRows, learn_one_at_a_time, stored_values
 from .._kernels.rules import ADAPTIVE
 from .._kernels.steps import SHIFT
@@ -29,6 +30,7 @@ from .base import (
     saved_shape,
 )
 from .entrywise import DenseEngine, EntrywiseEngine
+from .single import Single, SparseSingle
 
 #: Numbering of the features of rows and of columns.
 Ranks = tuple[np.ndarray, np.ndarray]
@@ -372,6 +374,19 @@ class SparseEngine(EntrywiseEngine):
             return learn_one_at_a_time(*what, begin, end, scratch, self.clock)
 
         self._drive(learn, len(tuples), chunk)
+
+    def single(self, step: Any, size: int) -> Single | None:
+        if self._counts is not None:  # features are still counted
+            return None
+        kernel: Any = None
+
+        def run(readers: Any, tuples: Any, scratch: Any) -> int:
+            nonlocal kernel
+            what = self.rule, self.store.arrays, step, *readers, tuples, 0, 1, scratch, self.clock
+            kernel = kernel or compiled(learn_one_at_a_time, what)
+            return kernel(*what)[0]
+
+        return SparseSingle(self, size, self.ranks, run, lambda x, z: new_scratch(x, z, self.dtype))
 
     @property
     def reading_work(self) -> int:

@@ -290,10 +290,10 @@ def learn_dense_task(
     sign,
     clock,
 ):
-    """Learn from one triplet of a task, whose answer was given; return (what happened, whether M moved).
+    """Learn from one triplet of a task, whose answer was given; return what happened.
 
     x and z have one row. D of the task is the matrix d, or the sum of its terms if d has no rows: there is
-    room for one more at place `used`. `identity` is the weight of x'z.
+    room for one more at place ``used[0]``. `identity` is the weight of x'z.
     """
     v, w = x[0], z[0]
     xx, zz, xz = 0.0, 0.0, 0.0
@@ -313,31 +313,33 @@ def learn_dense_task(
             value += own * (c[j] * (float(_dot(term_x, j, x, 0)) * float(_dot(term_z, j, z, 0))))
             j = link[j]
     if not abs(value) < HOPELESS:
-        return DIVERGED, False
+        return DIVERGED
     loss = signed_loss(sign, value, clock)
     norm = (shared + own) * xx * zz
     if not norm < LARGEST_NORM:
-        return DIVERGED, False
+        return DIVERGED
     step_taken = 0.0
     if is_active(step, loss) and norm > 0.0:
         step_taken = sign * step_length(step, loss, norm, 0.0, step.eta)
         if not abs(step_taken) < np.finfo(x.dtype).max:
-            return DIVERGED, False
+            return DIVERGED
     if step_taken != 0.0:
         add_outer(s, step_taken, v, w)
         if len(d) > 0:
             add_outer(d, step_taken, v, w)
         else:
-            c[used] = step_taken
+            place = used[0]
+            c[place] = step_taken
             for i in range(len(v)):
-                term_x[used, i] = v[i]
+                term_x[place, i] = v[i]
             for i in range(len(w)):
-                term_z[used, i] = w[i]
-            link[used] = head[task]
-            head[task] = used
+                term_z[place, i] = w[i]
+            link[place] = head[task]
+            head[task] = place
             count[task] += 1
+            used[0] += 1
     count_round(clock, loss, step_taken != 0.0, norm == 0.0)
-    return DONE, step_taken != 0.0
+    return DONE
 
 
 @driver

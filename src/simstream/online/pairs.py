@@ -34,7 +34,7 @@ from ..similarity.mahalanobis import (
     saved_threshold,
     tuple_size,
 )
-from ..validation import check_choice, check_number, check_pair_labels
+from ..validation import check_choice, check_number, check_pair_labels, is_sign
 from .base import DEVICE, OnlineLearner
 
 NORMALISED = NORMALISE.replace("{origin}", "zero")
@@ -81,6 +81,8 @@ class PairLearner(OnlineLearner):
         x, other : 1-d arrays, or CSR matrices of one row
         y : +1 (similar), -1 (dissimilar), or a third vector that is less like x than `other` is
         """
+        if is_sign(y) and self._learn_single((x, other), -float(y)):
+            return self
         self._check_parameters()
         if np.ndim(y) == 0 and not hasattr(y, "tocsr"):
             left, right = self._read_vectors(("x", "other"), x, other)
@@ -90,15 +92,16 @@ class PairLearner(OnlineLearner):
             left, right = self._read_vectors(("x", "other", "y"), x, other, y)
             triplet = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
             read = triplet.as_pairs()
-        return self._learn(read)
+        self._begin(read)
+        return self._learn_alone(read, 2)
 
     def _begin(self, tuples: Comparisons) -> None:
         tuples.check_one_space("distance")
         super()._begin(tuples)
 
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        self._calibrated = None  # it belongs to the matrix before this step
-        super()._advance(engine, tuples)
+    def _changing(self) -> None:
+        super()._changing()
+        self._calibrated = None
 
     def _forget(self, engine: Engine) -> None:
         super()._forget(engine)
