@@ -5,6 +5,7 @@ Each class stores its parameters and names its engine and its step.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -165,15 +166,14 @@ def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
         if y is not None:
             raise ValueError("y: expected None with triplets (their order says it all), got labels")
         return read.as_pairs()
-    left, right, index = read.left, read.right, read.index
-    labels = check_pair_labels(y, len(read))
+    index, labels = read.index, check_pair_labels(y, len(read))
     same = np.flatnonzero(index[:, 0] == index[:, 1])
-    if left is right and len(same):
+    if read.left is read.right and len(same):
         raise ValueError(
             f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); expected two "
             "different items"
         )
-    return Comparisons(left, right, index, labels)
+    return replace(read, y=labels)
 
 
 @_documented
