@@ -490,6 +490,12 @@ def _rank_by_count(counts: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(-counts, kind="stable"))
 
 
+def csr_reader(matrix: sp.csr_matrix) -> SparseRows:
+    """A CSR matrix for kernels: one integer type for all matrices, so that they are compiled once."""
+    indices = matrix.indices.astype(np.int32, copy=False)
+    return SparseRows(matrix.indptr.astype(np.int64), indices, matrix.data)
+
+
 def csr_readers(tuples: Comparisons, ranks: Ranks | None) -> tuple[tuple[Any, Any], list[int], int]:
     """Readers of both kinds of items as CSR, their longest rows, and tuples per call."""
     left, right = tuples.left, tuples.right
@@ -497,11 +503,7 @@ def csr_readers(tuples: Comparisons, ranks: Ranks | None) -> tuple[tuple[Any, An
     rows_left = left.csr_renumbered(row_rank)
     rows_right = rows_left if right is left else right.csr_renumbered(column_rank)
     first: SparseRows | FoldedRows
-    # One integer type for all matrices: kernels are compiled for it once.
-    first, second = (
-        SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)
-        for m in (rows_left, rows_right)
-    )
+    first, second = csr_reader(rows_left), csr_reader(rows_right)
     if tuples.written is not None:
         written = tuples.written.csr_renumbered(row_rank)
         first = FoldedRows(first.indptr, first.indices, first.values, written.data)
