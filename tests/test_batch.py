@@ -282,15 +282,31 @@ def test_itml_leaves_out_pairs_of_equal_items(wine):
 # -- LMNN, MCML, RCA ---------------------------------------------------------------------------------------
 
 
-def test_lmnn_names_the_class_that_is_too_small(wine):
+def test_lmnn_warns_of_small_classes(wine):
     X, y = wine
-    with pytest.raises(ValueError, match="k = 60 and class 2 with 48"):
-        LMNN(k=60).fit(X, y)
+    with pytest.warns(
+        UserWarning, match=r"1 of 3 classes have no more than k = 50 members: 2 \(48\)"
+    ):
+        LMNN(k=50, max_iter=200, tol=10.0).fit(X, y)
     lonely = y.copy()
-    lonely[0] = 9
-    with pytest.raises(ValueError, match="class 9 with 1"):
-        LMNN().fit(X, lonely)
-    for parameters in ({"k": 0}, {"mu": 1.5}, {"init": "zeros"}, {"init": np.eye(14)}, {"tol": -1}):
+    lonely[:3] = [9, 8, 8]
+    with pytest.warns(UserWarning, match=r"2 of 5 classes .* k = 3 members: 8 \(2\), 9 \(1\)"):
+        model = LMNN(tol=1.0).fit(X, lonely)
+    assert model.objective_ < model.history_[0]
+    with pytest.raises(ValueError, match="classes: expected at least two items in some class"):
+        LMNN().fit(X[:5], np.arange(5))
+
+
+def test_lmnn_checks_its_parameters(wine):
+    X, y = wine
+    for parameters in (
+        {"k": 0},
+        {"mu": 1.5},
+        {"init": "zeros"},
+        {"init": np.eye(14)},
+        {"tol": -1},
+        {"solver": "newton"},
+    ):
         with pytest.raises(ValueError, match=next(iter(parameters))):
             LMNN(**parameters).fit(X, y)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
 
 from simstream.batch import lmnn, mcml
 from simstream.batch.lmnn import lmnn_objective_and_gradient, solve_lmnn, target_neighbors
@@ -81,6 +82,46 @@ class TestLMNN:
         gradient = lmnn_objective_and_gradient(L, X, targets, codes, mu)[1]
         numerical = numerical_gradient(objective, L)
         assert_allclose(gradient, numerical, rtol=1e-5, atol=1e-5 * np.abs(numerical).max())
+
+    def test_small_classes_have_fewer_targets(self):
+        X, codes, rng = blobs(1, [6, 1, 3, 2], 4, 0.5)
+        targets = target_neighbors(X, codes, 3)
+        kept = [[j for j in row if j != i] for i, row in enumerate(targets.tolist())]
+        sizes = np.bincount(codes)
+        assert [len(row) for row in kept] == np.minimum(3, sizes[codes] - 1).tolist()
+        L = np.eye(4) + 0.1 * rng.normal(size=(4, 4))
+        pulls, margins = lmnn_triples(L, X, kept, codes)
+        assert (margins > 0).any()
+
+        def objective(at):
+            return lmnn_objective_and_gradient(at, X, targets, codes, 0.4)[0]
+
+        expected = 0.6 * pulls.sum() + 0.4 * np.maximum(0, margins).sum()
+        assert_allclose(objective(L), expected, rtol=1e-12)
+        gradient = lmnn_objective_and_gradient(L, X, targets, codes, 0.4)[1]
+        numerical = numerical_gradient(objective, L)
+        assert_allclose(gradient, numerical, rtol=1e-5, atol=1e-5 * np.abs(numerical).max())
+
+    def test_lbfgs_reaches_what_gradient_steps_reach(self):
+        X, codes = load_digits(return_X_y=True)
+        X, codes = X[:600] / 16, codes[:600]
+        slow = solve_lmnn(X, codes, start=np.eye(64))
+        seen = []
+        fast = solve_lmnn(
+            X, codes, start=np.eye(64), solver="lbfgs", report=lambda *now: seen.append(now)
+        )
+        assert slow.converged
+        assert fast.converged
+        assert fast.objective <= slow.objective
+        assert fast.n_iter < slow.n_iter
+        objective, _ = lmnn_objective_and_gradient(
+            fast.minimiser, X, target_neighbors(X, codes, 3), codes, 0.5
+        )
+        assert_allclose(fast.objective, objective, rtol=1e-12)
+        assert seen == list(enumerate(fast.history.tolist()))[1:]
+        short = solve_lmnn(X, codes, start=np.eye(64)[:9], solver="lbfgs", max_iter=7)
+        assert (short.n_iter, short.converged, short.minimiser.shape) == (7, False, (9, 64))
+        assert (np.diff(short.history) < 0).all()
 
     @pytest.mark.parametrize(("spread", "mu"), [(0.5, 0.0), (100.0, 0.4)])
     def test_without_push_or_impostors_the_gradient_is_the_pull(self, spread, mu):

@@ -5,6 +5,7 @@ import pickle
 import signal
 import threading
 import time
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -460,6 +461,55 @@ def test_at_full_rank_small_steps_are_gradient_steps():
         model = Loreta(D, eta, preprocessor=X).fit(T[:1])
         error = frobenius(model.get_bilinear_matrix() - np.eye(D) - eta * np.outer(x, z))
         assert error <= eta**2 * frobenius(np.outer(x, z)) ** 2
+
+
+def solved(G, b):
+    """The solution of G y = b by elimination, in the numbers that G and b are made of."""
+    G, b = G.copy(), b.copy()
+    for i in range(len(G)):
+        pivot = i + np.argmax(np.abs(G[i:, i]))
+        G[[i, pivot]], b[[i, pivot]] = G[[pivot, i]], b[[pivot, i]]
+        for j in range(i + 1, len(G)):
+            factor = G[j, i] / G[i, i]
+            G[j], b[j] = G[j] - factor * G[i], b[j] - factor * b[i]
+    for i in reversed(range(len(G))):
+        b[i] = (b[i] - G[i, i + 1 :] @ b[i + 1 :]) / G[i, i]
+    return b
+
+
+def loreta_in_digits(n_digits, k, pairs, eta):
+    """The textbook version with so many decimal digits, and the worst condition of its factors."""
+    decimals = np.vectorize(Decimal, otypes=[object])
+    worst = 1.0
+    with localcontext() as context:
+        context.prec = n_digits
+        A, B, eta = decimals(np.eye(k)), decimals(np.eye(k)), Decimal(eta)
+        half, three_eighths = Decimal("0.5"), Decimal("0.375")
+        for x, z in pairs:
+            x, q = decimals(x), eta * decimals(z)
+            if 1 - (x @ A) @ (B.T @ q) / eta > 0:
+                a1, b1 = solved(A.T @ A, A.T @ x), solved(B.T @ B, B.T @ q)
+                s = a1 @ b1
+                on_own, on_new = three_eighths * s - half, 1 - half * s
+                A, B = (
+                    A + np.outer((A @ a1) * on_own + x * on_new, b1),
+                    B + np.outer((B @ b1) * on_own + q * on_new, a1),
+                )
+                worst = max(worst, np.linalg.cond(A.astype(float)))
+        return (A @ B.T).astype(float), worst
+
+
+@pytest.mark.parametrize(("eta", "seed"), [(0.1, 0), (0.1, 3), (0.5, 0), (0.5, 3)])
+def test_loreta_near_singular_factors(eta, seed):
+    X_ = np.random.default_rng(seed).normal(size=(450, 7))
+    T_ = np.arange(450).reshape(150, 3)
+    exact, worst = loreta_in_digits(60, 7, stream(X_, T_), eta)
+    assert worst > 1000  # squared, that is most of the digits of an inverse
+    model = Loreta(7, eta, preprocessor=X_).fit(T_)
+    error = np.abs(model.get_bilinear_matrix() - exact).max() / np.abs(exact).max()
+    assert error < 1e-6
+    halves = Loreta(7, eta, preprocessor=X_).fit(T_[:77]).partial_fit(T_[77:])
+    np.testing.assert_array_equal(halves.get_bilinear_matrix(), model.get_bilinear_matrix())
 
 
 def test_loreta_on_two_item_spaces_and_with_few_features():

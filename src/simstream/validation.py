@@ -399,6 +399,12 @@ def _check_signs(y: Any, n: int, expected: str, name: str, what: str) -> np.ndar
     return array.astype(np.float64)
 
 
+def is_sign(y: Any) -> bool:
+    """Whether this is +1 or -1 as it is, a number that needs no conversion."""
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(y, kinds) and not isinstance(y, bool) and (y == 1 or y == -1)
+
+
 def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:
     """Check the tasks of n triplets or items (``what``): one hashable value each, not NaN."""
     if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):

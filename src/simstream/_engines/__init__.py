@@ -18,6 +18,7 @@ from .low_rank import (
     RetractionEngine,
 )
 from .pairs import LogDetEngine, LogDetStep, SpectralEngine
+from .single import Single
 from .sparse import SparseEngine, entrywise_engine
 from .sparse_tasks import SparseTasksEngine, tasks_engine
 from .tasks import DenseTasksEngine, TasksEngine
@@ -38,6 +39,7 @@ __all__ = [
     "LowRankEngine",
     "NuclearEngine",
     "RetractionEngine",
+    "Single",
     "SparseEngine",
     "SparseListsEngine",
     "SparseTasksEngine",

@@ -16,6 +16,7 @@ from .._kernels.entrywise import DIVERGED, DONE, NEEDS_REBASE, NEEDS_SPACE, Scra
 from .._kernels.steps import CLOCK_SIZE, ROUNDS, SHIFT
 from ..data.comparisons import Comparisons
 from .geometry import Geometry
+from .single import Single
 
 #: Work (entries of M visited) between two checks for Ctrl-C: about half a second.
 ENTRIES_PER_CALL = 5e7
@@ -70,6 +71,14 @@ class Engine(ABC):
     @abstractmethod
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         """Learn from checked tuples, in order."""
+
+    def learn_alone(self, step: Any, tuples: Comparisons) -> None:
+        """Learn from one tuple, as `single` does: the same numbers."""
+        self.learn(step, tuples, 1)
+
+    def single(self, step: Any, size: int) -> Single | None:
+        """What learns from single tuples of `size` vectors, 2 for pairs; None if there is nothing special."""
+        return None
 
     def block(self, ops: Any, step: Any, tuples: Comparisons, first: int, last: int) -> Block:
         """The coroutine that learns from tuples first .. last - 1 together: see `_kernels.blocked`."""
@@ -140,13 +149,24 @@ class Engine(ABC):
             # Whether NumPy would warn of inf - inf before the status tells depends on the machine.
             with ctrl_c_waits(), self.turn, np.errstate(over="ignore", invalid="ignore"):
                 status, begin = learn(begin, min(n, begin + chunk))
-                if status == NEEDS_SPACE:
-                    self._make_space()
-                elif status == NEEDS_REBASE:
-                    self._rebase()
-                    self.clock[SHIFT] = 0.0
+                self._serve(status)
             if status == DIVERGED:
                 raise self.diverged()
+
+    def _serve(self, status: int) -> None:
+        """Do what a kernel asks for."""
+        if status == NEEDS_SPACE:
+            self._make_space()
+        elif status == NEEDS_REBASE:
+            self._rebase()
+            self.clock[SHIFT] = 0.0
+
+    def attend(self, status: int) -> None:
+        """Do what the kernel of a single tuple asks for, or raise if it has diverged."""
+        if status == DIVERGED:
+            raise self.diverged()
+        with ctrl_c_waits(), self.turn:
+            self._serve(status)
 
     def diverged(self) -> DivergedError:
         """The error for a tuple that cannot be learnt; the rounds before it are."""

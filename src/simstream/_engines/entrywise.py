@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.blocked import Blas, Block, learn_block, learn_factored_block, learn_factored_singly
+from .._kernels.dispatch import compiled
 from .._kernels.entrywise import (
     DIVERGED,
     DONE,
@@ -35,6 +36,7 @@ from .base import (
     saved_array,
 )
 from .device import OnDevice
+from .single import DenseSingle, Single
 
 #: Dense rows that are copied together: they stay in the cache until they are used.
 _GATHERED_BYTES = 2**18
@@ -176,6 +178,18 @@ class DenseEngine(EntrywiseEngine):
             )
 
         self.drive_gathered(learn, tuples)
+
+    def single(self, step: Any, size: int) -> Single | None:
+        if self._on_device is not None:
+            return None
+
+        def bind(x: np.ndarray, z: np.ndarray, sign: np.ndarray) -> Any:
+            what = self.rule, self._host, step, DenseRows(x), DenseRows(z), Gathered(sign), 0, 1
+            what = *what, new_scratch(*self.shape, self.dtype), self.clock
+            run = compiled(learn_one_at_a_time, what)
+            return lambda: run(*what)[0]
+
+        return DenseSingle(self, size, bind)
 
     def drive_gathered(self, learn: Any, tuples: Comparisons) -> None:
         """Call ``learn(first, n, readers, gathered, scratch) -> (status, how many)`` until all are learnt.

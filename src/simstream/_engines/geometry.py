@@ -70,6 +70,11 @@ class Geometry:
         return self.query_mean.copy(), self.item_mean.copy()
 
     @property
+    def is_plain(self) -> bool:
+        """Whether queries are learnt from as they are."""
+        return not self._changes_queries
+
+    @property
     def _changes_queries(self) -> bool:
         return self.query_mean is not None or self.constant > 0
 

@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 
 from .._kernels import osllrgs as kernels
 from .._kernels.entrywise import DIVERGED, DONE, DenseRows
-from .._kernels.loreta import Factors, learn_retracted
+from .._kernels.loreta import NEEDS_PRODUCTS, Factors, learn_retracted
 from .._kernels.omllr import Triples, learn_nuclear
 from .._kernels.steps import SHIFT
 from ..data.comparisons import Comparisons
@@ -463,15 +463,30 @@ class RetractionEngine(LowRankEngine):
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         k = self.pair.a.shape[1]
         work = np.empty((8, k))
+        sizes = self._sizes()
         # Rows are read as full vectors: not too many at a time.
         chunk = int(np.clip(ENTRIES_PER_CALL / (4 * sum(self.shape) * k), 1, 256))
 
         def learn(begin: int, end: int) -> tuple[int, int]:
             x, z = tuples.rows(begin, end)
-            status, learnt = learn_retracted(step, self.pair, work, x, z, 0, len(x), self.clock)
+            what = step, self.pair, sizes, work
+            status, learnt = learn_retracted(*what, False, x, z, 0, len(x), self.clock)
+            if status == NEEDS_PRODUCTS:
+                for row, factor, v in zip(
+                    work, self.pair[:2], (x[learnt], z[learnt]), strict=False
+                ):
+                    row[...] = _pseudo_inverse_times(factor, v)
+                last = learnt + 1
+                status, learnt = learn_retracted(*what, True, x, z, learnt, last, self.clock)
+                self._rebase()
+                sizes[...] = self._sizes()
             return status, begin + learnt
 
         self._drive(learn, len(tuples), chunk)
+
+    def _sizes(self) -> np.ndarray:
+        """Squared norms of both factors."""
+        return np.array([np.vdot(factor, factor) for factor in self.pair[:2]])
 
     def _rebase(self) -> None:
         """Compute the inverses afresh."""
@@ -496,6 +511,14 @@ class RetractionEngine(LowRankEngine):
 
 
 def _inverse(factor: np.ndarray) -> np.ndarray:
-    """The inverse of factor' factor, symmetric and C-contiguous."""
-    inverse = np.linalg.inv(factor.T @ factor)
+    """The inverse of factor' factor, symmetric and C-contiguous; infinite where there is none."""
+    try:
+        inverse = np.linalg.inv(factor.T @ factor)
+    except np.linalg.LinAlgError:
+        inverse = np.full((factor.shape[1],) * 2, np.inf)
     return np.ascontiguousarray((inverse + inverse.T) / 2)
+
+
+def _pseudo_inverse_times(factor: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """pinv(factor) v, from the factor itself: the product with its transpose has half of its digits."""
+    return np.linalg.lstsq(factor, v.astype(np.float64), rcond=None)[0]

@@ -11,6 +11,7 @@ import numpy as np
 from .._kernels import cone, logdet
 from .._kernels.blocked import Blas
 from .._kernels.cone import PROJECT, SHORTEN, Eigenpairs, RotationWorkspace, learn_in_the_cone
+from .._kernels.dispatch import compiled
 from .._kernels.entrywise import DIVERGED, DONE
 from .._kernels.steps import THRESHOLD
 from ..data.comparisons import Comparisons
@@ -24,6 +25,7 @@ from .base import (
     saved_dtype,
     saved_flag,
 )
+from .single import DenseSingle, Single
 
 #: Pairs between two checks for Ctrl-C.
 _PAIRS_PER_CALL = 64
@@ -301,6 +303,23 @@ class LogDetEngine(Engine):
             return (DONE if learnt == len(z) else DIVERGED), begin + learnt
 
         self._drive(learn, len(tuples), chunk)
+
+    def single(self, step: Any, size: int) -> Single | None:
+        kernel, _ = self._kernel(1)
+        scaled = np.zeros((1, self.shape[1]))
+
+        def bind(x: np.ndarray, z: np.ndarray, sign: np.ndarray) -> Callable[[], int]:
+            what = *step, *self.matrices, scaled, sign, self.targets, self.clock
+            run = compiled(kernel, what)
+
+            def learn() -> int:
+                scaled[...] = z
+                np.multiply(scaled, self.scale, out=scaled)
+                return DONE if run(*what) else DIVERGED
+
+            return learn
+
+        return DenseSingle(self, size, bind)
 
     def _kernel(self, block_size: int) -> tuple[Callable[..., int], int]:
         """The kernel, and how many rows it takes at a time."""

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels import head_tail
+from .._kernels.dispatch import compiled
 from .._kernels.entrywise import FoldedRows, SparseRows, learn_one_at_a_time, stored_values
 from .._kernels.rules import ADAPTIVE
 from .._kernels.steps import SHIFT
@@ -29,6 +30,7 @@ from .base import (
     saved_shape,
 )
 from .entrywise import DenseEngine, EntrywiseEngine
+from .single import Single, SparseSingle
 
 #: Numbering of the features of rows and of columns.
 Ranks = tuple[np.ndarray, np.ndarray]
@@ -373,6 +375,19 @@ class SparseEngine(EntrywiseEngine):
 
         self._drive(learn, len(tuples), chunk)
 
+    def single(self, step: Any, size: int) -> Single | None:
+        if self._counts is not None:  # features are still counted
+            return None
+        kernel: Any = None
+
+        def run(readers: Any, tuples: Any, scratch: Any) -> int:
+            nonlocal kernel
+            what = self.rule, self.store.arrays, step, *readers, tuples, 0, 1, scratch, self.clock
+            kernel = kernel or compiled(learn_one_at_a_time, what)
+            return kernel(*what)[0]
+
+        return SparseSingle(self, size, self.ranks, run, lambda x, z: new_scratch(x, z, self.dtype))
+
     @property
     def reading_work(self) -> int:
         """Entries that `matrix` looks at."""
@@ -475,6 +490,12 @@ def _rank_by_count(counts: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(-counts, kind="stable"))
 
 
+def csr_reader(matrix: sp.csr_matrix) -> SparseRows:
+    """A CSR matrix for kernels: one integer type for all matrices, so that they are compiled once."""
+    indices = matrix.indices.astype(np.int32, copy=False)
+    return SparseRows(matrix.indptr.astype(np.int64), indices, matrix.data)
+
+
 def csr_readers(tuples: Comparisons, ranks: Ranks | None) -> tuple[tuple[Any, Any], list[int], int]:
     """Readers of both kinds of items as CSR, their longest rows, and tuples per call."""
     left, right = tuples.left, tuples.right
@@ -482,11 +503,7 @@ def csr_readers(tuples: Comparisons, ranks: Ranks | None) -> tuple[tuple[Any, An
     rows_left = left.csr_renumbered(row_rank)
     rows_right = rows_left if right is left else right.csr_renumbered(column_rank)
     first: SparseRows | FoldedRows
-    # One integer type for all matrices: kernels are compiled for it once.
-    first, second = (
-        SparseRows(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data)
-        for m in (rows_left, rows_right)
-    )
+    first, second = csr_reader(rows_left), csr_reader(rows_right)
     if tuples.written is not None:
         written = tuples.written.csr_renumbered(row_rank)
         first = FoldedRows(first.indptr, first.indices, first.values, written.data)

@@ -7,7 +7,7 @@ whatever the number of tasks; how much of S is in a task's matrix depends on the
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, NamedTuple, Self
 
@@ -15,17 +15,21 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.blocked import Blas, Block, row_dots
-from .._kernels.tasks import add_terms, couple, mix, places, term_values
+from .._kernels.dispatch import compiled
+from .._kernels.entrywise import DONE
+from .._kernels.tasks import add_terms, couple, learn_dense_task, mix, places, term_values
 from ..data.comparisons import Comparisons
 from ..validation import check_integer
 from .base import (
     Engine,
     State,
+    ctrl_c_waits,
     saved_array,
     saved_flag,
     saved_number,
     saved_shape,
 )
+from .single import DenseSingle, Single
 
 #: Triplets that are scored together, with dense rows.
 _ROWS_PER_SCORE = 1024
@@ -137,7 +141,9 @@ class TermLists:
 
     def _chain(self, capacity: int) -> None:
         """Make lists of the first places of the arena, which hold the terms task after task."""
-        self._used, ends = int(self.count.sum()), np.cumsum(self.count)
+        ends = np.cumsum(self.count)
+        #: The next place, an array: kernels move it on.
+        self._used = np.array([self.count.sum()], np.int64)
         self._link = np.arange(1, capacity + 1)
         self._link[ends[self.count > 0] - 1] = -1
         self._head = np.where(self.count > 0, ends - self.count, -1)
@@ -165,11 +171,19 @@ class TermLists:
         self, tasks: np.ndarray, x: np.ndarray, c: np.ndarray, z: np.ndarray, chosen: np.ndarray
     ) -> None:
         """Add c_t x_t z_t' to task ``tasks[t]`` for the chosen t."""
-        if self._used + len(chosen) > len(self._link):
+        if self._used[0] + len(chosen) > len(self._link):
             self._arena = self.packed(room=int(self.count.sum()) + len(chosen))
             self._chain(len(self._arena[0]))
         lists = self._head, self._link, *self._arena
-        self._used = add_terms(*lists, self._used, self.count, tasks, x, c, z, chosen)
+        used = int(self._used[0])
+        self._used[0] = add_terms(*lists, used, self.count, tasks, x, c, z, chosen)
+
+    def with_room(self) -> tuple[Any, ...]:
+        """The lists, with room for one more term: heads, links, c, x and z, the next place, and counts."""
+        if self._used[0] == len(self._link):
+            self._arena = self.packed(room=int(self.count.sum()) + 1)
+            self._chain(len(self._arena[0]))
+        return self._head, self._link, *self._arena, self._used, self.count
 
     def take_out(self, task: int) -> np.ndarray:
         """Sum of the terms of a task, which has none then."""
@@ -261,6 +275,52 @@ class DenseTasksEngine(TasksEngine):
             self.n_seen = int(n_seen[learnt - 1])
         return int(learnt)
 
+    def learn_alone(self, step: Any, tuples: Comparisons) -> None:
+        assert tuples.tasks is not None
+        tuples = tuples.densified()
+        task, learn = int(tuples.tasks[0]), self._task_step(step, *tuples.rows(0, 1), tuples.sign)
+        n_seen = max(self.n_seen, task + 1)
+        with ctrl_c_waits(), self.turn:
+            self.terms.make_room(n_seen)
+            status = learn(task, n_seen)
+            if status == DONE:
+                self.n_seen = n_seen
+        if status != DONE:
+            self.attend(status)
+
+    def single(self, step: Any, size: int) -> Single | None:
+        return DenseSingle(self, size, lambda x, z, sign: self._task_step(step, x, z, sign))
+
+    def _task_step(
+        self, step: Any, x: np.ndarray, z: np.ndarray, sign: np.ndarray
+    ) -> Callable[..., int]:
+        """A function of the number of a task that learns from the triplet in these arrays of one row.
+
+        It says what happened. A task never seen must have been counted in `n_seen`, its second argument.
+        """
+        nothing = np.empty((0, self.shape[1]), self.dtype)
+        identity = 1.0 if self.has_identity else 0.0
+        kernel: Any = None
+
+        def learn(task: int, n_seen: int | None = None) -> int:
+            nonlocal kernel
+            matrix = self.full.get(task)
+            if matrix is None:
+                matrix = nothing
+            else:
+                self._frozen.pop(task, None)
+            shared, own = self.weights(n_seen)
+            what = step, self.shared, matrix, *self.terms.with_room(), task, float(shared), own
+            what = *what, identity, x, z, float(sign[0]), self.clock
+            kernel = kernel or compiled(learn_dense_task, what)
+            status = kernel(*what)
+            if self.terms.count[task] > self._most_terms():
+                with ctrl_c_waits():
+                    self.full[task] = self.terms.take_out(task)
+            return status
+
+        return learn
+
     def _rows_of_full(self, tasks: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """The tasks among these that have a matrix of their own, and where each occurs."""
         if not self.full:
@@ -333,11 +393,14 @@ class DenseTasksEngine(TasksEngine):
                 self._frozen.pop(task, None)
             ops.add_product(self.full[task], x[moved], c[moved], z[moved])
         self.terms.add(tasks, x, c, z, np.flatnonzero(in_terms))
+        for task in np.unique(tasks[self.terms.count[tasks] > self._most_terms()]):
+            self.full[int(task)] = self.terms.take_out(task)
+
+    def _most_terms(self) -> int:
+        """How many terms a task may have before it gets a matrix."""
         # As many terms take as much memory as a matrix. The first tasks get theirs sooner: terms cost time.
         size = self.shape[0] * self.width // (self.shape[0] + self.width)
-        most = size // (1 if len(self.full) >= _FEW_TASKS else 8)
-        for task in np.unique(tasks[self.terms.count[tasks] > most]):
-            self.full[int(task)] = self.terms.take_out(task)
+        return size // (1 if len(self.full) >= _FEW_TASKS else 8)
 
     def _parts(self) -> tuple[np.ndarray, DenseParts]:
         return self.shared, DenseParts(self.full, self.terms)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, njit, typeof, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
@@ -77,6 +77,17 @@ def driver(function: Callable[..., Any]) -> Any:
     return njit(cache=True, **_OPTIONS, **_ELSEWHERE, **_CALLED_BY_PYTHON, fastmath=_FASTMATH)(
         function
     )
+
+
+def compiled(function: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    """The machine code of a driver for arguments of these types.
+
+    Numba looks at the types of all arguments in every call, which takes longer than a step on vectors of a
+    hundred features. Whoever calls the machine code must see to the types.
+    """
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return function
+    return function.compile(tuple(map(typeof, arguments)))
 
 
 #: Decorator of the functions that drivers call.

@@ -101,6 +101,32 @@ def squared_hinges(products, place, items, triplets):
 
 
 @driver
+def sparse_squared_hinges(left, matrix, right, triplets, product):
+    """`squared_hinges` for rows and a matrix in CSR form; triplets with the same anchor stand together.
+
+    `product` is work space in float64, a number for each column of the matrix.
+    """
+    total = 0.0
+    anchor = -1
+    for t in range(len(triplets)):
+        if triplets[t, 0] != anchor:
+            anchor = triplets[t, 0]
+            product[:] = 0.0
+            for k in range(left.indptr[anchor], left.indptr[anchor + 1]):
+                row, x = left.indices[k], np.float64(left.values[k])
+                for e in range(matrix.indptr[row], matrix.indptr[row + 1]):
+                    product[matrix.indices[e]] += x * np.float64(matrix.values[e])
+        margin = 0.0
+        for k in range(right.indptr[triplets[t, 1]], right.indptr[triplets[t, 1] + 1]):
+            margin += product[right.indices[k]] * np.float64(right.values[k])
+        for k in range(right.indptr[triplets[t, 2]], right.indptr[triplets[t, 2] + 1]):
+            margin -= product[right.indices[k]] * np.float64(right.values[k])
+        loss = max(0.0, 1.0 - margin)
+        total += loss * loss
+    return total
+
+
+@driver
 def _ascend(margin, gram_x, gram_z, chosen, place, first_draw, dual, scale, moved, sums):
     """The draws of a block: `place[t]` is the place of draw t among the different triplets `chosen`."""
     n = len(margin)

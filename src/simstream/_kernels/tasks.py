@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .blocked import add_outer
 from .dispatch import driver, helper, inner
 from .entrywise import (
     DIVERGED,
@@ -253,6 +254,92 @@ def add_terms(head, link, c, term_x, term_z, used, count, tasks, x, coefficient,
         count[k] += 1
         used += 1
     return used
+
+
+@helper
+def _form(matrix, x, z):
+    """x' matrix z for vectors; rows of the matrix in its own precision."""
+    total = 0.0
+    for i in range(len(x)):
+        if x[i] != 0:
+            s = matrix.dtype.type(0)
+            for j in range(len(z)):
+                s += matrix[i, j] * z[j]
+            total += float(x[i]) * float(s)
+    return total
+
+
+@driver
+def learn_dense_task(
+    step,
+    s,
+    d,
+    head,
+    link,
+    c,
+    term_x,
+    term_z,
+    used,
+    count,
+    task,
+    shared,
+    own,
+    identity,
+    x,
+    z,
+    sign,
+    clock,
+):
+    """Learn from one triplet of a task, whose answer was given; return what happened.
+
+    x and z have one row. D of the task is the matrix d, or the sum of its terms if d has no rows: there is
+    room for one more at place ``used[0]``. `identity` is the weight of x'z.
+    """
+    v, w = x[0], z[0]
+    xx, zz, xz = 0.0, 0.0, 0.0
+    for i in range(len(v)):
+        xx += float(v[i]) * float(v[i])
+    for i in range(len(w)):
+        zz += float(w[i]) * float(w[i])
+    if identity != 0.0:
+        for i in range(len(v)):
+            xz += float(v[i]) * float(w[i])
+    value = identity * xz + shared * _form(s, v, w)
+    if len(d) > 0:
+        value += own * _form(d, v, w)
+    else:
+        j = head[task]
+        while j >= 0:
+            value += own * (c[j] * (float(_dot(term_x, j, x, 0)) * float(_dot(term_z, j, z, 0))))
+            j = link[j]
+    if not abs(value) < HOPELESS:
+        return DIVERGED
+    loss = signed_loss(sign, value, clock)
+    norm = (shared + own) * xx * zz
+    if not norm < LARGEST_NORM:
+        return DIVERGED
+    step_taken = 0.0
+    if is_active(step, loss) and norm > 0.0:
+        step_taken = sign * step_length(step, loss, norm, 0.0, step.eta)
+        if not abs(step_taken) < np.finfo(x.dtype).max:
+            return DIVERGED
+    if step_taken != 0.0:
+        add_outer(s, step_taken, v, w)
+        if len(d) > 0:
+            add_outer(d, step_taken, v, w)
+        else:
+            place = used[0]
+            c[place] = step_taken
+            for i in range(len(v)):
+                term_x[place, i] = v[i]
+            for i in range(len(w)):
+                term_z[place, i] = w[i]
+            link[place] = head[task]
+            head[task] = place
+            count[task] += 1
+            used[0] += 1
+    count_round(clock, loss, step_taken != 0.0, norm == 0.0)
+    return DONE
 
 
 @driver

@@ -287,17 +287,18 @@ def _mean_item(pairs: Comparisons) -> np.ndarray:
     sides = zip((pairs.left, pairs.right), pairs.index.T, strict=True)
     if pairs.left is pairs.right:
         sides = zip([pairs.left], [pairs.index], strict=True)
-    rows = [items.dense_rows(np.unique(index)) for items, index in sides]
-    return np.concatenate(rows).mean(axis=0)
+    rows = np.concatenate([items.dense_rows(np.unique(index)) for items, index in sides])
+    return (np.unique(rows, axis=0) if pairs.of_vectors else rows).mean(axis=0)
 
 
-def check_some_class_has_two(codes: np.ndarray, purpose: str) -> None:
-    """Raise if every class has a single member."""
-    sizes = np.bincount(codes, minlength=1)
+def check_some_class_has_two(codes: np.ndarray, purpose: str, where: str = "") -> None:
+    """Raise if every class has a single member; `where` begins the message."""
+    sizes = np.bincount(codes)
+    sizes = sizes[sizes > 0]
     if sizes.max() < 2:
         raise ValueError(
-            f"classes: expected at least two items in some class to {purpose}, got {len(sizes)} classes "
-            f"of one item each (n_samples = {len(codes)})"
+            f"{where}classes: expected at least two items in some class to {purpose}, got {len(sizes)} "
+            f"classes of one item each (n_samples = {len(codes)})"
         )
 
 

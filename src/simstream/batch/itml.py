@@ -18,7 +18,7 @@ from .._kernels.logdet import itml_sweep_blocked, itml_sweep_singly
 from ..data.comparisons import Comparisons
 from ..data.samplers import PairSampler
 from ..metrics import knn_predict
-from ..online.logdet import check_targets, distance_targets
+from ..online.logdet import check_targets, collection_of, distance_targets
 from ..similarity.mahalanobis import Spectrum, first_metric
 from ..validation import Items, check_choice, check_integer, check_number
 from .base import (
@@ -52,7 +52,9 @@ class ITML(BatchMetric):
         pairs, as in the paper: with many classes hardly any of them are similar.
     lower, upper : float, optional
         Largest squared distance wanted for similar pairs, and smallest one wanted for dissimilar pairs. None
-        means the 5th and the 95th percentile of the squared Euclidean distances of random pairs.
+        means the 5th and the 95th percentile of the squared Euclidean distances of random pairs of the items:
+        in `fit_pairs` those of `preprocessor`, whether pairs are row numbers or vectors, and without it the
+        vectors. Where items are all equally far apart, it is half and one and a half times that distance.
     init : "identity" or matrix of shape (d, d)
         M_0, symmetric and positive definite.
     max_iter : int
@@ -169,7 +171,7 @@ class ITML(BatchMetric):
             raise ValueError(
                 "gamma: expected a number with pairs (tuning needs labels), got 'auto'"
             )
-        targets = distance_targets(self.lower, self.upper, pairs)
+        targets = distance_targets(self.lower, self.upper, collection_of(self, pairs))
         self._project(pairs, targets, float(self.gamma), np.empty((0, 2)))
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:

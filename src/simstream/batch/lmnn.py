@@ -13,10 +13,12 @@ long as it is certain to be complete (`LMNNObjective`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 from .._engines.base import ctrl_c_waits
@@ -24,13 +26,14 @@ from .._kernels.neighbourhood import list_near, pull, push, target_distances
 from .._kernels.ranking import nearest
 from ..similarity.base import chunks, row_products
 from ..similarity.mahalanobis import Spectrum
-from ..validation import check_integer, check_items, check_number
+from ..validation import check_choice, check_integer, check_items, check_number
 from .base import (
     BatchMetric,
     Report,
     Solution,
     batch_documented,
     check_several_classes,
+    check_some_class_has_two,
     check_start,
 )
 
@@ -50,21 +53,25 @@ class LMNN(BatchMetric):
 
     Minimises (1 - mu) sum_{i, j in T(i)} d(i, j) + mu sum_{i, j in T(i)} sum_l [1 + d(i, j) - d(i, l)]+ over
     L, M = L'L, where T(i) are the k nearest items of i's class (Euclidean, fixed) and l runs over the items
-    of other classes, by gradient steps on L that are halved when the objective rises and 1 % longer when it
-    falls.
+    of other classes.
 
     Parameters
     ----------
     k : int
-        Number of target neighbours of each item; every class needs more than k members.
+        Number of target neighbours of each item. In a class of k members or fewer these are all others, with
+        a warning: an item that is alone in its class is only pushed away from.
     mu : float between 0 and 1
         Weight of the push term.
     init : "identity" or array of shape (q, d)
         The initial L; q < d learns a projection to q dimensions.
+    solver : "gradient" or "lbfgs"
+        Gradient steps on L that are halved when the objective rises and 1 % longer when it falls, or L-BFGS,
+        which reaches lower objectives in far fewer iterations.
     max_iter : int
         Largest number of iterations.
     tol : float
-        Stop after `patience` consecutive iterations that lower the objective by less than this.
+        "gradient" stops after `patience` consecutive iterations that lower the objective by less than this,
+        "lbfgs" when the last `patience` iterations together have lowered it by less than this share.
     patience : int
     {callback}
 
@@ -97,6 +104,7 @@ class LMNN(BatchMetric):
         mu: float = 0.5,
         *,
         init: Any = "identity",
+        solver: str = "gradient",
         max_iter: int = 1000,
         tol: float = 1e-3,
         patience: int = 50,
@@ -108,6 +116,7 @@ class LMNN(BatchMetric):
         self.k = k
         self.mu = mu
         self.init = init
+        self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
         self.patience = patience
@@ -121,6 +130,7 @@ class LMNN(BatchMetric):
         check_integer("k", self.k)
         if check_number("mu", self.mu, exclusive=False) > 1:
             raise ValueError(f"mu: expected at most 1, got {self.mu}")
+        check_choice("solver", self.solver, tuple(_SOLVERS))
         check_integer("patience", self.patience)
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
@@ -140,6 +150,7 @@ class LMNN(BatchMetric):
             n_neighbors=self.k,
             mu=float(self.mu),
             start=start,
+            solver=self.solver,
             max_iter=self.max_iter,
             tol=self.tol,
             patience=self.patience,
@@ -150,15 +161,22 @@ class LMNN(BatchMetric):
 
 
 def check_class_sizes(codes: np.ndarray, classes: np.ndarray, k: int, where: str = "") -> None:
-    """Raise unless there are two classes, each with more than k members; `where` begins the message."""
+    """Raise unless there are two classes, one with two members; warn of those with k or fewer.
+
+    `where` begins the messages.
+    """
     sizes = np.bincount(codes, minlength=len(classes))
     present = np.flatnonzero(sizes)
     check_several_classes(classes[present], where)
-    small = present[np.argmin(sizes[present])]
-    if sizes[small] <= k:
-        raise ValueError(
-            f"{where}k: expected fewer neighbours than each class has members, got k = {k} and "
-            f"class {classes[small]} with {sizes[small]} (n_samples = {len(codes)})"
+    check_some_class_has_two(codes, "find target neighbours in", where)
+    small = present[sizes[present] <= k]
+    if len(small):
+        few = ", ".join(f"{classes[code]} ({sizes[code]})" for code in small[:3])
+        warnings.warn(
+            f"{where}k: {len(small)} of {len(present)} classes have no more than k = {k} members: "
+            f"{few}{', ...' if len(small) > 3 else ''}; their items have fewer target neighbours, in classes "
+            "of one item none",
+            stacklevel=5,  # whoever called fit
         )
 
 
@@ -168,16 +186,17 @@ def check_class_sizes(codes: np.ndarray, classes: np.ndarray, k: int, where: str
 def target_neighbors(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
     """The k nearest other points of the same class, nearest first, shape (n, k).
 
-    Ties go to the lower index. Every class must have more than k points.
+    Ties go to the lower index. Where there are fewer than k, the point itself takes the other places.
     """
-    out = np.empty((len(X), k), np.int64)
+    out = np.repeat(np.arange(len(X))[:, None], k, axis=1)
     for code in np.unique(codes):
         members = np.flatnonzero(codes == code)
-        points = X[members]
+        points, most = X[members], min(k, len(members) - 1)
         for rows in chunks(len(points), 8 * len(points)):
             # From differences: with inner products, rounding would decide between equally near points.
             scores = -cdist(points[rows], points, "sqeuclidean")
-            out[members[rows]] = members[nearest(scores, np.arange(rows.start, rows.stop), k)]
+            found = nearest(scores, np.arange(rows.start, rows.stop), most)
+            out[members[rows], :most] = members[found]
     return out
 
 
@@ -198,16 +217,33 @@ def solve_lmnn(
     start: np.ndarray,
     n_neighbors: int = 3,
     mu: float = 0.5,
+    solver: str = "gradient",
     max_iter: int = 1000,
     tol: float = 1e-3,
     patience: int = 50,
     report: Report | None = None,
 ) -> Solution:
-    """Minimise the LMNN objective over L (q x d) by gradient steps from `start`; see `descend`.
+    """Minimise the LMNN objective over L (q x d) from `start`; `LMNN` says how solvers stop."""
+    return _SOLVERS[solver](
+        LMNNObjective(X, target_neighbors(X, codes, n_neighbors), codes, mu),
+        np.array(start, np.float64),
+        max_iter=max_iter,
+        tol=tol,
+        patience=patience,
+        report=report,
+    )
 
-    Stops when each of the last `patience` iterations lowered the objective by less than `tol`, or after
-    `max_iter` iterations.
-    """
+
+def _by_gradient(
+    evaluate: LMNNObjective,
+    start: np.ndarray,
+    *,
+    max_iter: int,
+    tol: float,
+    patience: int,
+    report: Report | None,
+) -> Solution:
+    """Minimise by gradient steps; see `descend`."""
     quiet = 0
 
     def is_settled(objective: float, fall: float) -> bool:
@@ -216,13 +252,58 @@ def solve_lmnn(
         return quiet >= patience
 
     return descend(
-        LMNNObjective(X, target_neighbors(X, codes, n_neighbors), codes, mu),
-        np.array(start, np.float64),
+        evaluate,
+        start,
         move=lambda L, gradient, step: L - step * gradient,
         is_settled=is_settled,
         max_iter=max_iter,
         report=report,
     )
+
+
+def _by_lbfgs(
+    evaluate: LMNNObjective,
+    start: np.ndarray,
+    *,
+    max_iter: int,
+    tol: float,
+    patience: int,
+    report: Report | None,
+) -> Solution:
+    """Minimise by L-BFGS. The hinges have kinks: where a search along a line fails, it starts afresh."""
+
+    def function(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        with ctrl_c_waits():
+            objective, gradient = evaluate(flat.reshape(start.shape))
+        return objective, gradient.ravel()
+
+    def note(intermediate_result: Any) -> None:
+        history.append(float(intermediate_result.fun))
+        if report is not None:
+            report(len(history) - 1, history[-1])
+        if is_settled():
+            raise StopIteration
+
+    def is_settled() -> bool:
+        n = patience + 1
+        return len(history) > n and history[-n] - history[-1] <= tol * history[-1]
+
+    at = start.ravel()
+    history = [function(at)[0]]
+    check_start(history[0])
+    converged = False
+    while len(history) <= max_iter and not converged:
+        before = len(history)
+        left = max_iter + 1 - before
+        options = {"maxiter": left, "maxfun": 100 * left, "ftol": 0.0, "gtol": 0.0}
+        found = minimize(function, at, jac=True, method="L-BFGS-B", callback=note, options=options)
+        at = found.x
+        # Not even along the gradient: there is no way down.
+        converged = is_settled() or len(history) == before
+    return Solution(at.reshape(start.shape), np.array(history), converged)
+
+
+_SOLVERS = {"gradient": _by_gradient, "lbfgs": _by_lbfgs}
 
 
 def descend(
@@ -306,6 +387,8 @@ class LMNNObjective:
         place[order] = np.arange(len(order))
         self._X = (X - X.mean(axis=0))[order]
         self._targets = np.ascontiguousarray(place[targets[order]])
+        #: Places of targets without a target: the point itself.
+        self._empty = np.nonzero(self._targets == np.arange(len(X))[:, None])
         self._class_ends = np.flatnonzero(np.diff(codes[order], append=-1)) + 1
         self._mu = mu
         self._last: np.ndarray | None = None  # transformed points of the last call
@@ -331,6 +414,7 @@ class LMNNObjective:
         mu = self._mu
         distances = target_distances(points, self._targets)
         thresholds = 1 + distances
+        thresholds[self._empty] = 0  # nothing is nearer
         reach = thresholds.max(axis=1)
         n_active = np.zeros(self._targets.shape, np.int64)
         pulls = np.zeros_like(vectors)

@@ -19,8 +19,15 @@ from .._engines import (
     find_device,
     first_matrix,
 )
+from .._engines.sparse import csr_reader
 from .._kernels.blocked import Blas, alone
-from .._kernels.dual import Dual, ascend_block, ascend_singly, squared_hinges
+from .._kernels.dual import (
+    Dual,
+    ascend_block,
+    ascend_singly,
+    sparse_squared_hinges,
+    squared_hinges,
+)
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
 from ..persistence import csr_arrays, csr_from_arrays
@@ -406,7 +413,7 @@ def solve_sdca(
             picked = int(rng.integers(len(half))) if len(half) else 0
             run = yield from ascent.run(half, picked if output == "random" else None, sums)
             suffix.add(len(half), *run)
-        primal, dual = yield from ascent.certificate(ascent.alpha, ascent.matrix())
+        primal, dual = yield from ascent.current_certificate()
         record = EpochRecord(primal, dual, primal - dual, *(sums / n))
         history.append(record)
         if report is not None:
@@ -565,6 +572,16 @@ class _Ascent:
         """How far off the gap of an epoch may be because the matrix is in single precision."""
         return 1e-5 * record.primal if self._engine.dtype == np.float32 else 0.0
 
+    def current_certificate(self) -> Generator[Any, Any, tuple[float, float]]:
+        """Primal and dual value of the current iterate; a sparse M is not decoded for it."""
+        if isinstance(self._engine, DenseEngine):
+            return (yield from self.certificate(self.alpha, self.matrix()))
+        margins = self._engine.values(self._tuples)
+        # ||M||^2 is the sum of alpha_i x_i'M z_i / (lam n).
+        penalty = 0.5 * self._lam * self._scale * float(self.alpha @ margins)
+        squared = float(np.square(np.maximum(0.0, 1.0 - margins)).mean())
+        return squared + penalty, float(np.mean(self.alpha - np.square(self.alpha) / 4)) - penalty
+
     def certificate(
         self, alpha: np.ndarray, matrix: Any, of_alpha: Any = None
     ) -> Generator[Any, Any, tuple[float, float]]:
@@ -575,7 +592,9 @@ class _Ascent:
         n = len(self._tuples)
         penalty = self._penalty(matrix)
         dual_penalty = penalty if of_alpha is None else self._penalty(of_alpha)
-        if self._ops.has_all_columns:
+        if self._tuples.is_sparse:
+            squared = self._sparse_squared_hinges(matrix)
+        elif self._ops.has_all_columns:
             squared = sum(self._squared_hinges(*part, matrix) for part in self._parts)
         else:
             squared = 0.0
@@ -606,11 +625,15 @@ class _Ascent:
         if self._engine.device is not None:
             return self._engine.there.squared_hinges(self._tuples, index, matrix)
         left, right = self._tuples.left, self._tuples.right
-        products = left.rows(anchors) @ matrix
-        if not self._tuples.is_sparse:
-            return squared_hinges(products, place, right.values, index)
-        z = right.rows(index[:, 1]).astype(matrix.dtype) - right.rows(index[:, 2])
-        return float(np.square(np.maximum(0.0, 1.0 - row_products(products[place], z))).sum())
+        return squared_hinges(left.rows(anchors) @ matrix, place, right.values, index)
+
+    def _sparse_squared_hinges(self, matrix: sp.csr_matrix) -> float:
+        """Sum of the squared hinge losses of all triplets, where items and M are sparse."""
+        sides = self._tuples.left, self._tuples.right
+        left, right = (csr_reader(items.csr_renumbered(None)) for items in sides)
+        index = np.concatenate([part[0] for part in self._parts])
+        product = np.empty(matrix.shape[1])
+        return sparse_squared_hinges(left, csr_reader(matrix), right, index, product)
 
 
 def check_lengths(tuples: Comparisons) -> None:

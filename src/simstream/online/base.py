@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cache
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from .._engines import (
     Engine,
     Geometry,
+    Single,
     check_device,
     check_geometry,
     device_block_size,
@@ -50,10 +53,13 @@ class OnlineLearner(Learner):
     precision: Any = "float32"
     #: The similarity as it was last read, and the parameters that it was read with.
     _read_cache: tuple[tuple[Any, ...], Similarity] | None = None
+    #: What learns from single tuples, for this engine and these parameters.
+    _single_cache: tuple[Engine, list[Any], Single] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_read_cache", None)
+        state.pop("_single_cache", None)
         return state
 
     # -- what a subclass says -----------------------------------------------------------------
@@ -155,9 +161,41 @@ class OnlineLearner(Learner):
 
     def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
         """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row."""
+        if self._learn_single((x, positive, negative), 1.0):
+            return self
         self._check_parameters()
         left, right = self._read_vectors(("x", "positive", "negative"), x, positive, negative)
-        return self._learn(Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True))
+        read = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
+        self._begin(read)
+        return self._learn_alone(read, 3)
+
+    def _learn_single(self, vectors: tuple[Any, ...], sign: float, *more: Any) -> bool:
+        """Learn from a tuple that needs no conversion, all else being as it was; False if it does."""
+        kept = self._single_cache
+        if kept is None or kept[0] is not self._engine:
+            return False
+        if not all(map(is_, kept[1], self._parameters())):
+            return False
+        self._changing()
+        return kept[2].learn(vectors, sign, *more)
+
+    def _learn_alone(self, tuples: Comparisons, size: int) -> Any:
+        """Learn from one checked tuple of vectors, and be ready for more like it."""
+        engine = self._engine
+        if engine.device is not None or len(tuples) > 1:
+            self._advance(engine, tuples)
+            return self
+        self._changing()
+        engine.see(tuples)
+        tuples = engine.geometry.comparisons(tuples)
+        engine.learn_alone(self._step_for(tuples), tuples)
+        single = engine.single(self._step_for(tuples), size) if engine.geometry.is_plain else None
+        self._single_cache = single and (engine, self._parameters(), single)
+        return self
+
+    def _parameters(self) -> list[Any]:
+        """The parameters as they are now."""
+        return [*map(vars(self).get, _parameter_names(type(self)))]
 
     def prepare(self) -> int:
         """Get ready for a stream over the items of `preprocessor`; return the block size.
@@ -219,8 +257,12 @@ class OnlineLearner(Learner):
             check_unchanged(name, kept, given)
         self._engine.place(device, self.precision)
 
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+    def _changing(self) -> None:
+        """Drop what belongs to the matrix as it is, which is about to change."""
         self._read_cache = None
+
+    def _advance(self, engine: Any, tuples: Comparisons) -> None:
+        self._changing()
         engine.see(tuples)
         tuples = engine.geometry.comparisons(tuples)
         engine.learn(self._step_for(tuples), tuples, self._block_size_here())
@@ -231,7 +273,7 @@ class OnlineLearner(Learner):
 
     def _forget(self, engine: Engine) -> None:
         self._engine = engine
-        self._read_cache = None
+        self._read_cache = self._single_cache = None
         self.n_features_in_ = self.shape_[0]  # type: ignore[attr-defined]
 
     # -- using what was learnt ----------------------------------------------------------------
@@ -324,3 +366,9 @@ class OnlineLearner(Learner):
         engine = engines[header["engine"]].from_state(header["scalars"], arrays)
         engine.geometry = Geometry.from_state(header, arrays, engine)
         self._forget(engine)
+
+
+@cache
+def _parameter_names(kind: type[OnlineLearner]) -> tuple[str, ...]:
+    """Names of a learner's parameters."""
+    return tuple(kind._get_param_names())

@@ -9,21 +9,25 @@ import scipy.sparse as sp
 
 from .._engines import Engine, LogDetEngine, LogDetStep, default_block_size
 from ..data.comparisons import Comparisons
-from ..similarity.learner import documented
+from ..similarity.learner import Learner, documented
 from ..similarity.mahalanobis import first_metric
-from ..validation import check_number
+from ..validation import check_features, check_number
 from .pairs import ATTRIBUTES, COMMON, NORMALISED, PairLearner
 
 #: Random pairs of items whose distances give the targets.
 _N_TARGET_PAIRS = 10_000
+
+#: Relative difference up to which distances count as equal.
+_EQUALLY_FAR = 1e-6
 
 #: From this dimension on blocks of LEGO are faster than single steps.
 _LEGO_BLOCKS_FROM = 300
 
 _TARGETS = """lower, upper : float, optional
         Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach. None
-        takes the 5th and the 95th percentile of squared Euclidean distances of random pairs of the items
-        of the first call (all rows of `preprocessor`).
+        takes the 5th and the 95th percentile of squared Euclidean distances of random pairs of all rows of
+        `preprocessor`, whether tuples are row numbers or vectors; without it, of the vectors of the first
+        call. Where items are all equally far apart, it is half and one and a half times that distance.
     always : bool
         Also update pairs whose distance already meets its target."""
 
@@ -109,7 +113,7 @@ class LEGO(PairLearner):
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         start = first_metric(self.init, tuples.left.shape[1], definite=True)
-        targets = _first_targets(self.lower, self.upper, tuples)
+        targets = _first_targets(self.lower, self.upper, collection_of(self, tuples))
         return LogDetEngine([start], targets, 1.0, tuples.left.dtype)
 
     def _step(self) -> Any:
@@ -140,7 +144,8 @@ class OnlineITML(PairLearner):
     {targets}
     scale : float, optional
         Items are multiplied by it before learning, so that targets are below 1. None takes one over twice the
-        longest of the first items. `lower`, `upper` and all distances are in the items' own units.
+        longest of the items that targets are taken from. `lower`, `upper` and all distances are in the items'
+        own units.
     {common}
 
     Attributes
@@ -198,12 +203,13 @@ class OnlineITML(PairLearner):
     def _new_engine(self, tuples: Comparisons) -> Engine:
         d = tuples.left.shape[1]
         scale = self.scale
+        items = collection_of(self, tuples)
         if scale is None:
-            longest = max(_longest_row(tuples.left.values), _longest_row(tuples.right.values))
+            longest = max(_longest_row(items.left.values), _longest_row(items.right.values))
             scale = 0.5 / longest if longest > 0 else 1.0
         share = 1.0 / max(2, d)  # below the identity also where there is one feature
         matrices = [share * np.eye(d), share / (1.0 - share) * np.eye(d)]
-        targets = _first_targets(self.lower, self.upper, tuples) * scale**2
+        targets = _first_targets(self.lower, self.upper, items) * scale**2
         return LogDetEngine(matrices, targets, scale, tuples.left.dtype)
 
     def _step(self) -> Any:
@@ -222,12 +228,24 @@ class OnlineITML(PairLearner):
         _check_matrices(self._engine, 2)
 
 
+def collection_of(learner: Learner, tuples: Comparisons) -> Comparisons:
+    """Tuples with the items that bounds are taken from: the collection, also where tuples are vectors.
+
+    The same pairs mean the same then, whether they are given as row numbers or as vectors.
+    """
+    if not tuples.of_vectors or learner.preprocessor is None:
+        return tuples
+    left, right = learner._item_cache().items(learner.preprocessor, tuples.left.dtype)
+    check_features(tuples.shape, left, right)
+    return Comparisons(left, right, tuples.index[:0])
+
+
 def _first_targets(lower: Any, upper: Any, tuples: Comparisons) -> np.ndarray:
     """`distance_targets` for the first tuples of a stream."""
     if tuples.left.shape[0] + tuples.right.shape[0] < 4 and None in (lower, upper):
         raise ValueError(
-            "lower, upper: expected both to start from a single tuple (there are too few items to "
-            f"measure distances of), got {lower} and {upper}"
+            "lower, upper: expected both to start from a single tuple without a preprocessor (there are too "
+            f"few items to measure distances of), got {lower} and {upper}"
         )
     return distance_targets(lower, upper, tuples)
 
@@ -271,11 +289,13 @@ def distance_targets(lower: Any, upper: Any, tuples: Comparisons) -> np.ndarray:
     given = np.array([np.nan if target is None else target for target in (lower, upper)])
     if np.isnan(given).any():
         percentiles = np.percentile(_random_distances(tuples), (5, 95))
+        if np.isnan(given).all() and percentiles[1] <= (1 + _EQUALLY_FAR) * percentiles[0]:
+            percentiles = percentiles * (0.5, 1.5)  # room on both sides
         given = np.where(np.isnan(given), percentiles, given)
     if not given[0] < given[1]:
         raise ValueError(
             f"lower, upper: expected lower < upper, got {given[0]:g} and {given[1]:g} (where None was "
-            "given: percentiles of the items' squared distances)"
+            "given: percentiles of the items' squared distances); give both, or none"
         )
     return given
 

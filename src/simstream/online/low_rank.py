@@ -405,7 +405,8 @@ class Loreta(LowRankLearner):
     Notes
     -----
     Deviations from the paper: none in the step. Pseudo-inverses come from the inverses of A'A and B'B, which
-    are updated and, every 1000 steps, worked out anew.
+    are updated and, every 1000 steps, worked out anew. Near a singular factor, which is likely where k is
+    nearly d and steps are long, they come from the factors themselves: such a triplet costs O(d k^2).
 
     References
     ----------

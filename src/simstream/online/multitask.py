@@ -25,7 +25,7 @@ from ..similarity.bilinear import NORMALISE, Bilinear
 from ..similarity.learner import delegated, delegated_property, documented, new_generator
 from ..similarity.stored import StoredBilinear
 from ..similarity.tasks import OwnParts, Tasks
-from ..validation import check_answers, check_choice, check_number, check_tasks
+from ..validation import check_answers, check_choice, check_number, check_tasks, is_sign
 from .base import OnlineLearner
 
 _COMMON = """query : "all", "active" or "random"
@@ -304,10 +304,17 @@ class OMTRSL(OnlineLearner):
         self, x: Any, first: Any, second: Any, y: int = 1, task: Hashable = None
     ) -> OMTRSL:
         """Learn from one triplet of vectors: +1 says that `first` is nearer to x, -1 that `second` is."""
+        if self._single_cache is not None and is_sign(y) and isinstance(task, Hashable):
+            number = self._known().get(None if self._pools else task)
+            if number is not None and self._learn_single((x, first, second), float(y), number):
+                return self
         self._check_parameters()
         left, right = self._read_vectors(("x", "first", "second"), x, first, second)
         read = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
-        return self._go_on(*self._named(read, [y], None if task is None else [task], self._known()))
+        named = self._named(read, [y], None if task is None else [task], self._known())
+        self._begin(read)
+        self._numbers = named[1]
+        return self._learn_alone(named[0], 3)
 
     def should_ask(self, triplet: Any, task: Hashable = None) -> bool:
         """Whether to ask a person about this triplet, by `query`; every call draws one random number.
@@ -385,7 +392,7 @@ class OMTRSL(OnlineLearner):
         return DenseTasksEngine((tuples.shape[0], width), tuples.left.dtype, *given)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        self._read_cache = None
+        self._changing()
         engine.see(tuples)
         engine.learn(self._step_for(tuples), tuples, self._block_size(engine))
 

@@ -5,6 +5,7 @@ Each class stores its parameters and names its engine and its step.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -34,7 +35,7 @@ from ..similarity.mahalanobis import (
     saved_threshold,
     tuple_size,
 )
-from ..validation import check_choice, check_number, check_pair_labels
+from ..validation import check_choice, check_number, check_pair_labels, is_sign
 from .base import DEVICE, OnlineLearner
 
 NORMALISED = NORMALISE.replace("{origin}", "zero")
@@ -81,6 +82,8 @@ class PairLearner(OnlineLearner):
         x, other : 1-d arrays, or CSR matrices of one row
         y : +1 (similar), -1 (dissimilar), or a third vector that is less like x than `other` is
         """
+        if is_sign(y) and self._learn_single((x, other), -float(y)):
+            return self
         self._check_parameters()
         if np.ndim(y) == 0 and not hasattr(y, "tocsr"):
             left, right = self._read_vectors(("x", "other"), x, other)
@@ -90,15 +93,16 @@ class PairLearner(OnlineLearner):
             left, right = self._read_vectors(("x", "other", "y"), x, other, y)
             triplet = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
             read = triplet.as_pairs()
-        return self._learn(read)
+        self._begin(read)
+        return self._learn_alone(read, 2)
 
     def _begin(self, tuples: Comparisons) -> None:
         tuples.check_one_space("distance")
         super()._begin(tuples)
 
-    def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        self._calibrated = None  # it belongs to the matrix before this step
-        super()._advance(engine, tuples)
+    def _changing(self) -> None:
+        super()._changing()
+        self._calibrated = None
 
     def _forget(self, engine: Engine) -> None:
         super()._forget(engine)
@@ -162,15 +166,14 @@ def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
         if y is not None:
             raise ValueError("y: expected None with triplets (their order says it all), got labels")
         return read.as_pairs()
-    left, right, index = read.left, read.right, read.index
-    labels = check_pair_labels(y, len(read))
+    index, labels = read.index, check_pair_labels(y, len(read))
     same = np.flatnonzero(index[:, 0] == index[:, 1])
-    if left is right and len(same):
+    if read.left is read.right and len(same):
         raise ValueError(
             f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); expected two "
             "different items"
         )
-    return Comparisons(left, right, index, labels)
+    return replace(read, y=labels)
 
 
 @_documented

@@ -1,0 +1,61 @@
+"""LEGO, OnlineITML and ITML without `lower` and `upper`: the items that these come from."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from cases import items, triplets
+from simstream import ITML, LEGO, OnlineITML
+from test_contract import same_model
+
+
+def bounded_learners():
+    return [LEGO(), OnlineITML(), ITML(max_iter=20, tol=0.1)]
+
+
+@pytest.mark.parametrize("learner", bounded_learners(), ids=repr)
+@pytest.mark.parametrize("size", [2, 3])
+def test_vectors_and_row_numbers_mean_the_same(learner, size):
+    # Only some of the items occur, some of them often.
+    tuples = triplets(n=60)[:, :size] % 10 + [0, 10, 20][:size]
+    y = np.resize([1, -1, -1], 60) if size == 2 else None
+    rows, vectors = (clone(learner).set_params(preprocessor=items()) for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for model, given in ((rows, tuples), (vectors, items()[tuples])):
+            (model.fit_pairs if isinstance(model, ITML) else model.fit)(given, y)
+    np.testing.assert_array_equal(rows.get_mahalanobis_matrix(), vectors.get_mahalanobis_matrix())
+    assert rows.threshold_ == vectors.threshold_
+
+
+@pytest.mark.parametrize("learner", bounded_learners()[:2], ids=repr)
+def test_a_stream_may_begin_with_one_pair_of_known_items(learner):
+    X = items()
+    expected = clone(learner).set_params(preprocessor=X).fit([[0, 1], [2, 3]], [1, -1])
+    model = clone(learner).set_params(preprocessor=X).learn_one(X[0], X[1], 1)
+    model.learn_one(X[2], X[3], -1)
+    same_model(expected, model)
+    with pytest.raises(ValueError, match="items: expected 5 features, as in the model, got 16"):
+        clone(learner).set_params(preprocessor=X).learn_one(X[0, :5], X[1, :5], 1)
+
+
+@pytest.mark.parametrize("learner", bounded_learners(), ids=repr)
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+def test_items_that_are_all_equally_far_apart(learner, convert):
+    pairs = np.array([[0, 1], [2, 3], [0, 2], [1, 3]])
+    y = np.array([1, 1, -1, -1])
+    model = clone(learner).set_params(preprocessor=convert(np.eye(6)))
+    learn = model.fit_pairs if isinstance(model, ITML) else model.fit
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        learn(np.tile(pairs, (30, 1)), np.tile(y, 30))
+    distances = model.pair_distance(pairs)
+    assert distances[:2].max() < distances[2:].min()
+    assert model.threshold_ == pytest.approx(2.0)  # the middle of 1 and 3
+    model.set_params(lower=2.0)
+    with pytest.raises(ValueError, match=r"lower < upper, got 2 and 2 .*; give both, or none"):
+        learn(pairs, y)
