@@ -399,6 +399,19 @@ def _check_signs(y: Any, n: int, expected: str, name: str, what: str) -> np.ndar
     return array.astype(np.float64)
 
 
+def check_weights(name: str, weights: Any, n: int) -> np.ndarray:
+    """Check importances of n tuples or items: finite, none negative, not all zero. Returns float64."""
+    array = np.asarray(weights)
+    if array.dtype.kind not in "biuf" or array.shape != (n,):
+        raise ValueError(f"{name}: expected {n} numbers, got {array.dtype} of shape {array.shape}")
+    array = array.astype(np.float64)
+    bad = array[~(np.isfinite(array) & (array >= 0))]
+    if len(bad) or not array.any():
+        got = bad[0] if len(bad) else "only zeros"
+        raise ValueError(f"{name}: expected finite numbers >= 0, some of them positive, got {got}")
+    return array
+
+
 def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:
     """Check the tasks of n triplets or items (``what``): one hashable value each, not NaN."""
     if isinstance(tasks, (str, bytes)) or sp.issparse(tasks):

@@ -115,6 +115,9 @@ class LEGO(PairLearner):
     def _step(self) -> Any:
         return LogDetStep(float(self.eta), bool(self.always))
 
+    def _has_weights(self) -> bool:
+        return True
+
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         return _kept_targets(engine, self.lower, self.upper)
 
@@ -208,6 +211,9 @@ class OnlineITML(PairLearner):
 
     def _step(self) -> Any:
         return LogDetStep(float(self.eta), bool(self.always))
+
+    def _has_weights(self) -> bool:
+        return True
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         scale = engine.scale if self.scale is None else self.scale

@@ -486,3 +486,6 @@ class Loreta(LowRankLearner):
 
     def _step(self) -> Any:
         return float(self.eta)
+
+    def _has_weights(self) -> bool:
+        return True

@@ -309,6 +309,16 @@ class OMTRSL(OnlineLearner):
         read = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
         return self._go_on(*self._named(read, [y], None if task is None else [task], self._known()))
 
+    def score_one(self, x: Any, other: Any, task: Hashable = None) -> float:
+        """Similarity of two vectors for a task."""
+        return self._score_vectors(self._similarity()._of_task(task), x, other)[0]
+
+    def predict_one(self, x: Any, first: Any, second: Any, task: Hashable = None) -> int:
+        """+1 if x is more similar to `first` than to `second` for a task, else -1."""
+        of_task = self._similarity()._of_task(task)
+        of_first, of_second = self._score_vectors(of_task, x, first, second)
+        return 1 if of_first > of_second else -1
+
     def should_ask(self, triplet: Any, task: Hashable = None) -> bool:
         """Whether to ask a person about this triplet, by `query`; every call draws one random number.
 
@@ -385,7 +395,7 @@ class OMTRSL(OnlineLearner):
         return DenseTasksEngine((tuples.shape[0], width), tuples.left.dtype, *given)
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        self._read_cache = None
+        self._reads().clear()
         engine.see(tuples)
         engine.learn(self._step_for(tuples), tuples, self._block_size(engine))
 

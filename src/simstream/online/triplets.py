@@ -136,6 +136,10 @@ class TripletLearner(OnlineLearner):
     def _rule(self) -> Any:
         """The entry rule of the kernels."""
 
+    def _has_weights(self) -> bool:
+        # AdaSORS and AROMA also keep squares of what they have seen, and variant="PA" has no C.
+        return self._rule().kind in (PLAIN, THRESHOLDED) and getattr(self, "variant", None) != "PA"
+
     def _needs_diagonal(self) -> str | None:
         """The parameter that only makes sense for a square matrix, if one is set."""
         return "init='identity'" if isinstance(self.init, str) and self.init == "identity" else None
