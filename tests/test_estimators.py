@@ -1,4 +1,4 @@
-"""What scikit-learn, river and metric-learn users expect of learners: scorers, thresholds, weights, clones."""
+"""What users of scikit-learn, river and metric-learn expect: scorers, thresholds, weights, clones."""
 
 import copy
 import pickle

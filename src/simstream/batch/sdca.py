@@ -123,7 +123,6 @@ class SDCA(Learner):
     natural_tuples = "triplets"
     _to_be_called = "fit"
     _kept: Any = None
-    _reader: Bilinear | None = None
     _saved_numbers = ("primal_", "dual_", "n_iter_", "converged_")
 
     def __init__(
