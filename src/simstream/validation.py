@@ -175,6 +175,12 @@ def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items
     return Items(values)
 
 
+def shape_of(values: Any) -> tuple[int, ...]:
+    """The shape of an array, a sparse matrix, a table, or what NumPy makes an array of."""
+    shape = getattr(values, "shape", None)
+    return np.asarray(values).shape if shape is None else tuple(shape)
+
+
 def check_features(expected: tuple[int, int], left: Any, right: Any) -> None:
     """Raise if items do not have as many features as a model."""
     got = left.shape[1], right.shape[1]

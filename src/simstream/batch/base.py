@@ -32,7 +32,7 @@ from ..similarity.mahalanobis import (
     tuple_size,
 )
 from ..similarity.thresholds import saved_threshold
-from ..validation import check_choice, check_finite, check_integer, check_number
+from ..validation import check_choice, check_finite, check_integer, check_number, shape_of
 
 _CALLBACK = """callback : function of (iteration, objective), optional
         Called after every iteration; an exception it raises ends the fit.
@@ -182,13 +182,15 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     def _look_like_tuples(self, X: Any, y: Any) -> bool:
         """Whether X are vectors of tuples, or row numbers of labelled pairs (beside a preprocessor)."""
-        if sp.issparse(X) or np.ndim(X) not in (2, 3):
+        if sp.issparse(X):
             return False
-        if np.ndim(X) == 3:
-            return np.shape(X)[1] in (2, 3)
-        if self.preprocessor is None or np.shape(X)[1] not in (2, 3):
+        shape = shape_of(X)
+        if len(shape) not in (2, 3) or shape[1] not in (2, 3):
             return False
-        return np.asarray(X).dtype.kind in "iu" and bool(np.isin(y, (-1, 1)).all())
+        if len(shape) == 3:
+            return True
+        is_index = self.preprocessor is not None and np.asarray(X).dtype.kind in "iu"
+        return is_index and bool(np.isin(y, (-1, 1)).all())
 
     def _report(self, iteration: int, objective: float) -> None:
         """What the solver calls after every iteration."""

@@ -18,6 +18,7 @@ from ..validation import (
     check_items,
     check_list_shape,
     check_weights,
+    shape_of,
 )
 
 _ROLES = ("anchor", "positive", "negative")
@@ -245,7 +246,7 @@ class ItemCache:
         X : items, or row numbers of `source`, or keys if it is a function
         dtype : precision of the items that are looked up, None to keep theirs
         """
-        if source is None or np.ndim(X) != 1:
+        if source is None or len(shape_of(X)) != 1:
             return X
         array = np.asarray(X)
         if callable(source):
