@@ -382,6 +382,8 @@ def test_a_metric_takes_rows_of_matrices(wine, pairs):
         assert metric(X[:1], X[1:2]) == metric(X[0], X[1])
         with pytest.raises(ValueError, match="expected one dimension"):
             metric(X[:2], X[2:4])
+    metric = PAMetric(0.01, preprocessor=X).fit(P, y).get_metric()
+    assert metric(X[0], X[1], squared=True) == pytest.approx(metric(X[0], X[1]) ** 2)
 
 
 # -- scorers --------------------------------------------------------------------------------------

@@ -367,8 +367,8 @@ class Mahalanobis(Similarity):
         distances = -np.concatenate(rows)
         return distances if squared else np.sqrt(distances)
 
-    def get_metric(self, squared: bool = False) -> Callable[[Any, Any], float]:
-        """A function (u, v) of two vectors that returns their distance, frozen as it is now.
+    def get_metric(self, squared: bool = False) -> Callable[..., float]:
+        """A function (u, v, squared) of two vectors that returns their distance, frozen as it is now.
 
         It fits ``metric=`` of scikit-learn's neighbours, but calls Python for every pair: `transform` and
         plain Euclidean neighbours give the same result much faster.
@@ -376,11 +376,12 @@ class Mahalanobis(Similarity):
         Parameters
         ----------
         squared : bool
-            Whether to return the squared distance, as `pair_distance` does.
+            Whether to return the squared distance, as `pair_distance` does. What the function itself is
+            given as `squared` comes first.
         """
         components = self._spectrum().components
 
-        def metric(u: Any, v: Any) -> float:
+        def metric(u: Any, v: Any, squared: bool = squared) -> float:
             a, b = check_items(one_row(u), "u").values, check_items(one_row(v), "v").values
             if a.shape[1] != components.shape[1] or b.shape[1] != components.shape[1]:
                 raise ValueError(
