@@ -133,7 +133,8 @@ class OnlineLearner(Learner):
             Importance of each tuple: its loss counts that many times. A step along a gradient is so many
             times as long, and a passive-aggressive one has so many times its C. Tuples of weight 0 are left
             out. Learners whose steps have no such number refuse weights. The stream is cut where the weight
-            changes, so that long runs of equal weights are as fast as none.
+            changes: long runs of equal weights are as fast as none, and a weight that changes with every
+            tuple makes it as slow as `learn_one`.
 
         Returns
         -------

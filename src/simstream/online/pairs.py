@@ -43,8 +43,9 @@ NORMALISED = NORMALISE.replace("{origin}", "zero")
 COMMON = """dtype : "float32" or "float64", optional
         Precision of the items and of what is read. None takes that of the first items.
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items that row numbers refer to."""
+    preprocessor : array, CSR matrix, pair (queries, items) of them, or function, optional
+        Items that row numbers refer to. A function gets an array of keys, each once, and returns their
+        rows."""
 
 ATTRIBUTES = """threshold_ : float
         Squared distance up to which two items count as similar.
