@@ -100,9 +100,8 @@ def clone_sharing_items(estimator: Any) -> Any:
     >>> clone(model).preprocessor is model.preprocessor
     True
     """
-    items = estimator.preprocessor
     parameters = {
-        name: items if name == "preprocessor" else clone(value, safe=False)
+        name: value if name == "preprocessor" else clone(value, safe=False)
         for name, value in estimator.get_params(deep=False).items()
     }
     cloned = type(estimator)(**parameters)
