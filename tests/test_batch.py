@@ -339,9 +339,16 @@ def test_one_class_is_nothing_to_tell_apart(wine):
 def test_pairs_given_to_fit_are_noticed(wine):
     X, y = wine
     P, labels = labelled_pairs(y, 50)
-    for learner, hint in ((ITML(), "fit_pairs"), (RCA(), "fit_pairs"), (LMNN(), "labels only")):
-        with pytest.raises(ValueError, match=hint):
-            learner.set_params(preprocessor=X).fit(P, labels)
+    for learner in (ITML(), RCA()):
+        found = clone(learner).set_params(preprocessor=X).fit(P, labels)
+        expected = clone(learner).fit_pairs(X[P], labels)
+        named = found.pair_distance(P)
+        if isinstance(learner, RCA):  # targets of ITML are percentiles over all items given
+            np.testing.assert_allclose(named, expected.pair_distance(X[P]))
+        again = clone(learner).set_params(preprocessor=X).fit_pairs(P, labels)
+        np.testing.assert_array_equal(named, again.pair_distance(P))
+    with pytest.raises(ValueError, match="labels only"):
+        LMNN(preprocessor=X).fit(P, labels)
 
 
 @every_learner

@@ -1471,6 +1471,15 @@ def test_evaluate_is_the_metrics_module(data, items_file, triplets_file, triplet
     assert f"{printed['results']['learnt']['mAP']:.4f}" in table
 
 
+@pytest.mark.parametrize("divisor", ["relevant", "all", "hits"])
+def test_evaluate_divides_map_at_k(divisor, data, items_file, model_file):
+    X, y = data
+    arguments = ["evaluate", model_file, items_file, "-k", "3", "--map-divisor", divisor, "--json"]
+    printed = json.loads(succeed(*arguments).stdout)
+    report = ranking_report(simstream.load(model_file), X, y, k=3, normalizer=divisor)
+    assert printed["results"]["learnt"]["mAP@3"] == pytest.approx(report["mAP@3"])
+
+
 def test_evaluate_queries_against_items(tmp_path, data, items_file, model_file):
     items, labels = data
     write_items(tmp_path / "queries.npy", items[:10] + 0.1)

@@ -281,7 +281,7 @@ def test_parameters_set_after_learning_change_neither_what_is_read_nor_saved(
     model = make(case, layout).fit(triplets())
     before = dense(model.get_bilinear_matrix())
     model.set_params(**changes)
-    model._read_cache = None
+    model._reads().clear()
     np.testing.assert_array_equal(dense(model.get_bilinear_matrix()), before)
     model.save(tmp_path / "m")
     again = simstream.load(tmp_path / "m")

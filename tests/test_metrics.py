@@ -353,7 +353,7 @@ X4, Y4 = np.eye(4), [0, 0, 1, 1]
         ((X4, Y4, np.zeros((0, 4)), []), {}, "items: expected at least one"),
         ((X4, Y4), {"k": 0}, "k: expected an integer >= 1, got"),
         ((X4, Y4), {"k": (3, -1)}, "k: expected an integer >= 1, got"),
-        ((X4, Y4), {"normalizer": "all"}, "normalizer: expected one of 'relevant', 'hits'"),
+        ((X4, Y4), {"normalizer": "trec"}, "normalizer: expected one of 'relevant', 'all', 'hits'"),
         ((X4, Y4), {"chunk_size": 0}, "chunk_size: expected an integer >= 1"),
         (
             (X4, [0, 1, 2, 3]),

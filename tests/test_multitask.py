@@ -528,7 +528,7 @@ def test_a_new_task_that_diverges_at_once_changes_no_weights(layout):
     with pytest.raises(simstream.DivergedError):
         model.partial_fit([[39, 39, 0]], tasks=["bob"])
     assert (model.tasks_, model._engine.n_seen) == (["ann"], 1)
-    model._read_cache = None
+    model._reads().clear()
     np.testing.assert_array_equal(dense(model.get_bilinear_matrix("ann")), before)
 
 
@@ -642,9 +642,9 @@ def test_reading_builds_no_matrix_and_keeps_one_at_most(layout, monkeypatch):
         X[a] @ dense(model.get_bilinear_matrix(k)) @ (X[p] - X[n])
         for k, (a, p, n) in zip(asked, T, strict=True)
     ]
-    *_, held = model._read_cache[1]._built
+    *_, held = model._reads()._pair[1]._built
     assert held._matrix().shape == (16, 16)  # one matrix, not one for each task
-    model._read_cache = None
+    model._reads().clear()
 
     def refuse(task=None):
         raise AssertionError("a matrix was built")
@@ -652,7 +652,7 @@ def test_reading_builds_no_matrix_and_keeps_one_at_most(layout, monkeypatch):
     monkeypatch.setattr(model._engine, "matrix", refuse)
     np.testing.assert_allclose(model.triplet_margin(T, asked), expected, atol=1e-11)
     assert isinstance(model.should_ask(T[0], 1), bool)
-    assert model._read_cache[1]._built is None
+    assert model._reads()._pair[1]._built is None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

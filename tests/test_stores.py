@@ -95,7 +95,7 @@ def test_rebasing_keeps_every_value(cls, off_diagonal, layout):
     assert shift > 0
     engine._rebase()
     engine.clock[steps.SHIFT] = 0.0
-    model._read_cache = None
+    model._reads().clear()
     np.testing.assert_allclose(dense(model.get_bilinear_matrix()), before, rtol=0, atol=1e-14)
 
 

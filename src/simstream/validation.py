@@ -175,6 +175,12 @@ def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items
     return Items(values)
 
 
+def shape_of(values: Any) -> tuple[int, ...]:
+    """The shape of an array, a sparse matrix, a table, or what NumPy makes an array of."""
+    shape = getattr(values, "shape", None)
+    return np.asarray(values).shape if shape is None else tuple(shape)
+
+
 def check_features(expected: tuple[int, int], left: Any, right: Any) -> None:
     """Raise if items do not have as many features as a model."""
     got = left.shape[1], right.shape[1]
@@ -403,6 +409,19 @@ def is_sign(y: Any) -> bool:
     """Whether this is +1 or -1 as it is, a number that needs no conversion."""
     kinds = (int, float, np.integer, np.floating)
     return isinstance(y, kinds) and not isinstance(y, bool) and (y == 1 or y == -1)
+
+
+def check_weights(name: str, weights: Any, n: int) -> np.ndarray:
+    """Check importances of n tuples or items: finite, none negative, not all zero. Returns float64."""
+    array = np.asarray(weights)
+    if array.dtype.kind not in "biuf" or array.shape != (n,):
+        raise ValueError(f"{name}: expected {n} numbers, got {array.dtype} of shape {array.shape}")
+    array = array.astype(np.float64)
+    bad = array[~(np.isfinite(array) & (array >= 0))]
+    if len(bad) or not array.any():
+        got = bad[0] if len(bad) else "only zeros"
+        raise ValueError(f"{name}: expected finite numbers >= 0, some of them positive, got {got}")
+    return array
 
 
 def check_tasks(tasks: Any, n: int, what: str) -> list[Hashable]:

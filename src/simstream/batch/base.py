@@ -18,24 +18,30 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._engines.base import check_array
 from ..data.comparisons import Comparisons
-from ..online.pairs import PairLearner, labelled_pairs
+from ..online.pairs import (
+    PAIR_CLASSES,
+    PairLearner,
+    labelled_pairs,
+    pair_classifier_tags,
+)
 from ..similarity.learner import Learner, delegated, delegated_property, documented
 from ..similarity.mahalanobis import (
     NORMALISE,
     Mahalanobis,
     Spectrum,
-    saved_threshold,
     tuple_size,
 )
-from ..validation import check_choice, check_finite, check_integer, check_number
+from ..similarity.thresholds import saved_threshold
+from ..validation import check_choice, check_finite, check_integer, check_number, shape_of
 
 _CALLBACK = """callback : function of (iteration, objective), optional
         Called after every iteration; an exception it raises ends the fit.
     verbose : bool
         Whether to print every iteration.
     {normalise}
-    preprocessor : array, optional
-        Items that row numbers refer to in `pair_distance` and the like; `fit` does not use it."""
+    preprocessor : array or function of an array of keys, optional
+        Items that row numbers refer to: in pairs, and where `fit` or `transform` gets a one-dimensional X. A
+        function returns the rows of the keys that it is given."""
 
 _NORMALISED = NORMALISE.replace("{origin}", "the mean of the items")
 
@@ -88,6 +94,8 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     natural_tuples = "labels"
     dtype = None  # always float64
+    #: Names of first matrices.
+    _inits: tuple[str, ...] = ("identity",)
     max_iter: Any
     tol: Any
     callback: Any
@@ -95,41 +103,55 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     _metric: Spectrum | None = None
     _calibrated: float | None = None
     _mean: np.ndarray | None = None
+    #: Whether it has learnt from pairs: then it is a classifier of pairs too.
+    _from_pairs: bool = False
     _to_be_called = "fit"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        return tags
+        return pair_classifier_tags(tags) if self._from_pairs else tags
+
+    def _decides_pairs(self) -> bool:
+        """Whether `predict` and `score` are there: not after learning from labels, where X are items."""
+        return hasattr(self, "fit_pairs") and (self._from_pairs or self._metric is None)
 
     def _check_parameters(self) -> None:
         check_integer("max_iter", self.max_iter)
         check_number("tol", self.tol, exclusive=False)
         check_choice("normalise", self.normalise, (False, True))
-        self._check_init("identity")
+        self._check_init(*self._inits)
 
     # -- learning -----------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Learn the distance from labelled items.
+        """Learn the distance from labelled items, or from pairs where there is a `fit_pairs`.
 
         Parameters
         ----------
-        X : array of shape (n_items, n_features)
+        X : array of shape (n_items, n_features), or (n_items,) row numbers of `preprocessor`
+            Or what `fit_pairs` takes: vectors of shape (n, 2, n_features), or (n, 2) row numbers of
+            `preprocessor` with labels +1 and -1. scikit-learn's cross-validation calls `fit` alone.
         y : array of shape (n_items,)
-            Class of each item.
+            Class of each item, or label of each pair.
         """
-        return self._fit(X, y, self._solve)
+        if not self._look_like_tuples(X, y):
+            return self._fit(X, y, self._solve)
+        if not hasattr(self, "fit_pairs"):
+            raise ValueError(
+                f"X: expected items, got what looks like pairs; {type(self).__name__} learns from labels only"
+            )
+        return self.fit_pairs(X, y)
 
     def _fit(self, X: Any, y: Any, solve: Callable[..., None]) -> Any:
         self._check_parameters()
-        self._check_these_are_items(X, y)
+        X = self._item_cache().rows(self.preprocessor, X, np.float64)
         with self._unchanged_on_error():
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
             solve(X, codes, classes)
-            self._mean = X.mean(axis=0)
+            self._mean, self._from_pairs = X.mean(axis=0), False
         self._warn_unless_converged()
         return self
 
@@ -138,7 +160,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         self._check_parameters()
         read = labelled_pairs(self._read_tuples(pairs, tuple_size(pairs), np.float64), y)
         solve(read)
-        self._mean = _mean_item(read)
+        self._mean, self._from_pairs = named_items(read).mean(axis=0), True
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # they belong to the items of an earlier fit
         self._warn_unless_converged()
@@ -158,21 +180,17 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             self.__dict__ = before
             raise
 
-    def _check_these_are_items(self, X: Any, y: Any) -> None:
-        """Refuse labelled pairs of row numbers, which look like items with two integer features."""
-        if self.preprocessor is None or sp.issparse(X):
-            return
-        array = np.asarray(X)
-        if (
-            array.ndim == 2
-            and array.shape[1] in (2, 3)
-            and array.dtype.kind in "iu"
-            and np.isin(y, (-1, 1)).all()
-        ):
-            hint = "use fit_pairs" if hasattr(self, "fit_pairs") else "it learns from labels only"
-            raise ValueError(
-                f"X: expected items, got what looks like labelled pairs of row numbers; {hint}"
-            )
+    def _look_like_tuples(self, X: Any, y: Any) -> bool:
+        """Whether X are vectors of tuples, or row numbers of labelled pairs (beside a preprocessor)."""
+        if sp.issparse(X):
+            return False
+        shape = shape_of(X)
+        if len(shape) not in (2, 3) or shape[1] not in (2, 3):
+            return False
+        if len(shape) == 3:
+            return True
+        is_index = self.preprocessor is not None and np.asarray(X).dtype.kind in "iu"
+        return is_index and bool(np.isin(y, (-1, 1)).all())
 
     def _report(self, iteration: int, objective: float) -> None:
         """What the solver calls after every iteration."""
@@ -223,6 +241,11 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         return None
 
     calibrate_threshold = PairLearner.calibrate_threshold
+    set_threshold = PairLearner.set_threshold
+    _take_threshold = PairLearner._take_threshold
+    decision_function = available_if(_decides_pairs)(delegated(Mahalanobis.decision_function))
+    predict = available_if(_decides_pairs)(delegated(Mahalanobis.predict))
+    score = available_if(_decides_pairs)(delegated(Mahalanobis.score))
     predict_pairs = delegated(Mahalanobis.predict_pairs)
     pair_distance = delegated(Mahalanobis.pair_distance)
     get_metric = delegated(Mahalanobis.get_metric)
@@ -238,12 +261,27 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     sparsity_ = delegated_property(Mahalanobis, "sparsity_")
 
     @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` answers for pairs: -1 (dissimilar) and +1 (similar)."""
+        if not self._from_pairs:
+            raise AttributeError(
+                f"{type(self).__name__} has classes_ after learning from pairs only"
+            )
+        return PAIR_CLASSES.copy()
+
+    @property
     def _n_features_out(self) -> int:
         return len(self.components_)
 
     def transform(self, X: Any) -> np.ndarray:
-        """Map items x to Lx, where Euclidean distances are the learnt ones; see `components_`."""
+        """Map items x to Lx, where Euclidean distances are the learnt ones; see `components_`.
+
+        Parameters
+        ----------
+        X : array of shape (n_items, n_features), or (n_items,) row numbers of `preprocessor`
+        """
         check_is_fitted(self)
+        X = self._item_cache().rows(self.preprocessor, X, np.float64)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self._similarity()._embed(X)
 
@@ -255,7 +293,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         metric = self._fitted()
-        header = {"calibrated": self._calibrated}
+        header: dict[str, Any] = {"calibrated": self._calibrated, "from_pairs": self._from_pairs}
         header |= {name: getattr(self, name) for name in self._saved_numbers}
         arrays = {name: getattr(self, name) for name in self._saved_arrays}
         if self._mean is not None:
@@ -270,6 +308,9 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             raise ValueError("values, vectors: expected finite numbers")
         self._keep(Spectrum(values, vectors, np.float64))
         self._calibrated = saved_threshold(header)
+        self._from_pairs = bool(
+            header.get("from_pairs", False)
+        )  # files of earlier versions do not say
         self._mean = arrays.get("mean")  # files of earlier versions have none
         if self._mean is not None:
             check_array("mean", self._mean, np.float64, (vectors.shape[1],))
@@ -282,13 +323,13 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             setattr(self, name, arrays[name])
 
 
-def _mean_item(pairs: Comparisons) -> np.ndarray:
-    """Mean of the items of pairs, each counted once."""
+def named_items(pairs: Comparisons) -> np.ndarray:
+    """The items of pairs, each once."""
     sides = zip((pairs.left, pairs.right), pairs.index.T, strict=True)
     if pairs.left is pairs.right:
         sides = zip([pairs.left], [pairs.index], strict=True)
     rows = np.concatenate([items.dense_rows(np.unique(index)) for items, index in sides])
-    return (np.unique(rows, axis=0) if pairs.of_vectors else rows).mean(axis=0)
+    return np.unique(rows, axis=0) if pairs.of_vectors else rows
 
 
 def check_some_class_has_two(codes: np.ndarray, purpose: str, where: str = "") -> None:

@@ -27,6 +27,7 @@ from .base import (
     batch_documented,
     check_several_classes,
     check_some_class_has_two,
+    named_items,
 )
 
 #: From this dimension on, projecting in blocks is faster than one pair at a time.
@@ -55,8 +56,9 @@ class ITML(BatchMetric):
         means the 5th and the 95th percentile of the squared Euclidean distances of random pairs of the items:
         in `fit_pairs` those of `preprocessor`, whether pairs are row numbers or vectors, and without it the
         vectors. Where items are all equally far apart, it is half and one and a half times that distance.
-    init : "identity" or matrix of shape (d, d)
-        M_0, symmetric and positive definite.
+    init : "identity", "covariance", "random" or matrix of shape (d, d)
+        M_0, symmetric and positive definite: "covariance" is the inverse of the items' covariance, "random"
+        has random eigenvectors and eigenvalues from 0.5 to 1.5.
     max_iter : int
         Largest number of sweeps over all pairs.
     tol : float
@@ -64,7 +66,7 @@ class ITML(BatchMetric):
     n_neighbors : int
         Number of neighbours that vote when gamma is tuned.
     random_state : None, int or RandomState
-        Draws the pairs and the folds.
+        Draws the pairs, the folds and a random M_0.
     block_size : int, optional
         Number of pairs projected together; the result is the same up to rounding. None chooses by dimension.
     {callback}
@@ -107,6 +109,7 @@ class ITML(BatchMetric):
     True
     """
 
+    _inits = ("identity", "covariance", "random")
     _saved_numbers = ("n_iter_", "converged_", "gamma_")
     _saved_arrays = ("history_", "differences_", "labels_", "dual_", "slack_", "tuning_")
 
@@ -172,7 +175,7 @@ class ITML(BatchMetric):
                 "gamma: expected a number with pairs (tuning needs labels), got 'auto'"
             )
         targets = distance_targets(self.lower, self.upper, collection_of(self, pairs))
-        self._project(pairs, targets, float(self.gamma), np.empty((0, 2)))
+        self._project(pairs, named_items(pairs), targets, float(self.gamma), np.empty((0, 2)))
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         check_several_classes(classes)
@@ -186,7 +189,8 @@ class ITML(BatchMetric):
         index, y = sampler.draw_distinct(self.n_constraints or 40 * c * (c - 1))
         items = Items(X)
         pairs = Comparisons(items, items, index, y.astype(np.float64))
-        self._project(pairs, distance_targets(self.lower, self.upper, pairs), gamma, tuning)
+        targets = distance_targets(self.lower, self.upper, pairs)
+        self._project(pairs, X, targets, gamma, tuning)
 
     def _tune(self, X: np.ndarray, codes: np.ndarray, rng: Any) -> np.ndarray:
         """Every gamma, and the accuracy of k-NN with it in two folds."""
@@ -210,19 +214,27 @@ class ITML(BatchMetric):
         return np.column_stack([gammas, right / len(X)])
 
     def _project(
-        self, pairs: Comparisons, targets: np.ndarray, gamma: float, tuning: np.ndarray
+        self,
+        pairs: Comparisons,
+        items: np.ndarray,
+        targets: np.ndarray,
+        gamma: float,
+        tuning: np.ndarray,
     ) -> None:
         v, _ = pairs.rows(0, len(pairs))
         assert pairs.y is not None
         apart = np.einsum("ij,ij->i", v, v) >= 1e-18
         if not apart.any():
             raise ValueError("pairs: expected different items, got only pairs of equal ones")
+        start = first_metric(
+            self.init, v.shape[1], definite=True, items=items, random_state=self.random_state
+        )
         solution = solve_itml(
             v[apart],
             pairs.y[apart],
             targets,
             gamma,
-            start=first_metric(self.init, v.shape[1], definite=True),
+            start=start,
             max_iter=self.max_iter,
             tol=self.tol,
             block_size=self.block_size,

@@ -46,8 +46,9 @@ class MCML(BatchMetric):
 
     Parameters
     ----------
-    init : "identity" or matrix of shape (d, d)
-        The initial M, symmetric and positive semi-definite.
+    init : "identity", "covariance" or matrix of shape (d, d)
+        The initial M, symmetric and positive semi-definite. "covariance" is the inverse of the items'
+        covariance, or its pseudo-inverse.
     max_iter : int
         Largest number of iterations.
     tol : float
@@ -78,6 +79,8 @@ class MCML(BatchMetric):
     True
     """
 
+    _inits = ("identity", "covariance")
+
     def __init__(
         self,
         *,
@@ -100,7 +103,7 @@ class MCML(BatchMetric):
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         check_several_classes(classes)
         check_some_class_has_two(codes, "learn from")
-        start = first_metric(self.init, X.shape[1])
+        start = first_metric(self.init, X.shape[1], items=X)
         solution = solve_mcml(
             X, codes, start=start, max_iter=self.max_iter, tol=self.tol, report=self._report
         )

@@ -130,7 +130,6 @@ class SDCA(Learner):
     natural_tuples = "triplets"
     _to_be_called = "fit"
     _kept: Any = None
-    _reader: Bilinear | None = None
     _saved_numbers = ("primal_", "dual_", "n_iter_", "converged_")
 
     def __init__(
@@ -205,8 +204,7 @@ class SDCA(Learner):
         )
 
     def _keep(self, solution: SDCASolution) -> SDCA:
-        self._kept = solution.matrix
-        self.n_features_in_ = solution.matrix.shape[0]
+        self._take(solution.matrix)
         self.alpha_ = solution.alpha
         self.primal_, self.dual_ = solution.primal, solution.dual
         columns = np.array(solution.history).T
@@ -220,6 +218,13 @@ class SDCA(Learner):
                 stacklevel=3,
             )
         return self
+
+    def _take(self, matrix: Any) -> None:
+        """Keep the learnt M, and have what reading needs: it adds no attribute."""
+        self._kept = matrix
+        self.n_features_in_ = matrix.shape[0]
+        self._item_cache()
+        self._reads()
 
     def _report(self, epoch: int, record: EpochRecord) -> None:
         if self.verbose:
@@ -235,20 +240,18 @@ class SDCA(Learner):
         """Duality gap of the M that is kept."""
         return float(self.primal_ - self.dual_)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_reader", None)
-        return state
-
     def _learnt(self) -> Any:
         return self._kept
 
     def _similarity(self) -> Bilinear:
         matrix = self._fitted()
-        if self._reader is None or self._reader.matrix is not matrix:
-            self._reader = Bilinear._of(matrix)  # kept with its cosine
-        self._reader.normalise = self.normalise
-        return self._reader._with_items(self.preprocessor, self._item_cache())
+        kept = self._reads()
+        reader = kept.get(id(matrix))  # of a matrix that the reader has: nothing else gets its id
+        if reader is None:
+            reader = Bilinear._of(matrix)
+            kept.put(id(matrix), reader)  # with its cosine
+        reader.normalise = self.normalise
+        return reader._with_items(self.preprocessor, self._item_cache())
 
     get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
     transform_query = delegated(Bilinear.transform_query)
@@ -271,8 +274,7 @@ class SDCA(Learner):
             matrix = csr_from_arrays("", arrays, header["shape"])
         if list(matrix.shape) != header["shape"] or matrix.dtype not in (np.float32, np.float64):
             raise ValueError(f"matrix: expected shape {header['shape']}, got {matrix.shape}")
-        self._kept = matrix
-        self.n_features_in_ = matrix.shape[0]
+        self._take(matrix)
         self.alpha_ = arrays["alpha"]
         self.history_ = dict(zip(EpochRecord._fields, arrays["history"], strict=True))
         for name in self._saved_numbers:

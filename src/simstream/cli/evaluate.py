@@ -102,6 +102,13 @@ _MOST_TASKS = 8
     help="List lengths for P@k, mAP@k, recall@k, nDCG@k and the k-NN error.",
 )
 @click.option(
+    "--map-divisor",
+    type=click.Choice(["relevant", "all", "hits"]),
+    default="relevant",
+    show_default=True,
+    help="What mAP@k is divided by: min(k, R) of R relevant items, R as in trec_eval, or those found.",
+)
+@click.option(
     "--baseline",
     type=CommaSeparated(
         click.Choice([*dict.fromkeys(BASELINES + JUDGED_BASELINES), "none"]), "name,name"
@@ -136,6 +143,7 @@ def evaluate(
     triplets: Path | None,
     pairs: Path | None,
     k: tuple[int, ...],
+    map_divisor: str,
     baseline: tuple[str, ...] | None,
     normalise: bool | None,
     on_error: str,
@@ -212,7 +220,7 @@ def evaluate(
     )
     models = _contestants(opened, baseline, JUDGED_BASELINES if relevance else BASELINES)
     facts: dict[str, Any] = {"model": str(model), "items": str(items)}
-    sweeping = _Sweeping(memory, workers, address, device)
+    sweeping = _Sweeping(memory, workers, address, device, map_divisor)
     if relevance is not None:
         if task_names(opened.learner):
             models[LEARNT] = similarity_of(opened.learner)
@@ -422,9 +430,12 @@ def _rank(
 class _Sweeping(ExitStack):
     """How items are ranked: in how much memory, and by how many processes, which end with the context."""
 
-    def __init__(self, memory: int, workers: int, address: str | None, device: str) -> None:
+    def __init__(
+        self, memory: int, workers: int, address: str | None, device: str, normalizer: str
+    ) -> None:
         super().__init__()
         self._memory, self._where = memory, (workers, address, device)
+        self._normalizer = normalizer
         self._runner: Any = None
 
     def measure(self, model: Any, queries: Any, items: Any, **given: Any) -> RankingMeasures:
@@ -444,6 +455,7 @@ class _Sweeping(ExitStack):
                 model,
                 queries,
                 items,
+                normalizer=self._normalizer,
                 memory=self._memory,
                 runner=runner,
                 progress=progress,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ..validation import (
     check_index_tuples,
     check_items,
     check_list_shape,
+    check_weights,
+    shape_of,
 )
 
 _ROLES = ("anchor", "positive", "negative")
@@ -36,6 +39,8 @@ class Comparisons:
     y: np.ndarray | None = None
     #: Task number of each tuple, for multi-task learners.
     tasks: np.ndarray | None = None
+    #: Importance of each tuple, above zero: its step is that many times as long, or as dear. None for 1.
+    weights: np.ndarray | None = None
     #: A uniform random number for each tuple, for learners that ask for only some of the answers.
     coins: np.ndarray | None = None
     #: What a step adds for a sparse anchor, where that is not the anchor itself: see `_engines.geometry`.
@@ -82,7 +87,8 @@ class Comparisons:
     def as_pairs(self) -> Comparisons:
         """Triplets as pairs: each yields its similar pair, then its dissimilar one."""
         pairs = self.index[:, [0, 1, 0, 2]].reshape(-1, 2)
-        return replace(self, index=pairs, y=np.tile([1.0, -1.0], len(self)))
+        weights = None if self.weights is None else np.repeat(self.weights, 2)
+        return replace(self, index=pairs, y=np.tile([1.0, -1.0], len(self)), weights=weights)
 
     def rows(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """Dense rows x and z of tuples begin .. end - 1; see `rows_of`."""
@@ -147,7 +153,31 @@ class Comparisons:
         y = None if self.y is None else self.y[cut]
         tasks = None if self.tasks is None else self.tasks[cut]
         coins = None if self.coins is None else self.coins[cut]
-        return replace(self, index=self.index[cut], y=y, tasks=tasks, coins=coins)
+        weights = None if self.weights is None else self.weights[cut]
+        index = self.index[cut]
+        return replace(self, index=index, y=y, tasks=tasks, coins=coins, weights=weights)
+
+    def weighted(self, sample_weight: Any) -> Comparisons:
+        """The tuples with their weights, those of weight zero left out; None gives all the weight 1."""
+        if sample_weight is None:
+            return self
+        weights = check_weights("sample_weight", sample_weight, len(self))
+        used = weights > 0
+        some = self if used.all() else self._chosen(used)
+        return replace(some, weights=weights[used])
+
+    def _chosen(self, which: np.ndarray) -> Comparisons:
+        """The tuples where `which` is true."""
+        y = None if self.y is None else self.y[which]
+        return replace(self, index=self.index[which], y=y)
+
+    def of_equal_weight(self) -> list[tuple[float, Comparisons]]:
+        """The stream cut where the weight changes: weights, and the tuples that have them."""
+        weights = self.weights
+        if weights is None:
+            return [(1.0, self)]
+        edges = [0, *(np.flatnonzero(np.diff(weights)) + 1), len(weights)]
+        return [(float(weights[b]), self.part(b, e)) for b, e in pairwise(edges)]
 
 
 def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray:
@@ -191,6 +221,11 @@ class ItemCache:
             if array.shape[1] != size:
                 raise ValueError(f"{what}: expected shape (n, {size}, d), got {array.shape}")
             return _of_vectors(array, what, dtype)
+        if callable(source):
+            items, index = _fetched(source, array, dtype)
+            roles = _ROLES if size == 3 else ("first item", "second item")
+            sizes = (items.shape[0],) * size
+            return Comparisons(items, items, check_index_tuples(index, sizes, roles))
         is_index = array.ndim == 2 and array.shape[1] == size and array.dtype.kind in "iu"
         if source is None and not is_index:
             raise ValueError(
@@ -201,6 +236,35 @@ class ItemCache:
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
         roles = _ROLES if size == 3 else ("first item", "second item")
         return Comparisons(left, right, check_index_tuples(array, sizes, roles))
+
+    def rows(self, source: Any, X: Any, dtype: Any) -> Any:
+        """Items as they were given, or those that a one-dimensional X names: not checked, or checked.
+
+        Parameters
+        ----------
+        source : what was given as `preprocessor`, or None
+        X : items, or row numbers of `source`, or keys if it is a function
+        dtype : precision of the items that are looked up, None to keep theirs
+        """
+        if source is None or len(shape_of(X)) != 1:
+            return X
+        array = np.asarray(X)
+        if callable(source):
+            items, index = _fetched(source, array, dtype)
+            return items.rows(index)
+        if isinstance(source, tuple):
+            raise ValueError(
+                "preprocessor: expected items of one space to look up rows, got a pair"
+            )
+        items = self.items(source, dtype)[0]
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"row numbers: expected integers, got dtype {array.dtype}")
+        wrong = array[(array < 0) | (array >= items.shape[0])]
+        if len(wrong):
+            raise ValueError(
+                f"row numbers: expected 0 to {items.shape[0] - 1}, rows of preprocessor, got {wrong[0]}"
+            )
+        return items.rows(array)
 
     def lists(self, source: Any, lists: Any, n_relevant: int, dtype: Any) -> Comparisons:
         """Check lists, given as row numbers or as vectors: a query, relevant items, negatives.
@@ -243,12 +307,30 @@ def _of_vectors(array: np.ndarray, what: str, dtype: Any) -> Comparisons:
     return Comparisons(items, items, index, of_vectors=True)
 
 
+def _fetched(fetch: Any, keys: np.ndarray, dtype: Any) -> tuple[Items, np.ndarray]:
+    """The items that a function gives for keys, each asked for once, and the row of each key among them."""
+    if keys.size == 0:
+        raise ValueError("tuples: expected at least one, got none")
+    different, index = np.unique(keys, return_inverse=True)
+    items = check_items(fetch(different), "preprocessor(keys)", dtype=dtype)
+    if items.shape[0] != len(different):
+        raise ValueError(
+            f"preprocessor(keys): expected one row for each of {len(different)} keys, got "
+            f"{items.shape[0]} rows"
+        )
+    return items, index.reshape(keys.shape)
+
+
 def _checked_sides(source: Any, dtype: Any) -> tuple[Items, Items]:
     """Check what was given as `preprocessor`: an array, a CSR matrix or a pair of them."""
     if source is None:
         raise ValueError(
             "preprocessor: expected items (an array, a CSR matrix, or a pair of them) to look up "
             "row numbers, got None"
+        )
+    if callable(source):
+        raise TypeError(
+            "preprocessor: expected items here, got a function; functions look up pairs, triplets and rows"
         )
     if not isinstance(source, tuple):
         items = check_items(source, "preprocessor", dtype=dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import check_integer, check_number, check_tasks
+from ..validation import check_integer, check_number, check_tasks, check_weights
 from .mining import NearSampler, scaled
 
 
@@ -97,6 +97,8 @@ class TripletSampler(NearSampler, _LabelSampler):
         Random candidates (the same one may come twice) from which a near one is chosen.
     refresh : int
         Triplets drawn with the same state of the model.
+    weights : array of n_items numbers, optional
+        How often each item becomes an anchor, in proportion; None draws anchors uniformly.
 
     References
     ----------
@@ -140,6 +142,7 @@ class TripletSampler(NearSampler, _LabelSampler):
         model: Any = None,
         candidates: int = 8,
         refresh: int = 1000,
+        weights: Any = None,
     ) -> None:
         _LabelSampler.__init__(self, labels, random_state)
         if len(self._size) < 2:
@@ -154,13 +157,23 @@ class TripletSampler(NearSampler, _LabelSampler):
                 "labels: expected a class with at least two items to draw positives from, "
                 f"got {len(self._size)} classes of one item each"
             )
+        self._weight_sums = None
+        if weights is not None:
+            checked = check_weights("weights", weights, len(self._codes))[self._anchors]
+            if not checked.any():
+                raise ValueError(
+                    "weights: expected a positive one for some item whose class has another, got only zeros"
+                )
+            self._weight_sums = np.cumsum(checked)
         n_rows = len(self._codes), len(self._codes)
         self._set_mining(
             negatives, positives, share, items, items, n_rows, model, candidates, refresh
         )
 
     def _draw_anchors(self, u: np.ndarray) -> np.ndarray:
-        return self._anchors[scaled(u, len(self._anchors))]
+        if self._weight_sums is None:
+            return self._anchors[scaled(u, len(self._anchors))]
+        return self._anchors[_in_proportion(u, self._weight_sums)]
 
     def _draw_positives(self, anchors: np.ndarray, u: np.ndarray) -> np.ndarray:
         if self.allow_self:
@@ -282,6 +295,9 @@ class PairSampler(_LabelSampler):
         Share of similar pairs; half of them if nothing is said. None draws uniformly from all pairs, so
         that the share follows from the sizes of the classes: with a hundred equal classes, one pair in a
         hundred is similar.
+    weights : array of n_items numbers, optional
+        How often each item begins a pair, in proportion to how often it would without them; not for
+        `draw_distinct`.
 
     Examples
     --------
@@ -294,7 +310,12 @@ class PairSampler(_LabelSampler):
     """
 
     def __init__(
-        self, labels: Any, random_state: Any = None, *, similar_share: float | None = 0.5
+        self,
+        labels: Any,
+        random_state: Any = None,
+        *,
+        similar_share: float | None = 0.5,
+        weights: Any = None,
     ) -> None:
         super().__init__(labels, random_state)
         if len(self._codes) < 2:
@@ -304,7 +325,17 @@ class PairSampler(_LabelSampler):
         self.similar_share = similar_share
         size = self._size[self._codes]
         # An item is first in as many similar pairs as its class has other items.
-        self._begins = [np.cumsum(size - 1), np.cumsum(len(size) - size)]
+        begins = [size - 1, len(size) - size]
+        self._weights = None
+        if weights is not None:
+            self._weights = check_weights("weights", weights, len(size))
+            begins = [count * self._weights for count in begins]
+            shares = (0, 0) if similar_share is None else (similar_share, 1 - similar_share)
+            if any(share > 0 and not n.any() for share, n in zip(shares, begins, strict=True)):
+                raise ValueError(
+                    "weights: expected a positive one for an item of each kind of pair, got only zeros"
+                )
+        self._begins = [np.cumsum(count) for count in begins]
 
     def _check_share(self, share: float) -> None:
         check_number("similar_share", share, exclusive=False)
@@ -327,15 +358,15 @@ class PairSampler(_LabelSampler):
         n_items = len(self._codes)
         u = self._rng.random((n, 3))
         if self.similar_share is None:
-            first = scaled(u[:, 0], np.full(n, n_items))
+            if self._weights is None:
+                first = scaled(u[:, 0], np.full(n, n_items))
+            else:
+                first = _in_proportion(u[:, 0], np.cumsum(self._weights))
             second = scaled(u[:, 1], np.full(n, n_items - 1))
             second += second >= first
         else:
             similar = u[:, 2] < self.similar_share
-            begins = [
-                np.searchsorted(total, u[:, 0] * total[-1], side="right") for total in self._begins
-            ]
-            first = np.minimum(np.where(similar, *begins), n_items - 1)
+            first = np.where(similar, *(_in_proportion(u[:, 0], sums) for sums in self._begins))
             second = np.empty(n, np.int64)
             second[similar] = self._others_of_class(first[similar], u[similar, 1])
             anchor = first[~similar]
@@ -376,6 +407,12 @@ class PairSampler(_LabelSampler):
     def _labelled(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         y = np.where(self._codes[first] == self._codes[second], 1, -1)
         return np.column_stack([first, second]), y
+
+
+def _in_proportion(u: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Numbers of items in proportion to weights, from uniforms and the sums of the weights so far."""
+    found = np.searchsorted(sums, u * sums[-1], side="right")
+    return np.minimum(found, len(sums) - 1)  # guards the rounding of u close to 1
 
 
 def _in_triangle(number: np.ndarray) -> np.ndarray:

@@ -510,7 +510,8 @@ class ShardedLearner:
         learner = copy.copy(self._front)
         engine = {known.kind: known for known in learner._engine_types}[kind].from_state(*state)
         engine.geometry = learner._engine.geometry
-        learner._engine, learner._read_cache = engine, None
+        learner._engine = engine
+        learner._reads().clear()
         return learner
 
     def _solved(self, run: Run) -> SDCA:

@@ -7,7 +7,7 @@ j-th ranked item is relevant and R the number of relevant items in the pool,
     P@k      = (1/k) sum_{j<=k} rel_j              always divided by k, even if the pool is smaller
     recall@k = (1/R) sum_{j<=k} rel_j
     AP       = (1/R) sum_j rel_j P@j
-    AP@k     = (1/min(k, R)) sum_{j<=k} rel_j P@j   normalizer="hits": (1/number of hits among k)
+    AP@k     = (1/min(k, R)) sum_{j<=k} rel_j P@j   normalizer="all": 1/R, "hits": 1/number of hits among k
     RR       = 1 / rank of the first relevant item
     nDCG@k   = sum_{j<=k} rel_j / log2(1 + j), divided by its largest possible value
 

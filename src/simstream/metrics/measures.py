@@ -34,6 +34,9 @@ from .sweep import (
     ranked_queries,
 )
 
+#: What AP@k may be divided by.
+NORMALIZERS = ("relevant", "all", "hits")
+
 
 def ranking_report(
     model: Any,
@@ -59,8 +62,10 @@ def ranking_report(
         The pool. If omitted, the pool of a query is the *other* queries.
     k : int or sequence of int, default (1, 5, 10)
         Cutoffs for P@k, mAP@k, recall@k and nDCG@k. May be empty.
-    normalizer : {"relevant", "hits"}, default "relevant"
-        What AP@k is divided by: min(k, R), or the number of relevant items among the first k.
+    normalizer : {"relevant", "all", "hits"}, default "relevant"
+        What AP@k is divided by. "relevant" is min(k, R), R being the number of relevant items, so that a
+        perfect ranking has 1. "all" is R, as trec_eval (map_cut) and ranx do. "hits" is the number of
+        relevant items among the first k.
     chunk_size : int, optional
         Number of queries scored at a time by a function, or by an object that has nothing but
         ``score_items``. Limits memory without changing the result; by default the scores in memory stay below
@@ -226,6 +231,9 @@ def mean_average_precision_at_k(
     --------
     >>> mean_average_precision_at_k(lambda q, x: q @ x.T, [[1]], ["a"], [[3], [2]], ["b", "a"], k=1)
     0.0
+    >>> X, y = [[4], [3], [2]], ["a", "a", "b"]
+    >>> mean_average_precision_at_k(lambda q, x: q @ x.T, [[1]], ["a"], X, y, k=1, normalizer="all")
+    0.5
     """
     data = (model, queries, query_labels, items, item_labels)
     return _measure("mAP", k, data, normalizer=normalizer, chunk_size=chunk_size)
@@ -520,7 +528,7 @@ def _measured(
     normalizer: str,
 ) -> RankingMeasures:
     """All measures of all queries, from the ranks of their relevant items."""
-    check_choice("normalizer", normalizer, ("relevant", "hits"))
+    check_choice("normalizer", normalizer, NORMALIZERS)
     lengths = sorted({check_integer("k", one) for one in np.atleast_1d(k)})
     n_queries = len(relevance.sizes)
     used = relevance.sizes > 0
@@ -550,8 +558,8 @@ def _measured(
     hits, precisions, gain = sums.transpose(1, 0, 2)
     n_relevant = np.maximum(relevance.sizes, 1)
     # Without hits the sum of precisions is 0, so the divisor does not matter.
-    divisors = np.maximum(attainable, 1) if normalizer == "relevant" else np.maximum(hits, 1)
-    average = precisions / divisors
+    divisors = {"relevant": attainable, "all": n_relevant[:, None], "hits": hits}[normalizer]
+    average = precisions / np.maximum(divisors, 1)
     ndcg_at = np.divide(gain, ideal, out=np.zeros_like(gain), where=ideal > 0)
     per_query = {
         "mAP": average[:, -1],

@@ -51,14 +51,11 @@ class OnlineLearner(Learner):
     #: Where it learns, and how products are rounded there; learners without these parameters keep them.
     device: Any = "cpu"
     precision: Any = "float32"
-    #: The similarity as it was last read, and the parameters that it was read with.
-    _read_cache: tuple[tuple[Any, ...], Similarity] | None = None
     #: What learns from single tuples, for this engine and these parameters.
     _single_cache: tuple[Engine, list[Any], Single] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        state.pop("_read_cache", None)
         state.pop("_single_cache", None)
         return state
 
@@ -132,7 +129,7 @@ class OnlineLearner(Learner):
 
     # -- learning -----------------------------------------------------------------------------
 
-    def fit(self, tuples: Any, y: Any = None) -> Any:
+    def fit(self, tuples: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Forget what was learnt and learn from these tuples, in order.
 
         Parameters
@@ -142,22 +139,28 @@ class OnlineLearner(Learner):
             from pairs also take (n, 2) integers or (n, 2, d) numbers.
         y : array of +1 (similar) and -1 (dissimilar)
             One for each pair; ignored for triplets.
+        sample_weight : array of n numbers, optional
+            Importance of each tuple: its loss counts that many times. A step along a gradient is so many
+            times as long, and a passive-aggressive one has so many times its C. Tuples of weight 0 are left
+            out. Learners whose steps have no such number refuse weights. The stream is cut where the weight
+            changes: long runs of equal weights are as fast as none, and a weight that changes with every
+            tuple makes it as slow as `learn_one`.
 
         Returns
         -------
         self
         """
         self._check_parameters()
-        read = self._read(tuples, y, self.dtype)
+        read = self._read_weighted(tuples, y, sample_weight, self.dtype)
         engine = self._new_engine(read)
         find_device(self.device, is_sparse=not engine.has_devices)
         self._forget(engine)
         return self._learn(read)
 
-    def partial_fit(self, tuples: Any, y: Any = None) -> Any:
+    def partial_fit(self, tuples: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Go on learning from these tuples, in order. Same input as `fit`."""
         self._check_parameters()
-        return self._learn(self._read(tuples, y, self._target_dtype()))
+        return self._learn(self._read_weighted(tuples, y, sample_weight, self._target_dtype()))
 
     def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
         """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row."""
@@ -197,6 +200,34 @@ class OnlineLearner(Learner):
         """The parameters as they are now."""
         return [*map(vars(self).get, _parameter_names(type(self)))]
 
+    def score_one(self, x: Any, other: Any) -> float:
+        """Similarity of two vectors, the number that `pair_score` gives; see `predict_one`.
+
+        Parameters
+        ----------
+        x, other : 1-d arrays, or CSR matrices of one row
+        """
+        return self._score_vectors(self._similarity(), x, other)[0]
+
+    def predict_one(self, x: Any, positive: Any, negative: Any) -> int:
+        """+1 if x is more similar to the first of two vectors than to the second, else -1.
+
+        ``predict_one`` before ``learn_one`` measures a learner on a stream as it goes. Reading costs more
+        than learning where what is read has to be worked out from what is learnt, such as a distance.
+        """
+        first, second = self._score_vectors(self._similarity(), x, positive, negative)
+        return 1 if first > second else -1
+
+    def _score_vectors(self, similarity: Similarity, x: Any, *others: Any) -> list[float]:
+        """Similarity of one vector with others."""
+        names = ("x", "other") if len(others) == 1 else ("x", "positive", "negative")
+        left, right = self._read_vectors(names, x, *others)
+        check_features(similarity.shape_, left, right)
+        return [
+            float(similarity._rows_scored(left.values, right.values[row : row + 1])[0])
+            for row in range(len(others))
+        ]
+
     def prepare(self) -> int:
         """Get ready for a stream over the items of `preprocessor`; return the block size.
 
@@ -218,6 +249,34 @@ class OnlineLearner(Learner):
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         """Checked tuples of the kind the learner learns from."""
         return self._read_tuples(tuples, 3, dtype)
+
+    def _read_weighted(self, tuples: Any, y: Any, sample_weight: Any, dtype: Any) -> Comparisons:
+        """Checked tuples with their weights, if there are any."""
+        read = self._read(tuples, y, dtype)
+        if sample_weight is None:
+            return read
+        if len(read) == 2 * len(tuples) and np.ndim(sample_weight) == 1:
+            sample_weight = np.repeat(sample_weight, 2)  # triplets that were read as pairs
+        if not self._has_weights():
+            raise TypeError(
+                f"sample_weight: expected None for {self!r}, whose steps cannot be weighted, got weights; "
+                "repeat tuples or leave them out instead"
+            )
+        return read.weighted(sample_weight)
+
+    def _has_weights(self) -> bool:
+        """Whether the steps have a number that a tuple's weight multiplies: see `_weighted`."""
+        return False
+
+    def _weighted(self, step: Any, weight: float) -> Any:
+        """The step record for tuples of this weight: it multiplies the step, or the price of the loss."""
+        if isinstance(step, float):
+            return step * weight
+        if isinstance(step, steps.Step) and step.rule not in (steps.CONSTANT, steps.ON_MISTAKE):
+            return step._replace(C=step.C * weight)
+        if getattr(step, "lam", 0.0):  # the threshold of a round is eta lam: it has no weight
+            step = step._replace(lam=step.lam / weight)
+        return step._replace(eta=step.eta * weight)
 
     def _read_vectors(self, names: tuple[str, ...], x: Any, *others: Any) -> tuple[Items, Items]:
         """One vector as an item, and the others as items of a second space; names are for errors."""
@@ -259,13 +318,18 @@ class OnlineLearner(Learner):
 
     def _changing(self) -> None:
         """Drop what belongs to the matrix as it is, which is about to change."""
-        self._read_cache = None
+        self._reads().clear()
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         self._changing()
         engine.see(tuples)
         tuples = engine.geometry.comparisons(tuples)
-        engine.learn(self._step_for(tuples), tuples, self._block_size_here())
+        step, block_size = self._step_for(tuples), self._block_size_here()
+        if tuples.weights is None:
+            engine.learn(step, tuples, block_size)
+            return
+        for weight, part in tuples.of_equal_weight():
+            engine.learn(self._weighted(step, weight), part, block_size)
 
     def _step_for(self, tuples: Comparisons) -> Any:
         """The step record for these tuples."""
@@ -273,7 +337,9 @@ class OnlineLearner(Learner):
 
     def _forget(self, engine: Engine) -> None:
         self._engine = engine
-        self._read_cache = self._single_cache = None
+        self._single_cache = None
+        self._item_cache()  # made here: reading adds no attribute
+        self._reads().clear()
         self.n_features_in_ = self.shape_[0]  # type: ignore[attr-defined]
 
     # -- using what was learnt ----------------------------------------------------------------
@@ -286,13 +352,14 @@ class OnlineLearner(Learner):
 
         The round is part of the key: another thread may read while this one learns.
         """
-        engine, kept = self._fitted(), self._read_cache
+        engine, kept = self._fitted(), self._reads()
         key = engine.version, *self._reading()
-        if kept is None or kept[0] != key:
+        similarity = kept.get(key)
+        if similarity is None:
             similarity = self._similarity_of(engine)
             similarity.normalise = self.normalise
-            kept = self._read_cache = (key, similarity)
-        return kept[1]._with_items(self.preprocessor, self._item_cache())
+            kept.put(key, similarity)
+        return similarity._with_items(self.preprocessor, self._item_cache())
 
     @property
     def tensor_(self) -> Any:

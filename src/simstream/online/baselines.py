@@ -121,6 +121,9 @@ class Dot(OnlineLearner):
     def _step(self) -> Any:
         return self._similarity()
 
+    def _has_weights(self) -> bool:
+        return True  # nothing is learnt, whatever they are
+
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         engine.learn(self._step(), tuples, 1)  # what was read stays as it is
 
@@ -171,6 +174,7 @@ class Euclidean(PairLearner):
     _engine_types = (_IdentityEngine,)
     _read = OnlineLearner._read
     learn_one = OnlineLearner.learn_one  # type: ignore[assignment]
+    predict_one = OnlineLearner.predict_one  # type: ignore[assignment]
     decision_function = OnlineLearner.decision_function
     predict = OnlineLearner.predict
     score = OnlineLearner.score
@@ -184,6 +188,9 @@ class Euclidean(PairLearner):
 
     def _step(self) -> Any:
         return self._similarity()
+
+    def _has_weights(self) -> bool:
+        return True  # nothing is learnt, whatever they are
 
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
         engine.learn(self._step(), tuples, 1)  # what was read stays as it is

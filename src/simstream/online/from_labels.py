@@ -7,10 +7,18 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    clone,
+)
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..data.comparisons import ItemCache
 from ..data.samplers import PairSampler, TripletSampler
 from ..metrics import knn_predict, mean_average_precision
 from ..persistence import (
@@ -23,25 +31,48 @@ from ..persistence import (
 )
 from ..similarity.base import SearchResult, short_repr
 from ..similarity.learner import new_generator
-from ..validation import check_choice, check_integer, check_items, stacked
+from ..validation import check_choice, check_integer, check_items, check_weights, stacked
 
 
-class FromLabels(ClassifierMixin, BaseEstimator):
-    """Learn a similarity from labelled items, as a scikit-learn classifier.
+def _has_space(model: Any) -> bool:
+    """Whether the learner maps items into a space."""
+    return hasattr(getattr(model, "learner_", model.learner), "transform")
+
+
+def _transformer_with_space(cls: type[FromLabels]) -> type[FromLabels]:
+    """Offer the methods of a transformer only where the learner has a space.
+
+    They are replaced when the class is there: scikit-learn wraps `transform` for `set_output` while it is
+    made, and would lose what `available_if` says.
+    """
+    for name in ("transform", "fit_transform", "get_feature_names_out", "set_output"):
+        setattr(cls, name, available_if(_has_space)(getattr(cls, name)))
+    return cls
+
+
+@_transformer_with_space
+class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+    """Learn a similarity from labelled items, as a scikit-learn classifier and transformer.
 
     `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class), lists
     (several of other classes) or pairs, and lets the learner learn from them. `predict` is k-NN by the
     learnt similarity among the items seen in training; `score` is the mean average precision of retrieval,
     the query itself excluded, so that ``GridSearchCV`` tunes the learner for ranking.
 
+    Over a learner that maps items into a space (`PAMetric` and other learners of a distance, `OSLLRGS`) it
+    also has `transform`, `fit_transform`, `get_feature_names_out` and `set_output`, and may stand before
+    other steps of a pipeline.
+
     Parameters
     ----------
     learner : a learner from tuples
-        For example ``OASIS()``; it is cloned, the original is left alone.
+        For example ``OASIS()``; it is cloned, the original is left alone. If it has a `preprocessor`, X may
+        be one-dimensional: the rows (or the keys of a function) to be looked up there.
     n_tuples : int
         Tuples drawn in every call of `fit` or `partial_fit`.
     random_state : None, int or RandomState
-        Seed of the tuples. None draws a new stream each time.
+        Seed of the tuples, and of the learner if its own `random_state` is None. None draws a new stream each
+        time.
     n_neighbors : int
         Neighbours that vote in `predict`.
     allow_self : bool
@@ -78,6 +109,15 @@ class FromLabels(ClassifierMixin, BaseEstimator):
     >>> from simstream import OASIS, FromLabels
     >>> X, y = load_wine(return_X_y=True)
     >>> model = make_pipeline(StandardScaler(), FromLabels(OASIS(C=0.1), n_tuples=2000, random_state=0))
+    >>> model.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
+    True
+
+    A learnt space before another estimator:
+
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from simstream import PAMetric
+    >>> metric = FromLabels(PAMetric(C=0.1), n_tuples=2000, random_state=0)
+    >>> model = make_pipeline(StandardScaler(), metric, KNeighborsClassifier())
     >>> model.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
     True
     """
@@ -123,41 +163,58 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         # Neighbours by an inner product are not neighbours by distance: on blobs around the origin
         # that scikit-learn's checks use, a bilinear similarity is not a good classifier.
         tags.classifier_tags.poor_score = True
+        if not _has_space(self):
+            tags.transformer_tags = None
         return tags
 
-    def fit(self, X: Any, y: Any) -> FromLabels:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> FromLabels:
         """Draw `n_tuples` tuples from the labels and learn from them, from the beginning.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_items, n_features)
         y : array of shape (n_items,)
+        sample_weight : array of shape (n_items,), optional
+            How often an item begins a tuple, in proportion; items of weight 0 are left out altogether. All
+            learners take it, and the votes of neighbours in `predict` have no weights.
         """
-        return self._fit(X, y, None, first=True)
+        return self._fit(X, y, None, sample_weight, first=True)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FromLabels:
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> FromLabels:
         """Draw `n_tuples` more tuples from these items and go on learning.
 
         The items join those among which `predict` looks for neighbours.
 
         Parameters
         ----------
-        X, y : as in `fit`
+        X, y, sample_weight : as in `fit`
         classes : array, optional
             All classes that will ever appear; only used in the first call, as in scikit-learn.
         """
-        return self._fit(X, y, classes, first=not hasattr(self, "learner_"))
+        return self._fit(X, y, classes, sample_weight, first=not hasattr(self, "learner_"))
 
-    def _fit(self, X: Any, y: Any, classes: Any, first: bool) -> FromLabels:
+    def _fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool) -> FromLabels:
         check_integer("n_tuples", self.n_tuples)
         check_integer("n_neighbors", self.n_neighbors)
         check_integer("n_negatives", self.n_negatives)
         check_choice("tuples", self.tuples, ("auto", "triplets", "pairs"))
         check_choice("normalise", self.normalise, ("auto", False, True))
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
+            self,
+            self._looked_up(X),
+            y,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            reset=first,
         )
         check_classification_targets(y)
+        weights = None
+        if sample_weight is not None:
+            weights = check_weights("sample_weight", sample_weight, len(y))
+            used = np.flatnonzero(weights)
+            X, y, weights = X[used], y[used], weights[used]
         rng = new_generator(self.random_state) if first else self._rng
         kind = getattr(self.learner, "natural_tuples", None)
         if kind not in ("triplets", "pairs"):
@@ -174,8 +231,8 @@ class FromLabels(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
             )
-        learner = self._new_learner() if first else self.learner_
-        sampler = self._sampler(learner, X, y, rng)
+        learner = self._new_learner(rng) if first else self.learner_
+        sampler = self._sampler(learner, X, y, weights, rng)
         own_items = learner.preprocessor
         try:
             learner.set_params(preprocessor=X)
@@ -191,9 +248,12 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         self._references = items if first else stacked([self._references, items])
         return self
 
-    def _new_learner(self) -> Any:
-        """A clone of the learner, normalised as the parameter says."""
+    def _new_learner(self, rng: np.random.Generator) -> Any:
+        """A clone of the learner, normalised as the parameter says, and seeded unless it has a seed."""
         learner = clone(self.learner)
+        if learner.get_params(deep=False).get("random_state", 0) is None:
+            (child,) = rng.spawn(1)  # the stream of tuples stays as it is
+            learner.set_params(random_state=int(child.integers(2**31)))
         normalise = self.normalise
         if normalise == "auto":
             normalise = hasattr(learner, "get_bilinear_matrix") or None
@@ -209,11 +269,16 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         )
 
     def _sampler(
-        self, learner: Any, X: Any, y: np.ndarray, rng: np.random.Generator
+        self,
+        learner: Any,
+        X: Any,
+        y: np.ndarray,
+        weights: np.ndarray | None,
+        rng: np.random.Generator,
     ) -> TripletSampler | PairSampler:
         kind = learner.natural_tuples if self.tuples == "auto" else self.tuples
         if kind == "pairs":
-            return PairSampler(y, rng, similar_share=self.similar_share)
+            return PairSampler(y, rng, similar_share=self.similar_share, weights=weights)
         return TripletSampler(
             y,
             rng,
@@ -223,6 +288,7 @@ class FromLabels(ClassifierMixin, BaseEstimator):
             share=self.share,
             items=X,
             model=learner if hasattr(learner, "partial_fit") else None,
+            weights=weights,
         )
 
     def _learn(self, learner: Any, sampler: TripletSampler | PairSampler, first: bool) -> None:
@@ -250,11 +316,33 @@ class FromLabels(ClassifierMixin, BaseEstimator):
         more = sampler.draw_positives(lists[:, 0], n_relevant - 1)
         return np.column_stack([lists[:, :2], more, lists[:, 2:]])
 
+    def _looked_up(self, X: Any) -> Any:
+        """Items as they were given, or those that a one-dimensional X names."""
+        return ItemCache().rows(getattr(self.learner, "preprocessor", None), X, None)
+
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "learner_")
+        X = self._looked_up(X)
         return validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Map items into the learnt space; only where the learner has a `transform`.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_items, n_features)
+
+        Returns
+        -------
+        array of shape (n_items, n_components)
+        """
+        return self.learner_.transform(self._checked(X))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.learner_.transform(np.zeros((1, self.n_features_in_))).shape[1]
 
     def predict(self, X: Any) -> np.ndarray:
         """Class of each item: the majority among its nearest training items by learnt similarity."""

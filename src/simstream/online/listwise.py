@@ -162,7 +162,7 @@ class ListwiseSoftmax(TripletLearner):
 
     # -- learning -----------------------------------------------------------------------------
 
-    def fit(self, tuples: Any, y: Any = None) -> Any:
+    def fit(self, tuples: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Forget what was learnt and learn from these lists, in order.
 
         Parameters
@@ -171,12 +171,14 @@ class ListwiseSoftmax(TripletLearner):
             Query, relevant items and k negatives. -1 is no item: it pads shorter lists. Vectors have shape
             (n, 1 + n_relevant + k, d).
         y : ignored
+        sample_weight : array of n numbers, optional
+            Importance of each list: what its steps are multiplied by. Lists of weight 0 are left out.
 
         Returns
         -------
         self
         """
-        return super().fit(tuples, y)
+        return super().fit(tuples, y, sample_weight)
 
     def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
         """Learn from one list of vectors.
@@ -213,7 +215,7 @@ class ListwiseSoftmax(TripletLearner):
         tuples = Comparisons(query, items, entry[None])
         self._begin(tuples)
         step = self._step()._replace(eta=float(self.eta) * weight, n_relevant=len(relevant))
-        self._read_cache = None
+        self._reads().clear()
         self._engine.learn(step, self._engine.geometry.comparisons(tuples), 1)
         return self
 

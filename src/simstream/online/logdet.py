@@ -119,6 +119,9 @@ class LEGO(PairLearner):
     def _step(self) -> Any:
         return LogDetStep(float(self.eta), bool(self.always))
 
+    def _has_weights(self) -> bool:
+        return True
+
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         return _kept_targets(engine, self.lower, self.upper)
 
@@ -214,6 +217,9 @@ class OnlineITML(PairLearner):
 
     def _step(self) -> Any:
         return LogDetStep(float(self.eta), bool(self.always))
+
+    def _has_weights(self) -> bool:
+        return True
 
     def _unchangeable(self, engine: Any) -> dict[str, tuple[Any, Any]]:
         scale = engine.scale if self.scale is None else self.scale

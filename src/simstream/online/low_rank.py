@@ -36,8 +36,9 @@ _COMMON = """dtype : "float32" or "float64", optional
         Precision of the items as they are used, and of the matrix that is read; learning is in float64. None
         takes that of the first items: float32 stays, all else is float64.
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second."""
+    preprocessor : array, CSR matrix, pair (queries, items) of them, or function, optional
+        Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second. A
+        function gets an array of keys, each once, and returns their rows."""
 
 _ATTRIBUTES = """singular_values_ : array
         Singular values of the matrix as it is read, largest first.
@@ -487,3 +488,6 @@ class Loreta(LowRankLearner):
 
     def _step(self) -> Any:
         return float(self.eta)
+
+    def _has_weights(self) -> bool:
+        return True

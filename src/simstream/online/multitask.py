@@ -316,6 +316,16 @@ class OMTRSL(OnlineLearner):
         self._numbers = named[1]
         return self._learn_alone(named[0], 3)
 
+    def score_one(self, x: Any, other: Any, task: Hashable = None) -> float:
+        """Similarity of two vectors for a task."""
+        return self._score_vectors(self._similarity()._of_task(task), x, other)[0]
+
+    def predict_one(self, x: Any, first: Any, second: Any, task: Hashable = None) -> int:
+        """+1 if x is more similar to `first` than to `second` for a task, else -1."""
+        of_task = self._similarity()._of_task(task)
+        of_first, of_second = self._score_vectors(of_task, x, first, second)
+        return 1 if of_first > of_second else -1
+
     def should_ask(self, triplet: Any, task: Hashable = None) -> bool:
         """Whether to ask a person about this triplet, by `query`; every call draws one random number.
 

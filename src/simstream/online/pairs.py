@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
+from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
 
 from .._engines import (
@@ -32,10 +33,10 @@ from ..similarity.mahalanobis import (
     Mahalanobis,
     Spectrum,
     check_positive,
-    saved_threshold,
     tuple_size,
 )
-from ..validation import check_choice, check_number, check_pair_labels, is_sign
+from ..similarity.thresholds import saved_threshold
+from ..validation import check_choice, check_features, check_number, check_pair_labels, is_sign
 from .base import DEVICE, OnlineLearner
 
 NORMALISED = NORMALISE.replace("{origin}", "zero")
@@ -43,8 +44,9 @@ NORMALISED = NORMALISE.replace("{origin}", "zero")
 COMMON = """dtype : "float32" or "float64", optional
         Precision of the items and of what is read. None takes that of the first items.
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items that row numbers refer to."""
+    preprocessor : array, CSR matrix, pair (queries, items) of them, or function, optional
+        Items that row numbers refer to. A function gets an array of keys, each once, and returns their
+        rows."""
 
 ATTRIBUTES = """threshold_ : float
         Squared distance up to which two items count as similar.
@@ -58,6 +60,17 @@ ATTRIBUTES = """threshold_ : float
         Mean loss, share of pairs on the wrong side, share with a loss, each before its own update."""
 
 
+#: The classes of pairs: dissimilar, similar.
+PAIR_CLASSES = np.array([-1, 1])
+
+
+def pair_classifier_tags(tags: Any) -> Any:
+    """Tags of an estimator that tells similar pairs from dissimilar ones, so that ranking scorers take it."""
+    tags.estimator_type = "classifier"
+    tags.classifier_tags = ClassifierTags(multi_class=False)
+    return tags
+
+
 _documented = documented(common=COMMON, device=DEVICE, normalise=NORMALISED, attributes=ATTRIBUTES)
 
 
@@ -68,8 +81,17 @@ class PairLearner(OnlineLearner):
     """
 
     natural_tuples = "pairs"
-    #: A threshold that was calibrated since the last step.
+    #: A threshold that was calibrated or set since the last step.
     _calibrated: float | None = None
+
+    def __sklearn_tags__(self) -> Any:
+        return pair_classifier_tags(super().__sklearn_tags__())
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` answers: -1 (dissimilar) and +1 (similar)."""
+        self._fitted()
+        return PAIR_CLASSES.copy()
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         return labelled_pairs(self._read_tuples(tuples, tuple_size(tuples), dtype), y)
@@ -95,6 +117,19 @@ class PairLearner(OnlineLearner):
             read = triplet.as_pairs()
         self._begin(read)
         return self._learn_alone(read, 2)
+
+    def predict_one(self, x: Any, other: Any, negative: Any = None) -> int:
+        """+1 if the distance of two vectors is at most `threshold_`, else -1.
+
+        With a third vector: +1 if x is more similar to `other` than to `negative`, else -1.
+        """
+        if negative is not None:
+            return super().predict_one(x, other, negative)
+        metric = self._similarity()
+        left, right = self._read_vectors(("x", "other"), x, other)
+        check_features(metric.shape_, left, right)
+        distance = -float(metric._score_rows(left.values, right.values)[0])
+        return 1 if distance <= metric.threshold_ else -1
 
     def _begin(self, tuples: Comparisons) -> None:
         tuples.check_one_space("distance")
@@ -125,9 +160,16 @@ class PairLearner(OnlineLearner):
         return None
 
     @wraps(Mahalanobis.calibrate_threshold)
-    def calibrate_threshold(self, pairs: Any, y: Any, criterion: str = "accuracy") -> Any:  # noqa: D102
-        calibrated = self._similarity().calibrate_threshold(pairs, y, criterion)
-        self._calibrated = calibrated.threshold_
+    def calibrate_threshold(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
+        return self._take_threshold(self._similarity().calibrate_threshold(*args, **kwargs))
+
+    @wraps(Mahalanobis.set_threshold)
+    def set_threshold(self, threshold: float) -> Any:  # noqa: D102
+        return self._take_threshold(self._similarity().set_threshold(threshold))
+
+    def _take_threshold(self, decided: Mahalanobis) -> Any:
+        """Keep the threshold of a similarity as one's own."""
+        self._calibrated = decided.threshold_
         return self
 
     decision_function = delegated(Mahalanobis.decision_function)  # type: ignore[arg-type]
@@ -284,6 +326,9 @@ class PAMetric(PairLearner):
         return steps.Step(
             rules[self.variant], C=float(self.C), bias=1.0, tolerance=float(self.tolerance)
         )
+
+    def _has_weights(self) -> bool:
+        return self.variant != "PA"  # its steps have no C
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         d, dtype = tuples.left.shape[1], tuples.left.dtype
@@ -452,6 +497,9 @@ class RDML(PairLearner):
 
     def _step(self) -> Any:
         return steps.Step(steps.ON_MISTAKE, eta=float(self.lam), margin=float(self.margin))
+
+    def _has_weights(self) -> bool:
+        return True
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         d = tuples.left.shape[1]

@@ -64,8 +64,9 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
-        Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second."""
+    preprocessor : array, CSR matrix, pair (queries, items) of them, or function, optional
+        Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second. A
+        function gets an array of keys, each once, and returns their rows."""
 
 _ATTRIBUTES = """n_rounds_, n_updates_, n_skipped_ : int
         Triplets seen, those that changed M, those skipped (identical vectors, or a zero anchor).
@@ -135,6 +136,10 @@ class TripletLearner(OnlineLearner):
     @abstractmethod
     def _rule(self) -> Any:
         """The entry rule of the kernels."""
+
+    def _has_weights(self) -> bool:
+        # AdaSORS and AROMA also keep squares of what they have seen, and variant="PA" has no C.
+        return self._rule().kind in (PLAIN, THRESHOLDED) and getattr(self, "variant", None) != "PA"
 
     def _needs_diagonal(self) -> str | None:
         """The parameter that only makes sense for a square matrix, if one is set."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from .._kernels.ranking import nearest
 from ..data.comparisons import Comparisons, ItemCache
@@ -84,6 +85,32 @@ def _short(value: Any) -> str:
     return repr(value)
 
 
+def clone_sharing_items(estimator: Any) -> Any:
+    """A new estimator with the same parameters: `__sklearn_clone__` of everything that has a `preprocessor`.
+
+    The items are shared, all other parameters are cloned as scikit-learn does: a grid search over a million
+    items would copy them for every candidate and fold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.base import clone
+    >>> from simstream import OASIS
+    >>> model = OASIS(C=0.5, preprocessor=np.ones((100, 8)))
+    >>> clone(model).preprocessor is model.preprocessor
+    True
+    """
+    parameters = {
+        name: value if name == "preprocessor" else clone(value, safe=False)
+        for name, value in estimator.get_params(deep=False).items()
+    }
+    cloned = type(estimator)(**parameters)
+    for name in ("_metadata_request", "_sklearn_output_config"):  # set_output, set_fit_request
+        if name in vars(estimator):
+            setattr(cloned, name, deepcopy(vars(estimator)[name]))
+    return cloned
+
+
 class Similarity(BaseEstimator, ABC):
     """Base of all similarities: what they need to know is how to score rows of items."""
 
@@ -97,6 +124,7 @@ class Similarity(BaseEstimator, ABC):
     _kept: tuple[Any, ...] | None = None
 
     __repr__ = short_repr
+    __sklearn_clone__ = clone_sharing_items
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
@@ -444,7 +472,7 @@ class Similarity(BaseEstimator, ABC):
 
 
 def one_row(vector: Any) -> Any:
-    """A vector as a matrix of one row."""
+    """A vector, or a matrix of one row, as a matrix of one row."""
     if sp.issparse(vector):
         if vector.ndim == 1:  # a row of a csr_array
             vector = vector.reshape(1, -1).tocsr()
@@ -452,6 +480,8 @@ def one_row(vector: Any) -> Any:
             raise ValueError(f"vector: expected a CSR matrix of one row, got shape {vector.shape}")
         return vector
     array = np.asarray(vector)
+    if array.ndim == 2 and len(array) == 1:
+        return array
     if array.ndim != 1:
         raise ValueError(f"vector: expected one dimension, got shape {array.shape}")
     return array[None, :]

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
 from ..validation import check_choice, check_integer
-from .base import Similarity, short_repr
+from .base import Similarity, clone_sharing_items, short_repr
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -70,6 +70,29 @@ def new_generator(random_state: Any) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+class Kept:
+    """Something that was read last, and the key it was read for.
+
+    It is an object of its own so that reading changes nothing in an estimator's ``__dict__``.
+    """
+
+    # One tuple, so that another thread never sees the key of one and the value of another.
+    _pair: tuple[Any, Any] | None = None
+
+    def get(self, key: Any) -> Any:
+        """What was read for this key, None if it was another one."""
+        pair = self._pair
+        return pair[1] if pair is not None and pair[0] == key else None
+
+    def put(self, key: Any, value: Any) -> None:
+        """Keep this instead."""
+        self._pair = (key, value)
+
+    def clear(self) -> None:
+        """Forget it."""
+        self._pair = None
+
+
 class Learner(BaseEstimator, ABC):
     """Base of all estimators that learn a similarity.
 
@@ -85,6 +108,7 @@ class Learner(BaseEstimator, ABC):
     #: Kind of tuples that the learner is made for: "triplets", "pairs" or "labels".
     natural_tuples: str
     _items: ItemCache | None = None
+    _last_read: Kept | None = None
 
     #: What must be called before the estimator can be used.
     _to_be_called = "fit, partial_fit or learn_one"
@@ -140,7 +164,21 @@ class Learner(BaseEstimator, ABC):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name))
 
+    __sklearn_clone__ = clone_sharing_items
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "_last_read" in state:
+            state["_last_read"] = Kept()  # of the copy alone
+        return state
+
     # -- reading input ------------------------------------------------------------------------
+
+    def _reads(self) -> Kept:
+        """What was read last; with `_item_cache`, to be made when learning begins."""
+        if self._last_read is None:
+            self._last_read = Kept()
+        return self._last_read
 
     def _item_cache(self) -> ItemCache:
         if self._items is None:

@@ -9,18 +9,20 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..metrics import sparsity
 from ..validation import (
-    check_choice,
     check_features,
     check_integer,
     check_items,
+    check_number,
     check_pair_labels,
 )
 from .base import Similarity, all_products, one_row, row_products
 from .cosine import Cosine
+from .thresholds import best_threshold, check_criterion, saved_threshold
 
 #: Eigenvalues below this share of the largest one do not count as dimensions.
 _NO_DIMENSION = 1e-10
@@ -120,7 +122,8 @@ def _symmetric(matrix: Any) -> Any:
 class Mahalanobis(Similarity):
     """A distance d(q, x) = (q - x)' M (q - x) with a given matrix: nothing is learnt.
 
-    Distances and thresholds are squared everywhere except in `get_metric`; scores are negative distances.
+    Distances and thresholds are squared everywhere except in `get_metric`; scores are negative squared
+    distances. ``pair_distance(pairs, squared=False)`` and ``get_metric()`` give plain ones.
 
     Parameters
     ----------
@@ -311,12 +314,13 @@ class Mahalanobis(Similarity):
 
         Parameters
         ----------
-        X : array or CSR matrix of shape (n_items, d)
+        X : array or CSR matrix of shape (n_items, d), or (n_items,) row numbers of `preprocessor`
 
         Returns
         -------
         array of shape (n_items, q)
         """
+        X = self._item_cache().rows(self.preprocessor, X, self.dtype_)
         items = check_items(X, "X", dtype=self.dtype_)
         check_features(self.shape_, items, items)
         embedded = self._embed(items.values)
@@ -337,18 +341,34 @@ class Mahalanobis(Similarity):
             preprocessor=self.preprocessor,
         )
 
-    def pair_distance(self, pairs: Any) -> np.ndarray:
-        """Squared distance of each pair; lower is more similar. Same input as `pair_score`."""
+    def pair_distance(self, pairs: Any, squared: bool = True) -> np.ndarray:
+        """Squared distance of each pair; lower is more similar.
+
+        Parameters
+        ----------
+        pairs : as in `pair_score`
+        squared : bool
+            False takes the root: the distances of `get_metric`, and of other libraries. `threshold_` is a
+            squared distance either way.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream import Mahalanobis
+        >>> Mahalanobis(np.eye(2)).pair_distance([[[3.0, 0.0], [0.0, 4.0]]], squared=False)
+        array([5.])
+        """
         read = self._read_tuples(pairs, 2)
         left, right, index = read.left, read.right, read.index
         rows = [
             self._score_rows(left.rows(index[s, 0]), right.rows(index[s, 1]))
             for s in self._row_chunks(read)
         ]
-        return -np.concatenate(rows)
+        distances = -np.concatenate(rows)
+        return distances if squared else np.sqrt(distances)
 
-    def get_metric(self, squared: bool = False) -> Callable[[Any, Any], float]:
-        """A function (u, v) of two vectors that returns their distance, frozen as it is now.
+    def get_metric(self, squared: bool = False) -> Callable[..., float]:
+        """A function (u, v, squared) of two vectors that returns their distance, frozen as it is now.
 
         It fits ``metric=`` of scikit-learn's neighbours, but calls Python for every pair: `transform` and
         plain Euclidean neighbours give the same result much faster.
@@ -356,11 +376,12 @@ class Mahalanobis(Similarity):
         Parameters
         ----------
         squared : bool
-            Whether to return the squared distance, as `pair_distance` does.
+            Whether to return the squared distance, as `pair_distance` does. What the function itself is
+            given as `squared` comes first.
         """
         components = self._spectrum().components
 
-        def metric(u: Any, v: Any) -> float:
+        def metric(u: Any, v: Any, squared: bool = squared) -> float:
             a, b = check_items(one_row(u), "u").values, check_items(one_row(v), "v").values
             if a.shape[1] != components.shape[1] or b.shape[1] != components.shape[1]:
                 raise ValueError(
@@ -379,31 +400,82 @@ class Mahalanobis(Similarity):
     def threshold_(self) -> float:
         """Squared distance up to which two items count as similar."""
         if self._threshold is None:
-            raise NotFittedError("there is no threshold yet: call calibrate_threshold first")
+            raise NotFittedError(
+                "there is no threshold yet: call calibrate_threshold or set_threshold first"
+            )
         return float(self._threshold)
 
     def predict_pairs(self, pairs: Any) -> np.ndarray:
         """+1 where the distance of a pair is at most `threshold_`, else -1."""
         return np.where(self.pair_distance(pairs) <= self.threshold_, 1, -1)
 
-    def calibrate_threshold(self, pairs: Any, y: Any, criterion: str = "accuracy") -> Any:
+    def calibrate_threshold(
+        self,
+        pairs: Any,
+        y: Any,
+        criterion: str = "accuracy",
+        *,
+        beta: float = 1.0,
+        min_rate: float | None = None,
+    ) -> Any:
         """Choose the threshold that decides these pairs best; it is kept until learning goes on.
 
         Parameters
         ----------
         pairs : as in `pair_distance`
         y : array of +1 (similar) and -1 (dissimilar)
-        criterion : "accuracy", "balanced_accuracy" or "f1"
-            What is as large as possible; "f1" is that of the similar pairs.
+        criterion : "accuracy", "balanced_accuracy", "f1", "f_beta", "max_tpr" or "max_tnr"
+            What is as large as possible. "f1" and "f_beta" are those of the similar pairs. "max_tpr" accepts
+            as many similar pairs as can be while a share of at least `min_rate` of the dissimilar ones is
+            rejected; "max_tnr" rejects as many dissimilar pairs as can be while a share of at least
+            `min_rate` of the similar ones is accepted.
+        beta : float
+            Weight of the recall in "f_beta": 1 is "f1", more looks at the recall, less at the precision.
+        min_rate : float from 0 to 1
+            The rate that "max_tpr" and "max_tnr" must keep.
 
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream import Mahalanobis
+        >>> pairs = np.array([[[0.0], [1.0]], [[0.0], [2.0]], [[0.0], [3.0]], [[0.0], [4.0]]])
+        >>> model = Mahalanobis(np.eye(1)).calibrate_threshold(pairs, [1, -1, 1, -1])
+        >>> model.threshold_  # a squared distance
+        2.5
+        >>> model.calibrate_threshold(pairs, [1, -1, 1, -1], "max_tpr", min_rate=0.5).threshold_
+        12.5
         """
-        check_choice("criterion", criterion, ("accuracy", "balanced_accuracy", "f1"))
+        check_criterion(criterion, beta, min_rate)
         distances = self.pair_distance(pairs)
         similar = check_pair_labels(y, len(distances)) > 0
-        self._threshold = _best_threshold(distances, similar, criterion)
+        self._threshold = best_threshold(distances, similar, criterion, beta, min_rate)
+        return self
+
+    def set_threshold(self, threshold: float) -> Any:
+        """Take this squared distance as `threshold_`; it is kept until learning goes on.
+
+        Parameters
+        ----------
+        threshold : float
+            Squared distance up to which two items count as similar.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream import Mahalanobis
+        >>> model = Mahalanobis(np.eye(1)).set_threshold(1.5**2)
+        >>> model.predict_pairs([[[0.0], [1.0]], [[0.0], [2.0]]])
+        array([ 1, -1])
+        """
+        self._threshold = check_number("threshold", threshold, minimum=-np.inf)
         return self
 
     def decision_function(self, tuples: Any) -> np.ndarray:
@@ -445,47 +517,6 @@ def tuple_size(tuples: Any) -> int:
     return 2 if len(shape) in (2, 3) and shape[1] == 2 else 3
 
 
-def saved_threshold(header: dict[str, Any]) -> float | None:
-    """The threshold in the header of a file, if it was calibrated."""
-    calibrated = header.get("calibrated")
-    if calibrated is None:
-        return None
-    if not isinstance(calibrated, (int, float)) or not np.isfinite(calibrated):
-        raise ValueError(f"calibrated: expected a number or None, got {calibrated!r}")
-    return float(calibrated)
-
-
-def _best_threshold(distances: np.ndarray, similar: np.ndarray, criterion: str) -> float:
-    """The middle between two neighbouring distances; the largest distance to accept all pairs."""
-    n_similar = int(similar.sum())
-    n_dissimilar = len(similar) - n_similar
-    if criterion == "balanced_accuracy" and 0 in (n_similar, n_dissimilar):
-        raise ValueError(
-            "y: expected similar and dissimilar pairs for the balanced accuracy, got only one kind"
-        )
-    order = np.argsort(distances, kind="stable")
-    sorted_distances = distances[order]
-    # Accepting the first 0 .. n pairs; equal distances cannot be told apart.
-    hits = np.concatenate([[0], np.cumsum(similar[order])])
-    accepted = np.arange(len(distances) + 1)
-    false_hits = accepted - hits
-    if criterion == "accuracy":
-        quality = hits + n_dissimilar - false_hits
-    elif criterion == "balanced_accuracy":
-        quality = hits / n_similar - false_hits / n_dissimilar
-    else:
-        quality = 2 * hits / np.maximum(1, accepted + n_similar)
-    possible = np.concatenate([[True], np.diff(sorted_distances) > 0, [True]])
-    best = int(np.flatnonzero(possible)[np.argmax(quality[possible])])
-    if best == 0:  # none of them: below the smallest distance
-        return float(sorted_distances[0] / 2) if sorted_distances[0] > 0 else -1.0
-    below = float(sorted_distances[best - 1])
-    if best == len(distances):
-        return below
-    middle = (below + float(sorted_distances[best])) / 2
-    return middle if middle < sorted_distances[best] else below
-
-
 def check_positive(
     matrix: Any, name: str, *, dtype: Any = None, size: int | None = None, definite: bool = False
 ) -> np.ndarray:
@@ -515,8 +546,36 @@ def check_positive(
     return dense
 
 
-def first_metric(init: Any, size: int, *, definite: bool = False) -> np.ndarray:
-    """The first M in float64: the identity, or the given matrix if it is a metric."""
-    if isinstance(init, str):
-        return np.eye(size)
-    return check_positive(init, "init", dtype=np.float64, size=size, definite=definite)
+def first_metric(
+    init: Any, size: int, *, definite: bool = False, items: Any = None, random_state: Any = None
+) -> np.ndarray:
+    """The first M in float64: the given matrix if it is a metric, or one of these.
+
+    "identity"; "covariance", the inverse of the covariance of the `items` (the pseudo-inverse, unless M must
+    be definite); "random", with random eigenvectors and eigenvalues from 0.5 to 1.5.
+    """
+    if not isinstance(init, str):
+        return check_positive(init, "init", dtype=np.float64, size=size, definite=definite)
+    if init == "covariance":
+        return _inverse_covariance(items, definite)
+    if init == "random":
+        rng = check_random_state(random_state)
+        vectors = np.linalg.qr(rng.normal(size=(size, size)))[0]
+        matrix = (vectors * rng.uniform(0.5, 1.5, size)) @ vectors.T
+        return (matrix + matrix.T) / 2
+    return np.eye(size)
+
+
+def _inverse_covariance(items: np.ndarray, definite: bool) -> np.ndarray:
+    """The inverse of the covariance of items, the pseudo-inverse where it has none; checked if `definite`."""
+    covariance = np.atleast_2d(np.cov(items, rowvar=False))
+    values, vectors = np.linalg.eigh(covariance)
+    large = values > len(values) * np.finfo(np.float64).eps * max(values[-1], 0.0)
+    if not large.any() or (definite and not large.all()):
+        raise ValueError(
+            "init: expected items with a covariance that has an inverse for 'covariance', got "
+            f"{np.count_nonzero(~large)} of {len(values)} directions without variance; leave features out, "
+            "or use 'identity'"
+        )
+    root = vectors[:, large] / np.sqrt(values[large])
+    return root @ root.T
