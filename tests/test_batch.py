@@ -14,11 +14,18 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import simstream
 import simstream_repro.reference as ref
-from simstream import ITML, LMNN, MCML, RCA, PairSampler
+from simstream import ITML, LDA, LMNN, MCML, NCA, RCA, PairSampler
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-LEARNERS = [ITML(random_state=0), LMNN(k=1, max_iter=50), MCML(max_iter=20), RCA()]
+LEARNERS = [
+    ITML(random_state=0),
+    LDA(),
+    LMNN(k=1, max_iter=50),
+    MCML(max_iter=20),
+    NCA(max_iter=20, random_state=0),
+    RCA(),
+]
 every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda m: type(m).__name__)
 
 
@@ -315,7 +322,7 @@ def test_mcml_does_not_stop_where_a_longer_step_would_help(wine):
 
 def test_one_class_is_nothing_to_tell_apart(wine):
     X, _ = wine
-    for learner in (ITML(), LMNN(), MCML()):
+    for learner in (ITML(), LDA(), LMNN(), MCML(), NCA()):
         with pytest.raises(ValueError, match="two classes"):
             learner.fit(X, np.zeros(len(X)))
 
