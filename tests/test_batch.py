@@ -92,7 +92,7 @@ def test_neighbours_get_better_than_euclidean(learner):
     split = np.arange(len(X)) % 2 == 0
     knn = KNeighborsClassifier(3)
     euclidean = knn.fit(X[split], y[split]).score(X[~split], y[~split])
-    longer = {"max_iter": 1000} if isinstance(learner, LMNN) else {}
+    longer = {LMNN: {"max_iter": 1000}, NCA: {"n_components": 2}}.get(type(learner), {})
     model = clone(learner).set_params(**longer).fit(X[split] * 30, y[split])
     learnt = knn.fit(model.transform(X[split] * 30), y[split])
     assert learnt.score(model.transform(X[~split] * 30), y[~split]) > euclidean + 0.05
@@ -442,4 +442,8 @@ def test_rca_refuses_what_it_cannot_whiten(wine):
     flat[:, 3] = 0
     with pytest.raises(ValueError, match="regularization"):
         RCA(regularization=0).fit(flat, y)
-    assert np.isfinite(RCA().fit(flat, y).transform(flat)).all()
+    with pytest.warns(UserWarning, match="is singular: items vary in 12 of 13") as caught:
+        assert np.isfinite(RCA().fit(flat, y).transform(flat)).all()
+    assert caught[0].filename == __file__
+    RCA(shrinkage="auto").fit(flat, y)  # nothing to warn about
+    RCA(regularization=1e-3).fit(flat, y)

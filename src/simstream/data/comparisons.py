@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from .._kernels.entrywise import Pairs, Triplets, differences
 from ..validation import (
+    TUPLE_KINDS,
     Items,
     check_index_lists,
     check_index_tuples,
@@ -20,9 +21,6 @@ from ..validation import (
 
 _ROLES = ("anchor", "positive", "negative")
 _PLACES = ("first item", "second item", "third item", "fourth item")
-
-#: What tuples of so many items are called.
-_KINDS = {2: "pairs", 3: "triplets", 4: "quadruplets"}
 
 
 @dataclass(frozen=True)
@@ -203,7 +201,7 @@ class ItemCache:
         size : 2 for pairs, 3 for triplets, 4 for quadruplets
         dtype : precision of the items, None to keep theirs
         """
-        what = _KINDS[size]
+        what = TUPLE_KINDS[size]
         array = _as_tuples(tuples, what)
         if array.ndim == 3:
             if array.shape[1] != size:
