@@ -1,4 +1,4 @@
-"""Ordinal embedding: the objectives as they are written, planted places, repeated and contradicting answers."""
+"""Ordinal embedding: the objectives as they are written, planted places, answers that repeat."""
 
 import warnings
 
@@ -22,7 +22,8 @@ def answers(n, size=3, seed=1, places=PLACES):
     Q = np.array([rng.choice(len(places), size, replace=False) for _ in range(n)])
     others = Q[:, [0, 2]] if size == 3 else Q[:, 2:]
     near, far = (
-        np.linalg.norm(places[pair[:, 0]] - places[pair[:, 1]], axis=1) for pair in (Q[:, :2], others)
+        np.linalg.norm(places[pair[:, 0]] - places[pair[:, 1]], axis=1)
+        for pair in (Q[:, :2], others)
     )
     swapped = [0, 2, 1] if size == 3 else [2, 3, 0, 1]
     return np.where((near < far)[:, None], Q, Q[:, swapped])

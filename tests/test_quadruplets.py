@@ -113,9 +113,7 @@ def test_a_centre_and_an_item_term():
     X, Q = items(), quadruplets()
     m, k = np.linspace(-0.3, 0.4, 16), 0.7
     left = np.column_stack([X - m, np.full(len(X), k)])
-    iterates, _ = textbook(
-        np.eye(17, 16), bilinear_steps(left, Q, X - m), LENGTHS["PA-I"][1]
-    )
+    iterates, _ = textbook(np.eye(17, 16), bilinear_steps(left, Q, X - m), LENGTHS["PA-I"][1])
     model = OASIS(0.02, centre=m, item_term=k, preprocessor=X).fit(Q)
     np.testing.assert_allclose(model.get_bilinear_matrix(), iterates[-1][:16], atol=1e-9)
     scores = left @ iterates[-1] @ (X - m).T
@@ -140,9 +138,7 @@ def test_single_precision_to_its_rounding():
     model = OASIS(0.02, preprocessor=X).fit(Q)
     assert model.dtype_ == np.float32
     wide = OASIS(0.02, preprocessor=X.astype(float)).fit(Q)
-    np.testing.assert_allclose(
-        model.get_bilinear_matrix(), wide.get_bilinear_matrix(), atol=1e-3
-    )
+    np.testing.assert_allclose(model.get_bilinear_matrix(), wide.get_bilinear_matrix(), atol=1e-3)
 
 
 def test_what_says_nothing_is_skipped_and_counted():

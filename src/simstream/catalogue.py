@@ -188,8 +188,8 @@ ALGORITHMS = (
         "batch.lda",
         ("labels",),
         DISTANCE,
-        "M = sum_k (1 - 1 / r_k) w_k w_k',  T w_k = r_k C w_k,  w'Cw = 1,  C covariance inside classes (shrunk), "
-        "T of all items",
+        "M = sum_k (1 - 1 / r_k) w_k w_k',  T w_k = r_k C w_k,  w'Cw = 1,  C covariance inside classes "
+        "(shrunk), T of all items",
     ),
     Algorithm(
         "LMNN",

@@ -1,13 +1,13 @@
 """Learning from quadruplets (a, b, c, d): a is more like b than c is like d.
 
-A step goes along a b' - c d', a matrix of rank two where that of a triplet has rank one. A block of n quadruplets
-still costs products of matrices alone: all margins a'Mb - c'Md against the block's first matrix, then the n x n
-inner products of the steps,
+A step goes along a b' - c d', a matrix of rank two where that of a triplet has rank one. A block of n
+quadruplets still costs products of matrices alone: all margins a'Mb - c'Md against the block's first matrix,
+then the n x n inner products of the steps,
 
     <a b' - c d', e f' - g h'> = (a'e)(b'f) - (a'g)(b'h) - (c'e)(d'f) + (c'g)(d'h),
 
-which say what earlier steps of the block change for later ones. The recursion is that of triplets, so the result is
-that of one quadruplet at a time, to rounding.
+which say what earlier steps of the block change for later ones. The recursion is that of triplets, so the
+result is that of one quadruplet at a time, to rounding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def learn_quadruplet_block(
 ) -> int:
     """Learn from one block of dense quadruplets; return how many were learnt.
 
-    ``acc`` is the average's accumulator, or has no columns. A threshold between pairs cancels: it stays as it is.
+    ``acc`` is the average's accumulator, or has no columns. A threshold between pairs cancels: it stays as it
+    is.
     """
     ops, index = Blas(m.dtype), tuples.index
     a, c = tuples.left.values[index[:, 0]], tuples.left.values[index[:, 2]]

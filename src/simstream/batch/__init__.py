@@ -1,7 +1,8 @@
 """Batch learners, which see all their data at once.
 
-ITML, LDA, LMNN, MCML, NCA, RCA and MultiTaskLMNN learn a distance from labelled items, as scikit-learn transformers.
-SDCA learns a bilinear similarity from triplets. Each file holds an estimator and its solver, a pure function.
+ITML, LDA, LMNN, MCML, NCA, RCA and MultiTaskLMNN learn a distance from labelled items, as scikit-learn
+transformers. SDCA learns a bilinear similarity from triplets, OrdinalEmbedding places for items without
+features. Each file holds an estimator and its solver, a pure function.
 """
 
 from .itml import ITML

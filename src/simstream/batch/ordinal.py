@@ -44,13 +44,14 @@ class OrdinalEmbedding(BaseEstimator):
     n_components : int
         Dimensions of the space.
     method : "soe" or "t-ste"
-        Soft ordinal embedding, or t-distributed stochastic triplet embedding, which is a model of answers that
-        contradict one another.
+        Soft ordinal embedding, or t-distributed stochastic triplet embedding, which is a model of answers
+        that contradict one another.
     alpha : float, optional
         Degrees of freedom of t-STE; None is one less than `n_components`, at least 1.
     n_init : int
-        Random starts; the one with the lowest objective is kept. Neither problem is convex. The first start has two
-        dimensions more, where items pass each other more easily, and goes on from its main directions.
+        Random starts; the one with the lowest objective is kept. Neither problem is convex. The first start
+        has two dimensions more, where items pass each other more easily, and goes on from its main
+        directions.
     max_iter : int
         Largest number of iterations (L-BFGS) of a start.
     tol : float
@@ -88,7 +89,11 @@ class OrdinalEmbedding(BaseEstimator):
     >>> from itertools import permutations
     >>> from simstream import OrdinalEmbedding
     >>> line = np.array([0.0, 1.0, 2.5, 4.5, 7.0])
-    >>> near = [t for t in permutations(range(5), 3) if abs(line[t[0]] - line[t[1]]) < abs(line[t[0]] - line[t[2]])]
+    >>> near = [
+    ...     (i, j, l)
+    ...     for i, j, l in permutations(range(5), 3)
+    ...     if abs(line[i] - line[j]) < abs(line[i] - line[l])
+    ... ]
     >>> model = OrdinalEmbedding(n_components=1, random_state=0).fit(near)
     >>> model.score(near)
     1.0
@@ -210,7 +215,9 @@ class OrdinalEmbedding(BaseEstimator):
 
     def _fitted(self) -> np.ndarray:
         if not hasattr(self, "embedding_"):
-            raise NotFittedError("this OrdinalEmbedding has not learnt anything yet: call fit first")
+            raise NotFittedError(
+                "this OrdinalEmbedding has not learnt anything yet: call fit first"
+            )
         return self.embedding_
 
     @property
@@ -236,7 +243,9 @@ class OrdinalEmbedding(BaseEstimator):
         numbers = np.atleast_1d(rows)
         is_legal = numbers.ndim == 1 and numbers.dtype.kind in "iu" and len(numbers) > 0
         if not is_legal or numbers.min() < 0 or numbers.max() >= len(places):
-            raise ValueError(f"rows: expected item numbers from 0 to {len(places) - 1}, got {rows!r}")
+            raise ValueError(
+                f"rows: expected item numbers from 0 to {len(places) - 1}, got {rows!r}"
+            )
         found = self.similarity_.search(places[numbers], places, k + 1)
         is_other = found.indices != numbers[:, None]
         is_other[is_other.all(axis=1), -1] = False  # its place is shared by k + 1 others
@@ -303,10 +312,10 @@ class _Problem(NamedTuple):
         n = len(weights)
         rows = np.repeat(np.arange(n), 2)
         signs = np.tile([1.0, -1.0], n)
-        matrices = [
+        near, far = [
             sp.csr_matrix((signs, (rows, pair.ravel())), shape=(n, n_items)) for pair in pairs
         ]
-        return cls(*matrices, weights, n_items)
+        return cls(near, far, weights, n_items)
 
     def gradient(self, near: np.ndarray, far: np.ndarray) -> np.ndarray:
         """The gradient of places from that of the differences."""

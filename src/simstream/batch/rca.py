@@ -156,8 +156,12 @@ class RCA(BatchMetric):
         return self._fit_pairs(pairs, y, self._solve_pairs)
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-        inside = np.ones(len(X), bool) if self.unlabelled is None else self._labelled(codes, classes)
-        check_some_class_has_two(np.unique(codes[inside], return_inverse=True)[1], "form a chunklet")
+        inside = (
+            np.ones(len(X), bool) if self.unlabelled is None else self._labelled(codes, classes)
+        )
+        check_some_class_has_two(
+            np.unique(codes[inside], return_inverse=True)[1], "form a chunklet"
+        )
         if self.n_chunks is not None:
             rows, codes = self._drawn(np.flatnonzero(inside), codes)
             self._whiten(*_deviations(X[rows], codes), X)
@@ -234,9 +238,7 @@ class RCA(BatchMetric):
         inner = inner + self.regularization * scale * np.eye(d)
         total = np.cov(X, rowvar=False, bias=True).reshape(d, d)
         # In the coordinates of its directions the inner covariance is already the identity.
-        self._keep(
-            discriminant(inner, total, self.n_components, self.weights, inflation=inflation)
-        )
+        self._keep(discriminant(inner, total, self.n_components, self.weights, inflation=inflation))
 
     def _regularised(self, inner: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
         """Eigenvalues and eigenvectors of C + eps I; warns where C itself has no inverse."""

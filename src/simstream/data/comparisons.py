@@ -88,9 +88,7 @@ class Comparisons:
         """Quadruplets of differences: x'Mx of the last two items is larger than x'Mx of the first two."""
         n = len(self)
         ends = [self.index[:, [2, 3]], self.index[:, [0, 1]]]
-        rows = [
-            _differences(self.left, pair[:, 0], self.right, pair[:, 1]) for pair in ends
-        ]
+        rows = [_differences(self.left, pair[:, 0], self.right, pair[:, 1]) for pair in ends]
         items, place = Items(np.concatenate(rows)), np.arange(n)
         index = np.column_stack([place, place, n + place, n + place])
         return replace(self, left=items, right=items, index=index, of_vectors=True)

@@ -384,7 +384,9 @@ class ShardedLearner:
             return read
         read = front._read(tuples, y, self.dtype_)
         if read.is_quadruplets:
-            raise ValueError("tuples: expected pairs or triplets to divide the columns, got quadruplets")
+            raise ValueError(
+                "tuples: expected pairs or triplets to divide the columns, got quadruplets"
+            )
         front._begin(read)
         return read
 

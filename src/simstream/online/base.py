@@ -137,8 +137,8 @@ class OnlineLearner(Learner):
         tuples : (n, 3) integers, rows of `preprocessor`, or (n, 3, d) numbers
             Anchor, positive, negative: the anchor is more like the positive than the negative. Learners
             from pairs also take (n, 2) integers or (n, 2, d) numbers. OASIS, OGD and PAMetric take (n, 4)
-            integers or (n, 4, d) numbers on dense items: the first item is more like the second than the third
-            is like the fourth.
+            integers or (n, 4, d) numbers on dense items: the first item is more like the second than the
+            third is like the fourth.
         y : array of +1 (similar) and -1 (dissimilar)
             One for each pair; ignored for triplets.
 

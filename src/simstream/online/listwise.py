@@ -177,7 +177,7 @@ class ListwiseSoftmax(TripletLearner):
         """
         return super().fit(tuples, y)
 
-    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
+    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:  # type: ignore[override]
         """Learn from one list of vectors.
 
         Parameters

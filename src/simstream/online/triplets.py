@@ -51,9 +51,10 @@ GEOMETRY = """init_scale : float or "auto"
         0.3 times the typical length of the (centred) queries."""
 
 INIT = """init : "identity", "zeros", "lda" or matrix of shape (d, d')
-        The first M. Two item spaces of different dimension need "zeros" or a matrix. "lda" is inv(C) - inv(T), its
-        positive part: C the covariance inside similar pairs (anchors and positives) of the first call, shrunk as in `RCA`,
-        T that of all items; scaled so that q'Mx has a standard deviation of one over the items x. Dense items only."""
+        The first M. Two item spaces of different dimension need "zeros" or a matrix. "lda", on dense items,
+        is the positive part of inv(C) - inv(T): C is the covariance inside similar pairs (anchors and
+        positives) of the first call, shrunk as in `RCA`, T that of all items. It is scaled so that q'Mx has a
+        standard deviation of one over the items x."""
 
 _COMMON = """{init}
     {geometry}

@@ -22,9 +22,9 @@ _MOST = 20_000
 
 #: The parameters `shrinkage` and `weights` in docstrings.
 SHRINKAGE = """shrinkage : None, "auto" or number from 0 to 1
-        How far the covariance inside {groups} is moved towards one without correlations; "auto" is the share by
-        Ledoit and Wolf, for features in units of their standard deviations. It matters where features are
-        many and items few."""
+        How far the covariance inside {groups} is moved towards one without correlations; "auto" is the
+        share by Ledoit and Wolf, for features in units of their standard deviations. It matters where
+        features are many and items few."""
 
 WEIGHTS = """weights : "between" or "equal"
         What a direction counts for: the share of its variance that is between {groups}, 1 - 1 / ratio for a
