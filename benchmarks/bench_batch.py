@@ -19,9 +19,7 @@ from threadpoolctl import threadpool_limits
 from bench_common import ROOT, check_marks, machine, put_between
 
 PAGE = ROOT / "docs" / "batch-learners.md"
-MARKS = {
-    name: (f"<!-- {name} begin -->", f"<!-- {name} end -->") for name in ("labels", "answers")
-}
+MARKS = {name: (f"<!-- {name} begin -->", f"<!-- {name} end -->") for name in ("labels", "answers")}
 
 DATA = ("vehicle", "vowel", "satellite", "letter", "mfeat", "isolet")
 SEEDS = (0, 1, 2)
@@ -172,7 +170,9 @@ def answers():
                 train, test = T[order[:n]], T[order[len(T) // 2 :]]
                 if model is None:
                     scores = X @ X.T
-                    accuracy.append(np.mean(scores[test[:, 0], test[:, 1]] > scores[test[:, 0], test[:, 2]]))
+                    accuracy.append(
+                        np.mean(scores[test[:, 0], test[:, 1]] > scores[test[:, 0], test[:, 2]])
+                    )
                     continue
                 begun = time.process_time()
                 accuracy.append(clone(model).fit(train).score(test))

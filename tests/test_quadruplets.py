@@ -193,3 +193,29 @@ def test_where_they_cannot_be_learnt_from():
         OASIS().learn_one(X[0], X[1], X[2, :5], X[3])
     with pytest.raises((ValueError, IndexError), match="fourth item"):
         OASIS(preprocessor=X).fit([[0, 1, 2, 40]])
+
+
+def test_what_diverges_keeps_the_rounds_before():
+    X, Q = items(), quadruplets()
+    model = OGD(1e28, preprocessor=X)
+    with pytest.raises(simstream.DivergedError, match="diverged"):
+        model.fit(Q)
+    n = model.n_rounds_
+    assert 0 < n < N
+    expected = OGD(1e28, preprocessor=X).fit(Q[:n])
+    np.testing.assert_allclose(model.get_bilinear_matrix(), expected.get_bilinear_matrix())
+
+
+def test_devices_are_refused():
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="device: expected 'cpu' for quadruplets, got 'torch'"):
+        OASIS(device="torch", preprocessor=items()).fit(quadruplets())
+
+
+def test_saved_and_loaded_goes_on(tmp_path):
+    X, Q = items(), quadruplets()
+    never = OASIS(0.02, preprocessor=X).fit(Q[:128])
+    never.save(tmp_path / "m")
+    again = simstream.load(tmp_path / "m", preprocessor=X).partial_fit(Q[128:])
+    never.partial_fit(Q[128:])
+    np.testing.assert_array_equal(again.get_bilinear_matrix(), never.get_bilinear_matrix())

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from ..similarity.discriminant import SHRINKAGE, WEIGHTS, check_closed_form
+from ..similarity.discriminant import SHRINKAGE, WEIGHTS, check_closed_form, weighted
 from ..similarity.learner import documented
 from ..similarity.mahalanobis import Spectrum
 from ..validation import check_choice
@@ -111,15 +111,7 @@ class LDA(BatchMetric):
             ratios = np.var(X @ directions, axis=0)
         if not np.isfinite(ratios).all():
             raise ValueError("X: expected items whose squares are finite; scale the items")
-        components = directions.T
-        if self.weights == "between":
-            shares = np.maximum(0.0, 1.0 - 1.0 / np.maximum(ratios, 1.0))
-            if not shares.any():
-                raise ValueError(
-                    "weights: expected 'equal' where no direction varies more between classes than inside "
-                    "them, got 'between'"
-                )
-            components = components * np.sqrt(shares)[:, None]
+        components = weighted(directions.T, ratios, self.weights)
         self.ratios_ = ratios
         self._keep(Spectrum.of_components(components))
 

@@ -96,15 +96,28 @@ def discriminant(
     """
     ratios, columns = eigh(total, inner)
     ratios, components = ratios[::-1][:n_components], columns.T[::-1][:n_components]
-    if weights == "between":
-        shares = np.maximum(0.0, 1.0 - 1.0 / np.maximum(ratios * inflation, 1e-300))
-        if not shares.any():
-            raise ValueError(
-                "weights: expected 'equal' where no direction varies more between groups than inside them, "
-                "got 'between'"
-            )
-        components = components * np.sqrt(shares)[:, None]
-    return Spectrum.of_components(components)
+    return Spectrum.of_components(weighted(components, ratios * inflation, weights))
+
+
+def weighted(components: np.ndarray, ratios: np.ndarray, weights: str) -> np.ndarray:
+    """Directions (rows) of inner variance one, as long as the roots of what they count for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weighted(np.eye(2), np.array([4.0 / 3.0, 1.0]), "between")
+    array([[0.5, 0. ],
+           [0. , 0. ]])
+    """
+    if weights == "equal":
+        return components
+    shares = 1.0 - 1.0 / np.maximum(ratios, 1.0)
+    if not shares.any():
+        raise ValueError(
+            "weights: expected 'equal' where no direction varies more between groups than inside them, got "
+            "'between'"
+        )
+    return components * np.sqrt(shares)[:, None]
 
 
 def metric_of_tuples(tuples: Comparisons) -> np.ndarray:
