@@ -99,7 +99,7 @@ def labels():
                 try:
                     value, took = scored(learner, A, a, B, b, seed)
                 except (ValueError, ArithmeticError) as error:
-                    print(f"{name}: {cls.__name__}: {error}")  # noqa: T201
+                    print(f"{name}: {cls.__name__}: {error}")
                     continue
                 ranked.setdefault(cls.__name__, []).append(value)
                 seconds.setdefault(cls.__name__, []).append(took)
@@ -126,7 +126,7 @@ def labels():
             text = "" if np.isnan(value) else f"{value:.3f}"
             text = f"**{text}**" if value > top - 0.0005 else text
             cells.append(f"{text} ({best})" if key == "best online learner" else text)
-        print(name, *cells, {k: round(v, 3) for k, v in means.items()}, flush=True)  # noqa: T201
+        print(name, *cells, {k: round(v, 3) for k, v in means.items()}, flush=True)
         yield [
             f"{name} ({len(A):,} x {A.shape[1]}, {len(np.unique(a))} classes)",
             *cells,
@@ -178,7 +178,7 @@ def answers():
                 accuracy.append(clone(model).fit(train).score(test))
                 took.append(time.process_time() - begun)
             cells.append(f"{np.mean(accuracy):.3f}")
-        print(name, *cells, flush=True)  # noqa: T201
+        print(name, *cells, flush=True)
         yield [name, *cells, f"{np.mean(took):.2g}" if model is not None else ""]
 
 
@@ -197,7 +197,7 @@ def main():
             warnings.simplefilter("ignore")
             rows = list(CASES[name]())
         text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-        print(text)  # noqa: T201
+        print(text)
         if arguments.write:
             put_between(PAGE, MARKS[name], f"{text}\n\nMeasured on {machine()}.")
 
