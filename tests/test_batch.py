@@ -14,11 +14,18 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import simstream
 import simstream_repro.reference as ref
-from simstream import ITML, LMNN, MCML, RCA, PairSampler
+from simstream import ITML, LDA, LMNN, MCML, NCA, RCA, PairSampler
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-LEARNERS = [ITML(random_state=0), LMNN(k=1, max_iter=50), MCML(max_iter=20), RCA()]
+LEARNERS = [
+    ITML(random_state=0),
+    LDA(),
+    LMNN(k=1, max_iter=50),
+    MCML(max_iter=20),
+    NCA(max_iter=20, random_state=0),
+    RCA(),
+]
 every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda m: type(m).__name__)
 
 
@@ -85,7 +92,7 @@ def test_neighbours_get_better_than_euclidean(learner):
     split = np.arange(len(X)) % 2 == 0
     knn = KNeighborsClassifier(3)
     euclidean = knn.fit(X[split], y[split]).score(X[~split], y[~split])
-    longer = {"max_iter": 1000} if isinstance(learner, LMNN) else {}
+    longer = {LMNN: {"max_iter": 1000}, NCA: {"n_components": 2}}.get(type(learner), {})
     model = clone(learner).set_params(**longer).fit(X[split] * 30, y[split])
     learnt = knn.fit(model.transform(X[split] * 30), y[split])
     assert learnt.score(model.transform(X[~split] * 30), y[~split]) > euclidean + 0.05
@@ -331,7 +338,7 @@ def test_mcml_does_not_stop_where_a_longer_step_would_help(wine):
 
 def test_one_class_is_nothing_to_tell_apart(wine):
     X, _ = wine
-    for learner in (ITML(), LMNN(), MCML()):
+    for learner in (ITML(), LDA(), LMNN(), MCML(), NCA()):
         with pytest.raises(ValueError, match="two classes"):
             learner.fit(X, np.zeros(len(X)))
 
@@ -458,4 +465,8 @@ def test_rca_refuses_what_it_cannot_whiten(wine):
     flat[:, 3] = 0
     with pytest.raises(ValueError, match="regularization"):
         RCA(regularization=0).fit(flat, y)
-    assert np.isfinite(RCA().fit(flat, y).transform(flat)).all()
+    with pytest.warns(UserWarning, match="is singular: items vary in 12 of 13") as caught:
+        assert np.isfinite(RCA().fit(flat, y).transform(flat)).all()
+    assert caught[0].filename == __file__
+    RCA(shrinkage="auto").fit(flat, y)  # nothing to warn about
+    RCA(regularization=1e-3).fit(flat, y)

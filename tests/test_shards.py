@@ -477,6 +477,12 @@ def test_errors_say_what_was_expected(tmp_path):
             divide(learner).fit(TRIPLETS)
     with pytest.raises(ValueError, match="projection: expected 'end'"):
         divide(PAMetric(projection="every-step")).fit(*PAIRS)
+    with pytest.raises(
+        ValueError, match="init: expected a matrix to divide the columns, got 'lda'"
+    ):
+        divide(OASIS(init="lda")).fit(TRIPLETS)
+    with pytest.raises(ValueError, match="expected pairs or triplets to divide the columns"):
+        divide(OASIS()).fit(TRIPLETS[:, [0, 1, 0, 2]])
     with pytest.raises(TypeError, match="expected an online learner or SDCA, got ITML"):
         divide(simstream.ITML())
     with pytest.raises(TypeError, match="expected dense items, got sparse"):

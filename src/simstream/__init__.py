@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time names come from 
     from .adaptation.adapter import *
     from .adaptation.trust import *
     from .batch import *
+    from .batch.ordinal import *
     from .batch.sdca import *
     from .data.clicks import *
     from .data.relevance import *
@@ -51,6 +52,7 @@ _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "LowRank": "similarity.low_rank",
     "Mahalanobis": "similarity.mahalanobis",
     "ModelFileError": "persistence",
+    "OrdinalEmbedding": "batch.ordinal",
     "PairSampler": "data.samplers",
     "RelevanceSampler": "data.relevance",
     "SearchResult": "similarity.base",

@@ -184,6 +184,14 @@ ALGORITHMS = (
         reports="change of the dual variables",
     ),
     Algorithm(
+        "LDA",
+        "batch.lda",
+        ("labels",),
+        DISTANCE,
+        "M = sum_k (1 - 1 / r_k) w_k w_k',  T w_k = r_k C w_k,  w'Cw = 1,  C covariance inside classes "
+        "(shrunk), T of all items",
+    ),
+    Algorithm(
         "LMNN",
         "batch.lmnn",
         ("labels",),
@@ -205,6 +213,13 @@ ALGORITHMS = (
         DISTANCE,
         "min gamma0 ||M_0 - I||^2 + sum_t gamma ||M_t||^2 + d_t(i, j) + [1 + d_t(i, j) - d_t(i, l)]+,  "
         "d_t by M_0 + M_t, over neighbours j and items l of other classes of each task",
+    ),
+    Algorithm(
+        "NCA",
+        "batch.nca",
+        ("labels",),
+        DISTANCE,
+        "max_L sum_i sum_{j of i's class} p(j|i),  p(j|i) ~ exp(-||Lx_i - Lx_j||^2),  M = L'L",
     ),
     Algorithm(
         "RCA",

@@ -240,9 +240,13 @@ def _canonical(csr: Any, dtype: Any = None) -> Any:
     return sp.csr_matrix((data, csr.indices, csr.indptr), shape=csr.shape)
 
 
+#: What tuples of so many items are called.
+TUPLE_KINDS = {2: "pairs", 3: "triplets", 4: "quadruplets"}
+
+
 def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> np.ndarray:
     """Check an (n, len(sizes)) array of row numbers; column c must stay below sizes[c]."""
-    what = f"{'triplets' if len(sizes) == 3 else 'pairs'} of row numbers"
+    what = f"{TUPLE_KINDS[len(sizes)]} of row numbers"
     array = np.asarray(tuples)
     if array.ndim != 2 or array.shape[1] != len(sizes):
         raise ValueError(f"{what}: expected shape (n, {len(sizes)}), got {array.shape}")

@@ -110,6 +110,11 @@ def test_sparse_items(tmp_path):
         assert_finds(service.version, query, dict(zip(position, cosines, strict=True)), 20)
 
 
+def test_a_first_matrix_of_triplets_is_refused():
+    with pytest.raises(ValueError, match="init: expected 'identity' or 'zeros' in a service"):
+        Learning("oasis", {"init": "lda"}).new_learner()
+
+
 def test_tasks_are_refused():
     with pytest.raises(ValueError, match="normalise: expected False for OMTRSL, got True"):
         Learning("omtrsl", {"normalise": True}).new_learner()

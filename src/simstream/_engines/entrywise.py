@@ -36,6 +36,7 @@ from .base import (
     saved_array,
 )
 from .device import OnDevice
+from .quadruplets import AT_A_TIME, learn_quadruplet_block
 from .single import DenseSingle, Single
 
 #: Dense rows that are copied together: they stay in the cache until they are used.
@@ -159,6 +160,9 @@ class DenseEngine(EntrywiseEngine):
     def learn(self, step: Any, tuples: Comparisons, block_size: int) -> None:
         tuples = tuples.densified()
         device = self._on_device
+        if tuples.is_quadruplets:
+            self._learn_quadruplets(step, tuples, block_size if block_size > 1 else AT_A_TIME)
+            return
         if device is not None:
 
             def learn_there(begin: int, end: int) -> tuple[int, int]:
@@ -190,6 +194,16 @@ class DenseEngine(EntrywiseEngine):
             return lambda: run(*what)[0]
 
         return DenseSingle(self, size, bind)
+
+    def _learn_quadruplets(self, step: Any, tuples: Comparisons, block_size: int) -> None:
+        arrays = self._host
+
+        def learn(begin: int, end: int) -> tuple[int, int]:
+            part = tuples.part(begin, end)
+            learnt = learn_quadruplet_block(step, arrays.u, arrays.acc, part, self.clock)
+            return (DONE if learnt == len(part) else DIVERGED), begin + learnt
+
+        self._drive(learn, len(tuples), block_size)
 
     def drive_gathered(self, learn: Any, tuples: Comparisons) -> None:
         """Call ``learn(first, n, readers, gathered, scratch) -> (status, how many)`` until all are learnt.

@@ -84,6 +84,8 @@ class Geometry:
         """The tuples with query rows as they are learnt from; only those that occur, if these are few."""
         if not self._changes_queries:
             return tuples
+        if tuples.is_quadruplets:
+            return self._quadruplets(tuples)
         index, rows = tuples.index, tuples.left.values
         if len(index) < rows.shape[0]:
             some, numbers = np.unique(index[:, 0], return_inverse=True)
@@ -93,6 +95,20 @@ class Geometry:
             return replace(tuples, left=Items(self._dense_queries(rows)), index=index)
         read, written = self._folded_queries(sp.csr_matrix(rows))
         return replace(tuples, left=Items(read), written=Items(written), index=index)
+
+    def _quadruplets(self, tuples: Comparisons) -> Comparisons:
+        """Quadruplets have two queries: the mean of the items does not cancel."""
+        index, sides = np.empty_like(tuples.index), []
+        for items, columns in ((tuples.left, [0, 2]), (tuples.right, [1, 3])):
+            some, numbers = np.unique(tuples.index[:, columns], return_inverse=True)
+            index[:, columns] = numbers.reshape(-1, 2)
+            sides.append(items.values[some])
+        queries, items = sides
+        if self.item_mean is not None:
+            items = items - self.item_mean
+        return replace(
+            tuples, left=Items(self._dense_queries(queries)), right=Items(items), index=index
+        )
 
     def sparse_queries(self, rows: sp.csr_matrix) -> sp.csr_matrix:
         """Sparse query rows as products with a learnt matrix read them."""
@@ -164,7 +180,7 @@ class Geometry:
         query_mean, item_mean = _means(tuples, centre)
         geometry = cls(1.0, query_mean, item_mean, folded=folded and query_mean is not None)
         if init_scale != 1.0:
-            scale = geometry._typical_scale(tuples) if init_scale == "auto" else float(init_scale)
+            scale = geometry.typical_scale(tuples) if init_scale == "auto" else float(init_scale)
             geometry = replace(geometry, scale=scale)
         if item_term is not False:
             size = _CONSTANT * geometry._typical_length(tuples) if item_term is True else item_term
@@ -176,14 +192,20 @@ class Geometry:
         rows = items.rows(np.unique(np.linspace(0, items.shape[0] - 1, most).astype(np.int64)))
         return rows.astype(np.float64)
 
-    def _typical_scale(self, tuples: Comparisons) -> float:
-        """One over the typical difference of two similarities of a query, before anything is learnt."""
-        _check_enough("init_scale", tuples)
+    def typical_scale(self, tuples: Comparisons, matrix: np.ndarray | None = None) -> float:
+        """One over the typical difference of two similarities of a query, before anything is learnt.
+
+        Similarities by this matrix, or by inner products.
+        """
+        if matrix is None:
+            _check_enough("init_scale", tuples)
         tuples.check_one_space("init_scale='auto'")
         queries, items = (
             self._sample(side, most)
             for side, most in zip((tuples.left, tuples.right), _SAMPLE, strict=True)
         )
+        if matrix is not None:
+            items = items @ matrix
         scores = queries @ items.T
         scores = scores.toarray() if sp.issparse(scores) else scores
         if self.query_mean is not None:

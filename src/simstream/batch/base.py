@@ -211,9 +211,10 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     def _warn_unless_converged(self) -> None:
         if not getattr(self, "converged_", True):
+            look = "look at history_, or " if hasattr(self, "history_") else ""
             warnings.warn(
-                f"{type(self).__name__} has not converged after {self.n_iter_} iterations; look at "
-                "history_, or raise max_iter or tol",
+                f"{type(self).__name__} has not converged after {self.n_iter_} iterations; {look}"
+                "raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=4,  # whoever called fit or fit_pairs
             )

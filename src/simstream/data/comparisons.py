@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from .._kernels.entrywise import Pairs, Triplets, differences
 from ..validation import (
+    TUPLE_KINDS,
     Items,
     check_index_lists,
     check_index_tuples,
@@ -22,6 +23,7 @@ from ..validation import (
 )
 
 _ROLES = ("anchor", "positive", "negative")
+_PLACES = ("first item", "second item", "third item", "fourth item")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class Comparisons:
     columns: slice | None = None
     #: Whether the items are the vectors of these tuples alone, not a collection that row numbers refer to.
     of_vectors: bool = False
+    #: Whether these are quadruplets: the first item (of the left) is more like the second (of the right) than
+    #: the third (left) is like the fourth (right).
+    is_quadruplets: bool = False
 
     def __len__(self) -> int:
         return len(self.index)
@@ -83,6 +88,15 @@ class Comparisons:
     def is_pairs(self) -> bool:
         """Whether these are pairs, not triplets."""
         return self.index.shape[1] == 2
+
+    def differences(self) -> Comparisons:
+        """Quadruplets of differences: x'Mx of the last two items is larger than x'Mx of the first two."""
+        n = len(self)
+        ends = [self.index[:, [2, 3]], self.index[:, [0, 1]]]
+        rows = [_differences(self.left, pair[:, 0], self.right, pair[:, 1]) for pair in ends]
+        items, place = Items(np.concatenate(rows)), np.arange(n)
+        index = np.column_stack([place, place, n + place, n + place])
+        return replace(self, left=items, right=items, index=index, of_vectors=True)
 
     def as_pairs(self) -> Comparisons:
         """Triplets as pairs: each yields its similar pair, then its dissimilar one."""
@@ -212,20 +226,21 @@ class ItemCache:
         ----------
         source : what was given as `preprocessor`, or None
         tuples : (n, size) integers, or (n, size, d) numbers
-        size : 2 for pairs, 3 for triplets
+        size : 2 for pairs, 3 for triplets, 4 for quadruplets
         dtype : precision of the items, None to keep theirs
         """
-        what = "triplets" if size == 3 else "pairs"
+        what = TUPLE_KINDS[size]
         array = _as_tuples(tuples, what)
         if array.ndim == 3:
             if array.shape[1] != size:
                 raise ValueError(f"{what}: expected shape (n, {size}, d), got {array.shape}")
-            return _of_vectors(array, what, dtype)
+            return replace(_of_vectors(array, what, dtype), is_quadruplets=size == 4)
         if callable(source):
             items, index = _fetched(source, array, dtype)
-            roles = _ROLES if size == 3 else ("first item", "second item")
+            roles = _ROLES if size == 3 else _PLACES[:size]
             sizes = (items.shape[0],) * size
-            return Comparisons(items, items, check_index_tuples(index, sizes, roles))
+            index = check_index_tuples(index, sizes, roles)
+            return Comparisons(items, items, index, is_quadruplets=size == 4)
         is_index = array.ndim == 2 and array.shape[1] == size and array.dtype.kind in "iu"
         if source is None and not is_index:
             raise ValueError(
@@ -234,8 +249,11 @@ class ItemCache:
             )
         left, right = self.items(source, dtype)
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
-        roles = _ROLES if size == 3 else ("first item", "second item")
-        return Comparisons(left, right, check_index_tuples(array, sizes, roles))
+        if size == 4:
+            sizes = (left.shape[0], right.shape[0]) * 2
+        roles = _ROLES if size == 3 else _PLACES[:size]
+        index = check_index_tuples(array, sizes, roles)
+        return Comparisons(left, right, index, is_quadruplets=size == 4)
 
     def rows(self, source: Any, X: Any, dtype: Any) -> Any:
         """Items as they were given, or those that a one-dimensional X names: not checked, or checked.

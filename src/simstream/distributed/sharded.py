@@ -383,6 +383,10 @@ class ShardedLearner:
             check_lengths(read)
             return read
         read = front._read(tuples, y, self.dtype_)
+        if read.is_quadruplets:
+            raise ValueError(
+                "tuples: expected pairs or triplets to divide the columns, got quadruplets"
+            )
         front._begin(read)
         return read
 

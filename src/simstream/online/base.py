@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._engines import (
+    DenseEngine,
     Engine,
     Geometry,
     Single,
@@ -20,7 +21,7 @@ from .._engines import (
 )
 from .._kernels import steps
 from ..data.comparisons import Comparisons
-from ..similarity.base import Similarity, one_row
+from ..similarity.base import Similarity, are_quadruplets, one_row
 from ..similarity.learner import Learner, delegated
 from ..validation import Items, check_features, check_items, check_unchanged, stacked
 
@@ -42,6 +43,8 @@ class OnlineLearner(Learner):
     natural_tuples = "triplets"
     #: Engines that its files may hold.
     _engine_types: tuple[type[Engine], ...] = ()
+    #: Whether it also learns from quadruplets: a step adds a plain matrix, of whatever rank, to M.
+    _takes_quadruplets = False
     _engine: Any = None
     #: Parameters of the geometry (`_engines.geometry`); learners without them keep these.
     init_scale: Any = 1.0
@@ -136,7 +139,9 @@ class OnlineLearner(Learner):
         ----------
         tuples : (n, 3) integers, rows of `preprocessor`, or (n, 3, d) numbers
             Anchor, positive, negative: the anchor is more like the positive than the negative. Learners
-            from pairs also take (n, 2) integers or (n, 2, d) numbers.
+            from pairs also take (n, 2) integers or (n, 2, d) numbers. OASIS, OGD and PAMetric take (n, 4)
+            integers or (n, 4, d) numbers on dense items: the first item is more like the second than the
+            third is like the fourth.
         y : array of +1 (similar) and -1 (dissimilar)
             One for each pair; ignored for triplets.
         sample_weight : array of n numbers, optional
@@ -162,8 +167,13 @@ class OnlineLearner(Learner):
         self._check_parameters()
         return self._learn(self._read_weighted(tuples, y, sample_weight, self._target_dtype()))
 
-    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
-        """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row."""
+    def learn_one(self, x: Any, positive: Any, negative: Any, fourth: Any = None) -> Any:
+        """Learn from one triplet of vectors: 1-d arrays, or CSR matrices of one row.
+
+        With a fourth vector it is a quadruplet: x is more like `positive` than `negative` is like `fourth`.
+        """
+        if fourth is not None:
+            return self._learn_one_quadruplet(x, positive, negative, fourth)
         if self._learn_single((x, positive, negative), 1.0):
             return self
         self._check_parameters()
@@ -228,6 +238,28 @@ class OnlineLearner(Learner):
             for row in range(len(others))
         ]
 
+    def _learn_one_quadruplet(self, x: Any, second: Any, third: Any, fourth: Any) -> Any:
+        self._check_parameters()
+        if not self._takes_quadruplets:
+            raise TypeError(f"fourth: {type(self).__name__} does not learn from quadruplets")
+        _, left = self._read_vectors(("x", "x", "third vector"), x, x, third)
+        _, right = self._read_vectors(("x", "second vector", "fourth"), x, second, fourth)
+        index = np.array([[0, 0, 1, 1]])
+        read = Comparisons(left, right, index, of_vectors=True, is_quadruplets=True)
+        return self._learn(self._quadruplets(read))
+
+    def _quadruplets(self, read: Comparisons) -> Comparisons:
+        """Quadruplets as the engine takes them; raises where they cannot be learnt from."""
+        if read.is_sparse:
+            raise ValueError("quadruplets: expected dense items, got sparse ones")
+        if self._engine is not None and not isinstance(self._engine, DenseEngine):
+            raise ValueError(
+                "quadruplets: expected a model of dense items, got one that began with sparse ones"
+            )
+        if find_device(self.device) is not None:
+            raise ValueError(f"device: expected 'cpu' for quadruplets, got {self.device!r}")
+        return read
+
     def prepare(self) -> int:
         """Get ready for a stream over the items of `preprocessor`; return the block size.
 
@@ -248,6 +280,8 @@ class OnlineLearner(Learner):
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         """Checked tuples of the kind the learner learns from."""
+        if self._takes_quadruplets and are_quadruplets(tuples):
+            return self._quadruplets(self._read_tuples(tuples, 4, dtype))
         return self._read_tuples(tuples, 3, dtype)
 
     def _read_weighted(self, tuples: Any, y: Any, sample_weight: Any, dtype: Any) -> Comparisons:

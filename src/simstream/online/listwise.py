@@ -14,13 +14,13 @@ from ..data.comparisons import Comparisons
 from ..similarity.bilinear import NORMALISE
 from ..similarity.learner import documented
 from ..validation import Items, check_integer, check_items, check_number
-from .triplets import GEOMETRY, TripletLearner
+from .triplets import GEOMETRY, INIT, TripletLearner
 
 #: Lists learnt together where nothing is said.
 _BLOCK_SIZE = 64
 
 
-@documented(geometry=GEOMETRY, normalise=NORMALISE)
+@documented(init=INIT, geometry=GEOMETRY, normalise=NORMALISE)
 class ListwiseSoftmax(TripletLearner):
     """Online learning from lists: relevant items against many negatives, by the softmax loss.
 
@@ -49,8 +49,7 @@ class ListwiseSoftmax(TripletLearner):
         labels, ten teach several times as fast as one.
     average_from : int, optional
         Read the average of all matrices from this round (counted from 1) on, instead of the last one.
-    init : "identity", "zeros" or matrix of shape (d, d')
-        The first M. Two item spaces of different dimension need "zeros" or a matrix.
+    {init}
     {geometry}
     {normalise}
     block_size : int, optional
@@ -180,7 +179,7 @@ class ListwiseSoftmax(TripletLearner):
         """
         return super().fit(tuples, y, sample_weight)
 
-    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:
+    def learn_one(self, x: Any, positive: Any, negative: Any) -> Any:  # type: ignore[override]
         """Learn from one list of vectors.
 
         Parameters

@@ -27,6 +27,7 @@ from .._engines import (
 from .._kernels import steps
 from .._kernels.rules import PLAIN, Rule
 from ..data.comparisons import Comparisons
+from ..similarity.base import are_quadruplets
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import (
     NORMALISE,
@@ -94,16 +95,26 @@ class PairLearner(OnlineLearner):
         return PAIR_CLASSES.copy()
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
+        if self._takes_quadruplets and are_quadruplets(tuples):
+            if y is not None:
+                raise ValueError(
+                    "y: expected None with quadruplets (their order says it all), got labels"
+                )
+            return self._quadruplets(self._read_tuples(tuples, 4, dtype))
         return labelled_pairs(self._read_tuples(tuples, tuple_size(tuples), dtype), y)
 
-    def learn_one(self, x: Any, other: Any, y: Any) -> Any:
-        """Learn from one pair of vectors, or from one triplet.
+    def learn_one(self, x: Any, other: Any, y: Any, fourth: Any = None) -> Any:
+        """Learn from one pair of vectors, from one triplet, or, with a fourth vector, from one quadruplet.
 
         Parameters
         ----------
         x, other : 1-d arrays, or CSR matrices of one row
         y : +1 (similar), -1 (dissimilar), or a third vector that is less like x than `other` is
+        fourth : vector, optional
+            x is more like `other` than y is like it.
         """
+        if fourth is not None:
+            return self._learn_one_quadruplet(x, other, y, fourth)
         if is_sign(y) and self._learn_single((x, other), -float(y)):
             return self
         self._check_parameters()
@@ -130,6 +141,11 @@ class PairLearner(OnlineLearner):
         check_features(metric.shape_, left, right)
         distance = -float(metric._score_rows(left.values, right.values)[0])
         return 1 if distance <= metric.threshold_ else -1
+
+    def _quadruplets(self, read: Comparisons) -> Comparisons:
+        """Of differences: a step goes along w w' - v v', v of the similar items; the threshold cancels."""
+        read.check_one_space("distance")
+        return super()._quadruplets(read).differences()
 
     def _begin(self, tuples: Comparisons) -> None:
         tuples.check_one_space("distance")
@@ -278,6 +294,10 @@ class PAMetric(PairLearner):
     """
 
     _engine_types = (DenseEngine, SparseEngine, SpectralEngine)
+
+    @property
+    def _takes_quadruplets(self) -> bool:  # type: ignore[override]
+        return self.projection == "end"
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from .._kernels import steps
 from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, THRESHOLDED, Rule
 from ..data.comparisons import Comparisons
 from ..similarity.bilinear import NORMALISE, Bilinear
+from ..similarity.discriminant import metric_of_tuples
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
 from ..similarity.shift import Shift
@@ -49,8 +50,13 @@ GEOMETRY = """init_scale : float or "auto"
         size of a constant feature of queries that w belongs to: the larger, the faster w is learnt. True is
         0.3 times the typical length of the (centred) queries."""
 
-_COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
-        The first M. Two item spaces of different dimension need "zeros" or a matrix.
+INIT = """init : "identity", "zeros", "lda" or matrix of shape (d, d')
+        The first M. Two item spaces of different dimension need "zeros" or a matrix. "lda", on dense items,
+        is the positive part of inv(C) - inv(T): C is the covariance inside similar pairs (anchors and
+        positives) of the first call, shrunk as in `RCA`, T that of all items. It is scaled so that q'Mx has a
+        standard deviation of one over the items x."""
+
+_COMMON = """{init}
     {geometry}
     block_size : int, optional
         Triplets learnt together on dense items: the same steps as one at a time, to rounding, several
@@ -97,6 +103,7 @@ def _given(centre: Any) -> str:
 
 _documented = documented(
     common=_COMMON,
+    init=INIT,
     device=DEVICE,
     geometry=GEOMETRY,
     normalise=NORMALISE,
@@ -122,7 +129,7 @@ class TripletLearner(OnlineLearner):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        self._check_init("identity", "zeros")
+        self._check_init("identity", "zeros", "lda")
         self._check_integers_or_none("block_size", "head_bytes", "average_from")
 
     def _refuse_blocks(self, learner: str) -> None:
@@ -143,7 +150,8 @@ class TripletLearner(OnlineLearner):
 
     def _needs_diagonal(self) -> str | None:
         """The parameter that only makes sense for a square matrix, if one is set."""
-        return "init='identity'" if isinstance(self.init, str) and self.init == "identity" else None
+        has_one = isinstance(self.init, str) and self.init in ("identity", "lda")
+        return f"init={self.init!r}" if has_one else None
 
     def _start(self, tuples: Comparisons) -> Any:
         """The first matrix: CSR for sparse items, else an array."""
@@ -151,7 +159,13 @@ class TripletLearner(OnlineLearner):
         if needs_diagonal:
             hint = "; there is no diagonal (start from init='zeros' or a matrix)"
             tuples.check_one_space(needs_diagonal, hint)
-        return first_matrix(self.init, tuples.shape, tuples.left.dtype, tuples.is_sparse)
+        init = self.init
+        if isinstance(init, str) and init == "lda":
+            init = metric_of_tuples(tuples)
+            init *= Geometry.of(tuples, 1.0, self.centre, False, folded=False).typical_scale(
+                tuples, init
+            )
+        return first_matrix(init, tuples.shape, tuples.left.dtype, tuples.is_sparse)
 
     def _new_engine(self, tuples: Comparisons) -> Engine:
         rule, start = self._rule(), self._start(tuples)
@@ -175,6 +189,8 @@ class TripletLearner(OnlineLearner):
             return super()._new_shard(tuples, geometry, columns)
         if self._needs_diagonal():
             tuples.check_one_space(str(self._needs_diagonal()))
+        if isinstance(self.init, str) and self.init == "lda":
+            raise ValueError("init: expected a matrix to divide the columns, got 'lda'")
         start = first_matrix(self.init, tuples.shape, tuples.left.dtype, False, columns)
         start = geometry.extended(_times(start, geometry.scale))
         engine = self._entrywise_engines[0](rule, self.average_from, start)
@@ -283,6 +299,8 @@ class OASIS(TripletLearner):
     >>> model.score(TripletSampler(y, random_state=1).draw(1000)) > 0.9
     True
     """
+
+    _takes_quadruplets = True
 
     def __init__(
         self,
@@ -408,6 +426,8 @@ class OGD(TripletLearner):
     array([[0.5, 0. ],
            [0. , 0. ]])
     """
+
+    _takes_quadruplets = True
 
     def __init__(
         self,

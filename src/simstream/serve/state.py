@@ -303,6 +303,10 @@ class Learning:
         given, is_exact = upgraded_params(known.name, given)
         learner = known.cls()(**given)
         learner.check_parameters()
+        if isinstance(getattr(learner, "init", None), str) and learner.init == "lda":
+            raise ValueError(
+                "init: expected 'identity' or 'zeros' in a service, which begins without triplets, got 'lda'"
+            )
         if learner.normalise and self.has_tasks:
             raise ValueError(
                 f"normalise: expected False for {known.name}, got True: in a service it would take numbers "

@@ -53,6 +53,12 @@ class SearchResult(NamedTuple):
     scores: np.ndarray
 
 
+def are_quadruplets(tuples: Any) -> bool:
+    """Whether tuples have four items each; errors are left to those who read them."""
+    shape = np.shape(tuples)
+    return len(shape) in (2, 3) and shape[1] == 4
+
+
 def short_repr(estimator: Any) -> str:
     """The parameters of an estimator that differ from their defaults; of arrays only the shape and type.
 
@@ -385,6 +391,41 @@ class Similarity(BaseEstimator, ABC):
             parts.append(positive - self._rows_scored(anchors, right.rows(index[s, 2])))
         return np.concatenate(parts)
 
+    def quadruplet_margin(self, quadruplets: Any) -> np.ndarray:
+        """How much more similar the first item is to the second than the third is to the fourth.
+
+        Parameters
+        ----------
+        quadruplets : (n, 4) integers, rows of `preprocessor`, or (n, 4, d) numbers
+
+        Returns
+        -------
+        array of shape (n,)
+
+        Examples
+        --------
+        >>> from simstream import Bilinear
+        >>> Bilinear([[2.0, 0.0], [0.0, 1.0]]).quadruplet_margin([[[1, 0], [3, 0], [0, 1], [0, 2]]])
+        array([4.])
+        """
+        read = self._read_tuples(quadruplets, 4)
+        left, right, index = read.left, read.right, read.index
+        return np.concatenate(
+            [
+                self._rows_scored(left.rows(index[s, 0]), right.rows(index[s, 1]))
+                - self._rows_scored(left.rows(index[s, 2]), right.rows(index[s, 3]))
+                for s in self._row_chunks(read)
+            ]
+        )
+
+    def _tuple_margin(self, tuples: Any) -> np.ndarray:
+        """The margin of each triplet, or quadruplet."""
+        return (
+            self.quadruplet_margin(tuples)
+            if are_quadruplets(tuples)
+            else self.triplet_margin(tuples)
+        )
+
     def _row_chunks(self, tuples: Comparisons) -> list[slice]:
         return chunks(len(tuples), max(tuples.shape) * tuples.left.dtype.itemsize)
 
@@ -437,8 +478,11 @@ class Similarity(BaseEstimator, ABC):
     # -- deciding triplets --------------------------------------------------------------------
 
     def decision_function(self, triplets: Any) -> np.ndarray:
-        """How much more similar the anchor is to the positive than to the negative: `triplet_margin`."""
-        return self.triplet_margin(triplets)
+        """How much more similar the anchor is to the positive than to the negative: `triplet_margin`.
+
+        Quadruplets work too: `quadruplet_margin`.
+        """
+        return self._tuple_margin(triplets)
 
     def predict(self, triplets: Any) -> np.ndarray:
         """+1 where the anchor is more similar to the positive, else -1."""

@@ -200,6 +200,7 @@ class Learner(BaseEstimator, ABC):
     unit_vectors = delegated(Similarity.unit_vectors)
     pair_score = delegated(Similarity.pair_score)
     triplet_margin = delegated(Similarity.triplet_margin)
+    quadruplet_margin = delegated(Similarity.quadruplet_margin)
     score_items = delegated(Similarity.score_items)
     sides = delegated(Similarity.sides)
     search = delegated(Similarity.search)

@@ -483,11 +483,11 @@ class Mahalanobis(Similarity):
 
         Parameters
         ----------
-        tuples : pairs or triplets, as row numbers or vectors
+        tuples : pairs, triplets or quadruplets, as row numbers or vectors
         """
         if tuple_size(tuples) == 2:
             return self.threshold_ - self.pair_distance(tuples)
-        return self.triplet_margin(tuples)
+        return self._tuple_margin(tuples)
 
     def predict(self, tuples: Any) -> np.ndarray:
         """+1 for pairs with a distance up to `threshold_`, and for triplets in the right order; else -1."""
@@ -498,7 +498,7 @@ class Mahalanobis(Similarity):
     def score(self, tuples: Any, y: Any = None) -> float:
         """Share of pairs on the right side of `threshold_`, or of triplets in the right order."""
         predicted = self.predict(tuples)
-        expected = 1 if tuple_size(tuples) == 3 else check_pair_labels(y, len(predicted))
+        expected = 1 if tuple_size(tuples) != 2 else check_pair_labels(y, len(predicted))
         return float(np.mean(predicted == expected))
 
     # -- saving -------------------------------------------------------------------------------
