@@ -85,9 +85,9 @@ class Geometry:
             index, rows = index.copy(), rows[some]
             index[:, 0] = numbers
         if not self.folded:
-            return replace(tuples, left=Items(self._dense_queries(rows)), index=index)
+            return replace(tuples, left=Items._of(self._dense_queries(rows)), index=index)
         read, written = self._folded_queries(sp.csr_matrix(rows))
-        return replace(tuples, left=Items(read), written=Items(written), index=index)
+        return replace(tuples, left=Items._of(read), written=Items._of(written), index=index)
 
     def sparse_queries(self, rows: sp.csr_matrix) -> sp.csr_matrix:
         """Sparse query rows as products with a learnt matrix read them."""

@@ -179,7 +179,9 @@ class SDCA(Learner):
         self._check_parameters()
         read = self._read_tuples(triplets, 3, self.dtype)
         check_lengths(read)
-        return self._keep(alone(self._ascend(read)))
+        solution = alone(self._ascend(read))
+        self._name_features(read)
+        return self._keep(solution)
 
     def _ascend(self, read: Comparisons, ops: Any = None) -> Solver:
         """The coroutine that solves the problem: see `solve_sdca`."""
@@ -241,7 +243,7 @@ class SDCA(Learner):
         if self._reader is None or self._reader.matrix is not matrix:
             self._reader = Bilinear._of(matrix)  # kept with its cosine
         self._reader.normalise = self.normalise
-        return self._reader._with_items(self.preprocessor, self._item_cache())
+        return self._reader._with_items(self)
 
     get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
     transform_query = delegated(Bilinear.transform_query)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..validation import check_finite, stacked
+from ..validation import Items, check_finite, float_type, stacked
 from .files import PathLike, format_error, format_of, is_regular, open_input
 from .item_formats import FORMATS, ParquetColumns, check_labels, load_pyarrow
 
@@ -52,6 +52,88 @@ class RowBlocks(ABC):
     def block(self, begin: int, end: int, dtype: Any) -> Any:
         """One block."""
         return next(self.blocks([(begin, end)], dtype))
+
+    def take(self, numbers: np.ndarray, dtype: Any) -> Any:
+        """Some rows, in any order and as often as they are asked for."""
+        wanted, places = np.unique(numbers, return_inverse=True)
+        if not len(wanted):
+            return self.block(0, 1, dtype)[:0]
+        return stacked(list(self.blocks(_runs(wanted), dtype)))[places]
+
+    def as_items(self, dtype: Any = None) -> Items:
+        """The rows as items, which learners and similarities take: they are read when they are needed."""
+        return StoredItems(self, dtype)
+
+
+class StoredItems(Items):
+    """Items of which only the rows that are needed are read, unless something needs all of them.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from simstream import OASIS
+    >>> from simstream.data import open_rows
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "items.npy"
+    >>> np.save(path, np.eye(4))
+    >>> OASIS(preprocessor=open_rows(path)).fit([[0, 1, 2], [3, 1, 0]]).n_rounds_
+    2
+    """
+
+    _all: Any = None
+
+    def __init__(self, rows: RowBlocks, dtype: Any = None) -> None:
+        self._blocks = rows
+        self._dtype = rows.block(0, 1, dtype).dtype
+
+    @property
+    def values(self) -> Any:  # type: ignore[override]
+        """All rows."""
+        if self._all is None:
+            self._all = self._blocks.block(0, len(self._blocks), self._dtype)
+        return self._all
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether blocks are CSR matrices."""
+        return self._blocks.is_sparse
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the rows are still in the file alone."""
+        return self._all is None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of features."""
+        return self._blocks.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision in which rows are given."""
+        return self._dtype
+
+    def with_dtype(self, dtype: Any, name: str = "items") -> Items:
+        """The same rows in another precision."""
+        if dtype is None or self._dtype == np.dtype(dtype):
+            return self
+        return self._named_as(StoredItems(self._blocks, dtype))
+
+    def rows(self, index: np.ndarray) -> Any:
+        """Some rows."""
+        return self._blocks.take(index, self._dtype) if self.is_stored else self._all[index]
+
+    def dense_rows(self, index: np.ndarray) -> np.ndarray:
+        """Some rows as an array."""
+        rows = self.rows(index)
+        return rows.toarray() if self.is_sparse else rows
+
+
+def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """Edges of the runs of neighbours among rows that ascend."""
+    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
+    ends = np.append(starts[1:], len(numbers)) - 1
+    return list(zip(numbers[starts].tolist(), (numbers[ends] + 1).tolist(), strict=True))
 
 
 class ArrayBlocks(RowBlocks):
@@ -95,9 +177,7 @@ class ChosenRows(RowBlocks):
     def blocks(self, edges: Iterable[tuple[int, int]], dtype: Any) -> Iterator[Any]:
         """Yield rows, each run of neighbours read at once."""
         for begin, end in edges:
-            numbers = self._numbers[begin:end]
-            starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
-            runs = [(int(part[0]), int(part[-1]) + 1) for part in np.split(numbers, starts[1:])]
+            runs = _runs(self._numbers[begin:end])
             yield stacked(list(self._rows.blocks(runs, dtype)))
 
 
@@ -123,23 +203,25 @@ class _FileBlocks(RowBlocks):
         """Yield rows as arrays of their own."""
         edges = list(edges)
         for (begin, _), rows in zip(edges, self._read(edges), strict=True):
-            if dtype is None:
-                dtype = np.float32 if rows.dtype == np.float32 else np.float64
-            with np.errstate(over="ignore"):  # too large a number becomes an infinity: reported
-                rows = np.ascontiguousarray(rows, dtype=dtype)
-            self._check(rows, begin)
-            if self._unit_norm:
-                from sklearn.preprocessing import normalize
+            yield self._finished(rows, dtype, lambda row, begin=begin: begin + row)
 
-                rows = normalize(rows, copy=False)
-            yield rows
+    def _finished(self, rows: np.ndarray, dtype: Any, number: Callable[[int], int]) -> np.ndarray:
+        """Rows as they are used, from rows as they are stored; `number` is that of a row in the file."""
+        with np.errstate(over="ignore"):  # too large a number becomes an infinity: reported
+            rows = np.ascontiguousarray(rows, dtype=dtype or float_type(rows.dtype))
+        self._check(rows, number)
+        if self._unit_norm:
+            from sklearn.preprocessing import normalize
 
-    def _check(self, rows: np.ndarray, begin: int) -> None:
+            rows = normalize(rows, copy=not rows.flags.writeable)
+        return rows
+
+    def _check(self, rows: np.ndarray, number: Callable[[int], int]) -> None:
         try:
             check_finite(rows, "items")
         except ValueError:
             row, column = np.argwhere(~np.isfinite(rows))[0]
-            problem = f"not finite at row {begin + row}, column {column} (counted from 0)"
+            problem = f"not finite at row {number(row)}, column {column} (counted from 0)"
             expected = f"finite {rows.dtype} numbers"
             raise format_error(self._path, problem, expected, rows[row, column]) from None
 
@@ -166,6 +248,16 @@ class _NpyBlocks(_FileBlocks):
         if path.stat().st_size < n_bytes:
             expected, found = f"{n_bytes} bytes", path.stat().st_size
             raise format_error(path, "damaged or truncated", expected, found)
+
+    def take(self, numbers: np.ndarray, dtype: Any) -> Any:
+        """Some rows, one read for each run of neighbours, and one check for all."""
+        wanted, places = np.unique(numbers, return_inverse=True)
+        rows = np.empty((len(wanted), self.shape[1]), self._stored)
+        done = 0
+        for part in self._read(_runs(wanted) if len(wanted) else []):
+            rows[done : done + len(part)] = part
+            done += len(part)
+        return self._finished(rows, dtype, lambda row: int(wanted[row]))[places]
 
     def _read(self, edges: Iterable[tuple[int, int]]) -> Iterator[np.ndarray]:
         if self._by_column:  # a block of rows lies in pieces all over the file

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.entrywise import Pairs, Triplets, differences
+from ..ids import unknown_ids
 from ..validation import (
     Items,
     check_index_lists,
@@ -127,7 +128,22 @@ class Comparisons:
         others = others[padding:]
         index[:, 1:] = renumbered.reshape(len(self), -1) - padding
         left, right = self.left.dense_rows(first), self.right.dense_rows(others)
-        return replace(self, left=Items(left), right=Items(right), index=index)
+        return replace(self, left=Items._of(left), right=Items._of(right), index=index)
+
+    def in_memory(self) -> Comparisons:
+        """The same with the items that occur in the tuples, where items are read from a file."""
+        if not (self.left.is_stored or self.right.is_stored):
+            return self
+        if self.left is self.right:
+            rows, index = _renumbered(self.index)
+            items = Items._of(self.left.rows(rows))
+            return replace(self, left=items, right=items, index=index)
+        index = np.empty_like(self.index)
+        sides = []
+        for side, part in ((self.left, slice(0, 1)), (self.right, slice(1, None))):
+            rows, index[:, part] = _renumbered(self.index[:, part])
+            sides.append(Items._of(side.rows(rows)))
+        return replace(self, left=sides[0], right=sides[1], index=index)
 
     def kernel_tuples(self) -> Any:
         """The record that compiled readers take."""
@@ -136,7 +152,7 @@ class Comparisons:
     def one(self, t: int) -> Comparisons:
         """Triplet t with only its own three items, for code whose cost grows with the number of items."""
         left, right = (
-            Items(items.rows(rows))
+            Items._of(items.rows(rows))
             for items, rows in ((self.left, self.index[t, :1]), (self.right, self.index[t, 1:]))
         )
         return Comparisons(left, right, np.array([[0, 0, 1]]))
@@ -148,6 +164,13 @@ class Comparisons:
         tasks = None if self.tasks is None else self.tasks[cut]
         coins = None if self.coins is None else self.coins[cut]
         return replace(self, index=self.index[cut], y=y, tasks=tasks, coins=coins)
+
+
+def _renumbered(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that occur, and the tuples as numbers of these; -1, no item of a list, stays."""
+    rows, places = np.unique(index, return_inverse=True)
+    padding = int(rows[0] < 0)
+    return rows[padding:], places.reshape(index.shape) - padding
 
 
 def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray:
@@ -181,7 +204,7 @@ class ItemCache:
         Parameters
         ----------
         source : what was given as `preprocessor`, or None
-        tuples : (n, size) integers, or (n, size, d) numbers
+        tuples : (n, size) integers, or ids where the items have ids, or (n, size, d) numbers
         size : 2 for pairs, 3 for triplets
         dtype : precision of the items, None to keep theirs
         """
@@ -198,6 +221,7 @@ class ItemCache:
                 f"got {array.dtype} of shape {array.shape}"
             )
         left, right = self.items(source, dtype)
+        array = _by_rows(tuples, array, left, right, what)
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
         roles = _ROLES if size == 3 else ("first item", "second item")
         return Comparisons(left, right, check_index_tuples(array, sizes, roles))
@@ -223,6 +247,7 @@ class ItemCache:
                 f"got {array.dtype} of shape {array.shape}"
             )
         left, right = self.items(source, dtype)
+        array = _by_rows(lists, array, left, right, "lists")
         index = check_index_lists(array, (left.shape[0], right.shape[0]), n_relevant)
         return Comparisons(left, right, index)
 
@@ -231,6 +256,26 @@ def _as_tuples(tuples: Any, what: str) -> np.ndarray:
     if sp.issparse(tuples):
         raise TypeError(f"{what}: expected an array, got a sparse matrix; pass it as preprocessor")
     return np.asarray(tuples)
+
+
+def _by_rows(tuples: Any, array: np.ndarray, left: Items, right: Items, what: str) -> np.ndarray:
+    """Tuples of ids as row numbers, on the sides that have ids."""
+    if array.ndim != 2 or not (left.has_ids or right.has_ids):
+        return array
+    # numpy would make texts of integers that stand beside texts.
+    names = array if hasattr(tuples, "dtype") else np.array(tuples, object)
+    sides = [(left, names)] if left is right else [(left, names[:, :1]), (right, names[:, 1:])]
+    unknown: dict[Any, None] = {}
+    parts = [
+        side._rows_called(part, unknown) if side.has_ids else np.array(part.tolist())
+        for side, part in sides
+    ]
+    if what == "lists":
+        for no_item in (None, -1):
+            unknown.pop(no_item, None)
+    if unknown:
+        raise unknown_ids(what, unknown)
+    return np.concatenate(parts, axis=1)
 
 
 def _of_vectors(array: np.ndarray, what: str, dtype: Any) -> Comparisons:

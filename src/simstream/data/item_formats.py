@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ..validation import float_type
 from .files import (
     FormatError,
     PathLike,
@@ -516,11 +517,17 @@ class ParquetColumns(NamedTuple):
         _check_nulls(path, table, self.features, first_row)
         if self.features == ["features"]:
             return _vectors(path, pa, table.column("features"), first_row)
-        items = np.empty((table.num_rows, len(self.features)))
-        for k, name in enumerate(self.features):
+        for name in self.features:
             kind = table.column(name).type
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                 raise format_error(path, f"bad column {name!r}", "numbers", kind)
+        kinds = {
+            float_type(np.dtype(table.column(name).type.to_pandas_dtype()))
+            for name in self.features
+        }
+        dtype = np.result_type(*kinds) if kinds else np.float64
+        items = np.empty((table.num_rows, len(self.features)), dtype)
+        for k, name in enumerate(self.features):
             items[:, k] = table.column(name).to_numpy()
         return items
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ..validation import float_type
 from .files import (
     PathLike,
     excerpt,
@@ -87,8 +88,8 @@ def read_items(
         CSV and parquet: the name or number of the column of labels (-1 is the last). By default the
         column called ``label``, if there is one. A column called ``id`` holds names.
     dtype : dtype, default=None
-        Type of the items, float32 or float64. By default that of the arrays in the file, if it is
-        one of the two, else float64.
+        Type of the items, float32 or float64. By default float32 for arrays of float16 and float32,
+        else float64.
     n_features : int, default=None
         Number of features. Sparse items are widened to it, since a file does not tell of features
         after the last one in use; dense items must have it.
@@ -283,7 +284,7 @@ def _as_floats(path: Path, items: Any, dtype: np.dtype | None) -> Any:
         found = f"shape {items.shape}, type {items.dtype}"
         raise format_error(path, "not rows of features", expected, found)
     if dtype is None:
-        dtype = np.dtype("f4" if items.dtype.kind == "f" and items.dtype.itemsize == 4 else "f8")
+        dtype = float_type(items.dtype)
     elif dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype: expected float32 or float64, got {dtype}")
     with np.errstate(over="ignore"):  # a number that is too large becomes an infinity: reported

@@ -131,7 +131,7 @@ class OnlineLearner(Learner):
 
         Parameters
         ----------
-        tuples : (n, 3) integers, rows of `preprocessor`, or (n, 3, d) numbers
+        tuples : (n, 3) rows of `preprocessor`, or ids if it has ids, or (n, 3, d) numbers
             Anchor, positive, negative: the anchor is more like the positive than the negative. Learners
             from pairs also take (n, 2) integers or (n, 2, d) numbers.
         y : array of +1 (similar) and -1 (dissimilar)
@@ -146,6 +146,7 @@ class OnlineLearner(Learner):
         engine = self._new_engine(read)
         find_device(self.device, is_sparse=not engine.has_devices)
         self._forget(engine)
+        self._name_features(read)
         return self._learn(read)
 
     def partial_fit(self, tuples: Any, y: Any = None) -> Any:
@@ -202,7 +203,7 @@ class OnlineLearner(Learner):
     def _learn(self, tuples: Comparisons) -> Any:
         """Learn from checked tuples."""
         self._begin(tuples)
-        self._advance(self._engine, tuples)
+        self._advance(self._engine, tuples.in_memory())
         return self
 
     def _begin(self, tuples: Comparisons) -> None:
@@ -213,7 +214,8 @@ class OnlineLearner(Learner):
         device = find_device(self.device, is_sparse=not engine.has_devices)
         if self._engine is None:
             self._forget(engine)
-        check_features(self.shape_, tuples.left, tuples.right)
+            self._name_features(tuples)
+        check_features(self.shape_, tuples.left, tuples.right, self._feature_names)
         self._engine.geometry.check_unchanged(self.init_scale, self.centre, self.item_term)
         for name, (kept, given) in self._unchangeable(self._engine).items():
             check_unchanged(name, kept, given)
@@ -250,7 +252,7 @@ class OnlineLearner(Learner):
             similarity = self._similarity_of(engine)
             similarity.normalise = self.normalise
             kept = self._read_cache = (key, similarity)
-        return kept[1]._with_items(self.preprocessor, self._item_cache())
+        return kept[1]._with_items(self)
 
     @property
     def tensor_(self) -> Any:

@@ -152,7 +152,7 @@ class Bilinear(Similarity):
             if shift is None
             else Bilinear._of(matrix.copy(), shift)
         )
-        return frozen._with_items(self.preprocessor, self._item_cache())
+        return frozen._with_items(self)
 
     def get_bilinear_matrix(self) -> Any:
         """Copy of M in s(q, x) = q' M x: CSR if it was learnt from sparse items, else an array.

@@ -121,9 +121,7 @@ class LowRank(Similarity):
 
     def _frozen(self) -> LowRank:
         left, right = self._factors
-        return LowRank(left.copy(), right.copy(), dtype=str(self.dtype_))._with_items(
-            self.preprocessor, self._item_cache()
-        )
+        return LowRank(left.copy(), right.copy(), dtype=str(self.dtype_))._with_items(self)
 
     def get_bilinear_matrix(self) -> np.ndarray:
         """Copy of W in s(q, x) = q' W x: an array of shape (d, d')."""

@@ -197,7 +197,7 @@ class Mahalanobis(Similarity):
     def _frozen(self) -> Mahalanobis:
         frozen = Mahalanobis._of(self._spectrum(), self._threshold)
         frozen.centre = self.centre
-        return frozen._with_items(self.preprocessor, self._item_cache())
+        return frozen._with_items(self)
 
     def _spectrum(self) -> Spectrum:
         """Eigenvalues and eigenvectors of M."""
@@ -318,7 +318,7 @@ class Mahalanobis(Similarity):
         array of shape (n_items, q)
         """
         items = check_items(X, "X", dtype=self.dtype_)
-        check_features(self.shape_, items, items)
+        check_features(self.shape_, items, items, self._feature_names)
         embedded = self._embed(items.values)
         return embedded.toarray() if sp.issparse(embedded) else np.asarray(embedded)
 
