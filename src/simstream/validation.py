@@ -344,7 +344,7 @@ def _as_array(values: Any, name: str) -> np.ndarray:
     if array.dtype == object:
         try:
             # A column of vectors, or numbers.
-            array = np.stack(array) if array.ndim == 1 else array.astype(np.float64)
+            array = np.stack(list(array)) if array.ndim == 1 else array.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name}: expected real numbers, got objects ({error})") from None
     return array
@@ -371,6 +371,39 @@ def _canonical(csr: Any, dtype: Any = None) -> Any:
     return sp.csr_matrix((data, csr.indices, csr.indptr), shape=csr.shape)
 
 
+def tuples_by_rows(
+    tuples: Any, left: Any, right: Any, what: str, array: np.ndarray | None = None
+) -> np.ndarray:
+    """Tuples with row numbers in place of ids, where items have ids: `left` of the first column.
+
+    `array` are the tuples as an array, if that is known already.
+
+    Examples
+    --------
+    >>> tuples_by_rows([["b", 1, 0]], Items(np.eye(2), ids=["a", "b"]), np.eye(2), "triplets")
+    array([[1, 1, 0]])
+    """
+    array = np.asarray(tuples) if array is None else array
+    sides = [(left, slice(None))] if left is right else [(left, slice(1)), (right, slice(1, None))]
+    if array.ndim != 2 or not any(getattr(side, "has_ids", False) for side, _ in sides):
+        return array
+    # numpy would make texts of integers that stand beside texts.
+    names = array if hasattr(tuples, "dtype") else np.array(tuples, object)
+    unknown: dict[Any, None] = {}
+    parts = [
+        side._rows_called(names[:, part], unknown)
+        if getattr(side, "has_ids", False)
+        else np.array(names[:, part].tolist())
+        for side, part in sides
+    ]
+    if what == "lists":
+        for no_item in (None, -1):
+            unknown.pop(no_item, None)
+    if unknown:
+        raise unknown_ids(what, unknown)
+    return np.concatenate(parts, axis=1)
+
+
 def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> np.ndarray:
     """Check an (n, len(sizes)) array of row numbers; column c must stay below sizes[c]."""
     what = f"{'triplets' if len(sizes) == 3 else 'pairs'} of row numbers"
@@ -380,7 +413,8 @@ def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ..
     if len(array) == 0:
         raise ValueError(f"{what}: expected at least one, got none")
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{what}: expected integers, got dtype {array.dtype}")
+        hint = "; for ids give Items(vectors, ids=...)" if array.dtype.kind in "OU" else ""
+        raise TypeError(f"{what}: expected integers, got dtype {array.dtype}{hint}")
     if array.min() < 0 or array.max() >= min(sizes):  # else there is no need to look at each column
         for column, (size, name) in enumerate(zip(sizes, names, strict=True)):
             bad = np.flatnonzero((array[:, column] < 0) | (array[:, column] >= size))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Collection as Collection_
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
+import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 from .. import ModelFileError, load, read_header
@@ -24,7 +27,7 @@ from ..data import (
     read_triplets,
 )
 from ..data.blocks import RowBlocks, can_open_rows, open_parquet
-from ..data.files import format_error, load_arrays
+from ..data.files import excerpt, format_error, load_arrays
 from ..data.item_formats import check_labels, check_task_names
 
 #: The name of standard input among files.
@@ -148,7 +151,7 @@ class Rows(NamedTuple):
         """Some of the items."""
         if not isinstance(self.items, RowBlocks):
             return self.items[rows]
-        return np.concatenate([self.items.block(row, row + 1, dtype) for row in rows])
+        return self.items.take(np.array(rows), dtype)
 
     def label_list(self) -> list[Any]:
         """The labels, none if there are none."""
@@ -184,6 +187,21 @@ class Collection(NamedTuple):
         queries = None if self.queries is None else self.queries.of_task(task)
         return Collection(self.items.of_task(task), queries)
 
+    def with_ids(self, item_ids: Path | None, query_ids: Path | None) -> Collection:
+        """The same with the ids of files, or those they have, which must be different."""
+        queries = self.queries and with_ids(self.queries, query_ids)
+        return Collection(with_ids(self.items, item_ids), queries)
+
+    def names_in_records(self, by: str | None) -> dict[str, Any]:
+        """How triplets and pairs name items, for their readers: by "ids" or "rows"; None is ids if any."""
+        found: dict[str, Any] = {"n_items": self.sizes}
+        sides = [self.items.ids] if self.queries is None else [self.queries.ids, self.items.ids]
+        if by == "ids" and all(ids is None for ids in sides):
+            raise click.UsageError(f"--by ids: {self.items.path} has no ids; expected --item-ids")
+        if by != "rows" and any(ids is not None for ids in sides):
+            found["ids"] = sides[0] if len(sides) == 1 else tuple(sides)
+        return found
+
     @property
     def sizes(self) -> int | tuple[int, int]:
         """Bounds of row numbers, as readers of records take them."""
@@ -199,20 +217,24 @@ def read_rows(
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     array: str | None = None,
-    in_blocks: bool = False,
+    in_blocks: Collection_[str] = (),
 ) -> Rows:
     """Read items, scaled to rows of length one if asked for (rows of zeros stay), and their labels.
 
-    Of an .npz file the array named is read, if it has one. Where the format allows, `in_blocks` leaves the
-    items in the file: they are a `RowBlocks`.
+    Of an .npz file the array named is read, if it has one. `in_blocks` are the formats whose items stay in
+    the file: they are a `RowBlocks`.
     """
-    is_npy = path.suffix.lower() == ".npy"
-    if in_blocks and can_open_rows(path) and not (is_npy and label_column is not None):
+    kind = path.suffix.lower().removeprefix(".")
+    is_npy = kind == "npy"
+    if kind in in_blocks and can_open_rows(path) and not (is_npy and label_column is not None):
         return _open_rows(path, unit_norm, n_features, label_column, labels_file)
     found = read_items(
         path, dtype=dtype, n_features=n_features, label_column=label_column, array=array
     )
-    items = normalize(found.items) if unit_norm else found.items
+    items = found.items
+    if unit_norm:
+        values = items.data if sp.issparse(items) else items
+        items = normalize(items, copy=not values.flags.writeable)  # nobody else has them
     labels = found.labels
     if labels_file is not None:
         labels = check_labels(labels_file, read_labels(labels_file), items.shape[0])
@@ -248,11 +270,11 @@ def read_collection(
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     query_labels: Path | None = None,
-    in_blocks: bool = False,
+    in_blocks: Collection_[str] = (),
 ) -> Collection:
     """Read items and queries, as the model wants them if there is one: dimension, precision, row length.
 
-    With `in_blocks` items stay in the file where the format allows that; see `read_rows`.
+    Items of the formats `in_blocks` stay in the file; see `read_rows`.
     """
     widths: tuple[int | None, int | None] = (None, None)
     if model is not None:
@@ -312,7 +334,8 @@ def with_ids(rows: Rows, path: Path | None) -> Rows:
         if len(ids) != rows.n:
             raise format_error(path, "ids and rows differ in number", f"{rows.n} ids", len(ids))
     if ids is not None and len(set(ids)) < len(ids):
-        raise format_error(path, "an id twice", "different ids", "equal ones")
+        twice = next(name for name, n in Counter(ids).items() if n > 1)
+        raise format_error(path, "an id twice", "different ids", excerpt(twice))
     return rows._replace(ids=ids)
 
 

@@ -83,20 +83,20 @@ class StoredItems(Items):
     _all: Any = None
 
     def __init__(self, rows: RowBlocks, dtype: Any = None) -> None:
-        self._blocks = rows
+        self.blocks = rows
         self._dtype = rows.block(0, 1, dtype).dtype
 
     @property
     def values(self) -> Any:  # type: ignore[override]
         """All rows."""
         if self._all is None:
-            self._all = self._blocks.block(0, len(self._blocks), self._dtype)
+            self._all = self.blocks.block(0, len(self.blocks), self._dtype)
         return self._all
 
     @property
     def is_sparse(self) -> bool:
         """Whether blocks are CSR matrices."""
-        return self._blocks.is_sparse
+        return self.blocks.is_sparse
 
     @property
     def is_stored(self) -> bool:
@@ -106,7 +106,7 @@ class StoredItems(Items):
     @property
     def shape(self) -> tuple[int, int]:
         """Number of rows, and of features."""
-        return self._blocks.shape
+        return self.blocks.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -117,11 +117,11 @@ class StoredItems(Items):
         """The same rows in another precision."""
         if dtype is None or self._dtype == np.dtype(dtype):
             return self
-        return self._named_as(StoredItems(self._blocks, dtype))
+        return self._named_as(StoredItems(self.blocks, dtype))
 
     def rows(self, index: np.ndarray) -> Any:
         """Some rows."""
-        return self._blocks.take(index, self._dtype) if self.is_stored else self._all[index]
+        return self.blocks.take(index, self._dtype) if self.is_stored else self._all[index]
 
     def dense_rows(self, index: np.ndarray) -> np.ndarray:
         """Some rows as an array."""
@@ -203,7 +203,7 @@ class _FileBlocks(RowBlocks):
         """Yield rows as arrays of their own."""
         edges = list(edges)
         for (begin, _), rows in zip(edges, self._read(edges), strict=True):
-            yield self._finished(rows, dtype, lambda row, begin=begin: begin + row)
+            yield self._finished(rows, dtype, begin.__add__)
 
     def _finished(self, rows: np.ndarray, dtype: Any, number: Callable[[int], int]) -> np.ndarray:
         """Rows as they are used, from rows as they are stored; `number` is that of a row in the file."""
@@ -288,8 +288,7 @@ class _ParquetBlocks(_FileBlocks):
     ) -> None:
         super().__init__(path, unit_norm)
         with self._opened() as file:
-            names = file.schema_arrow.names
-            self._columns = ParquetColumns.of(path, names, label_column)
+            self._columns = ParquetColumns.of(path, file.schema_arrow, label_column)
             sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
             self._edges = np.append(0, np.cumsum(sizes, dtype=np.int64)).tolist()
             n_rows = file.metadata.num_rows

@@ -10,13 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.entrywise import Pairs, Triplets, differences
-from ..ids import unknown_ids
 from ..validation import (
     Items,
     check_index_lists,
     check_index_tuples,
     check_items,
     check_list_shape,
+    tuples_by_rows,
 )
 
 _ROLES = ("anchor", "positive", "negative")
@@ -221,7 +221,7 @@ class ItemCache:
                 f"got {array.dtype} of shape {array.shape}"
             )
         left, right = self.items(source, dtype)
-        array = _by_rows(tuples, array, left, right, what)
+        array = tuples_by_rows(tuples, left, right, what, array)
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
         roles = _ROLES if size == 3 else ("first item", "second item")
         return Comparisons(left, right, check_index_tuples(array, sizes, roles))
@@ -247,7 +247,7 @@ class ItemCache:
                 f"got {array.dtype} of shape {array.shape}"
             )
         left, right = self.items(source, dtype)
-        array = _by_rows(lists, array, left, right, "lists")
+        array = tuples_by_rows(lists, left, right, "lists", array)
         index = check_index_lists(array, (left.shape[0], right.shape[0]), n_relevant)
         return Comparisons(left, right, index)
 
@@ -256,26 +256,6 @@ def _as_tuples(tuples: Any, what: str) -> np.ndarray:
     if sp.issparse(tuples):
         raise TypeError(f"{what}: expected an array, got a sparse matrix; pass it as preprocessor")
     return np.asarray(tuples)
-
-
-def _by_rows(tuples: Any, array: np.ndarray, left: Items, right: Items, what: str) -> np.ndarray:
-    """Tuples of ids as row numbers, on the sides that have ids."""
-    if array.ndim != 2 or not (left.has_ids or right.has_ids):
-        return array
-    # numpy would make texts of integers that stand beside texts.
-    names = array if hasattr(tuples, "dtype") else np.array(tuples, object)
-    sides = [(left, names)] if left is right else [(left, names[:, :1]), (right, names[:, 1:])]
-    unknown: dict[Any, None] = {}
-    parts = [
-        side._rows_called(part, unknown) if side.has_ids else np.array(part.tolist())
-        for side, part in sides
-    ]
-    if what == "lists":
-        for no_item in (None, -1):
-            unknown.pop(no_item, None)
-    if unknown:
-        raise unknown_ids(what, unknown)
-    return np.concatenate(parts, axis=1)
 
 
 def _of_vectors(array: np.ndarray, what: str, dtype: Any) -> Comparisons:

@@ -70,13 +70,13 @@ def read_items(
     - ``.svm``, ``.libsvm``, ``.svmlight``: LIBSVM, label first; features are numbered from 1 unless
       a 0 occurs in the file
     - ``.csv``: numbers; the first line is a header if one of its feature cells is not a number
-    - ``.jsonl``: ``{"id": .., "features": .., "label": ..}``; the features are a list, or a mapping
-      from feature number (from 0) to value, which makes sparse items
+    - ``.jsonl``: ``{"id": .., "features": .., "label": ..}``; the features (or ``embedding``, or
+      ``vector``) are a list, or a mapping from feature number (from 0) to value, which makes sparse items
     - ``.npy``: a 2-d array
     - ``.npz``: from `scipy.sparse.save_npz`; or an array ``items`` or ``X``, or the CSR parts
       ``data, indices, indptr, shape``; each with optional ``labels`` or ``y``, and ``ids``
-    - ``.parquet`` (``pip install 'simstream[parquet]'``): a column ``features`` of vectors, or else
-      one column per feature; with optional columns ``label`` and ``id``
+    - ``.parquet`` (``pip install 'simstream[parquet]'``): a column of vectors, or else one column per
+      feature; with optional columns ``label`` and ``id``
 
     The text formats may be compressed (``.gz``, ``.bz2``).
 

@@ -33,7 +33,7 @@ from .._kernels.ranking import (
     sort_lists,
     take_scores,
 )
-from ..data.blocks import ArrayBlocks, RowBlocks
+from ..data.blocks import ArrayBlocks, RowBlocks, StoredItems
 from ..validation import check_feature_names, check_features, check_integer, check_items
 
 #: Queries and items of one matrix product; the last block of either takes what is left over too.
@@ -236,6 +236,8 @@ def pool_of(
 def _as_rows(rows: Any, name: str, dtype: Any, feature_names: Any) -> RowBlocks:
     if isinstance(rows, RowBlocks):
         return rows
+    if isinstance(rows, StoredItems):
+        return rows.blocks
     checked = check_items(rows, name, dtype=dtype)
     check_feature_names(feature_names, checked, name)
     return ArrayBlocks(checked.values)

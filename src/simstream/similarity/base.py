@@ -104,7 +104,8 @@ def _short(value: Any) -> str:
         return f"({', '.join(map(_short, value))})"
     if getattr(value, "shape", ()):
         size = " x ".join(map(str, value.shape))
-        return f"<{size} {type(value).__name__} of {value.dtype}>"
+        kind = f" of {value.dtype}" if hasattr(value, "dtype") else ""  # tables have several
+        return f"<{size} {type(value).__name__}{kind}>"
     if isinstance(value, Mapping):
         return f"<{type(value).__name__} of {len(value)}>"
     return repr(value)
@@ -209,7 +210,7 @@ class Similarity(BaseEstimator, ABC):
         if owner._feature_names is not None:
             self.feature_names_in_ = owner._feature_names
         else:
-            vars(self).pop("feature_names_in_", None)
+            self.__dict__.pop("feature_names_in_", None)
         return self
 
     def _frozen(self) -> Similarity:
