@@ -256,8 +256,9 @@ class Adapter(Similarity):
         relevance : sequence of (query, item) or (query, item, grade)
             Row numbers, or ids of `Items` (or `query_ids` and `item_ids`), in order of arrival. An item
             without a grade, or with a grade above 0, is relevant; one with another grade is not. How high a
-            grade is counts in nDCG, not in what is learnt. The judgements of a query are taken together, where its
-            first one is; of several on one item the last counts. Queries without a relevant item are skipped.
+            grade is counts in nDCG, not in what is learnt. The judgements of a query are taken together,
+            where its first one is; of several on one item the last counts. Queries without a relevant item
+            are skipped.
         query_ids, item_ids : sequences of different strings or integers, optional
         own_items : sequence of n_queries rows or ids of items, or None where there is none, optional
             Where queries are items themselves, the item that each of them is: it is neither ranked nor learnt

@@ -216,8 +216,7 @@ def evaluate(
         label_column=label_column,
         labels_file=labels_file,
         query_labels=query_labels,
-        # Tuples need rows here and there, which only an .npy file gives quickly.
-        in_blocks=() if tasks_file else ("npy",) if judges_tuples else ("npy", "parquet"),
+        in_blocks=_in_blocks(items, memory, judges_tuples, tasks_file is not None),
     )
     if relevance is not None or (judges_tuples and by != "rows"):
         data = data.with_ids(item_ids, query_ids)
@@ -260,6 +259,17 @@ def evaluate(
     if not has_tasks:
         by_task = {}
     _show(facts, results, by_task, as_json, plot)
+
+
+def _in_blocks(items: Path, memory: int, judges_tuples: bool, has_tasks: bool) -> tuple[str, ...]:
+    """Formats of items that stay in the file."""
+    if has_tasks:
+        return ()
+    if not judges_tuples:
+        return ("npy", "parquet")
+    # Tuples need rows here and there, which only an .npy file gives, and arrays in memory faster.
+    is_large = items.is_file() and items.stat().st_size > memory
+    return ("npy",) if is_large else ()
 
 
 def _set_normalise(learner: Any, normalise: bool) -> None:

@@ -1,4 +1,4 @@
-"""``simstream split``: divide items, triplets or pairs at random, to learn from one part and test on another."""
+"""``simstream split``: divide items, triplets or pairs to learn from one part and test on the other."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from .options import (
     NATURAL,
     SHARE,
     SHARE_OR_UNIFORM,
+    Size,
     by_option,
     item_ids_option,
     json_option,
@@ -139,6 +140,14 @@ from .output import configure_logging
     "continues from there, whatever was killed.",
 )
 @on_error_option
+@click.option(
+    "--memory",
+    type=Size(),
+    default="512MB",
+    show_default=True,
+    help="Items of an .npy file that is larger stay in the file: the same result in little memory, but each "
+    "tuple waits for its rows.",
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),

@@ -258,7 +258,7 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
 
 
 def _in_blocks(options: TrainOptions, algorithm: Algorithm) -> tuple[str, ...]:
-    """Formats of items that stay in the file: where every tuple needs a few rows of them."""
+    """Formats of items that stay in the file: where they are large, and every tuple needs a few rows of them."""
     needs_all = (
         algorithm.is_batch
         or options.workers is not None
@@ -267,7 +267,8 @@ def _in_blocks(options: TrainOptions, algorithm: Algorithm) -> tuple[str, ...]:
         or options.negatives not in (None, "random")
         or options.positives not in (None, "random")
     )
-    return () if needs_all else ("npy",)
+    is_large = options.items.is_file() and options.items.stat().st_size > options.memory
+    return ("npy",) if is_large and not needs_all else ()
 
 
 def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:

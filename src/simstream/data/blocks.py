@@ -250,14 +250,22 @@ class _NpyBlocks(_FileBlocks):
             raise format_error(path, "damaged or truncated", expected, found)
 
     def take(self, numbers: np.ndarray, dtype: Any) -> Any:
-        """Some rows, one read for each run of neighbours, and one check for all."""
+        """Some rows: read without a buffer, which would fetch more than is asked for, and checked at once."""
+        if self._by_column:
+            return super().take(numbers, dtype)
         wanted, places = np.unique(numbers, return_inverse=True)
         rows = np.empty((len(wanted), self.shape[1]), self._stored)
-        done = 0
-        for part in self._read(_runs(wanted) if len(wanted) else []):
-            rows[done : done + len(part)] = part
-            done += len(part)
-        return self._finished(rows, dtype, lambda row: int(wanted[row]))[places]
+        size = rows.shape[1] * rows.itemsize
+        view = memoryview(rows).cast("B") if len(rows) else memoryview(b"")
+        with open_input(self._path) as handle:
+            seek, read = handle.raw.seek, handle.raw.readinto  # type: ignore[attr-defined]
+            for place, number in enumerate(wanted.tolist()):
+                seek(self._start + number * size)
+                if read(view[place * size : (place + 1) * size]) != size:
+                    found = f"its end within row {number}"
+                    raise format_error(self._path, "became shorter", "all rows", found)
+        rows = self._finished(rows, dtype, lambda row: int(wanted[row]))
+        return rows if np.array_equal(wanted, numbers) else rows[places]
 
     def _read(self, edges: Iterable[tuple[int, int]]) -> Iterator[np.ndarray]:
         if self._by_column:  # a block of rows lies in pieces all over the file

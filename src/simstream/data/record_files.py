@@ -319,8 +319,10 @@ class _Reader:
         if self.extension is not None:
             for _ in self._parts():
                 pass  # parsing notes them
-        found = some_of(self.ids.unknown)
-        return format_error(self.name, "unknown items", "ids of the items", found, line)
+        unknown = self.ids.unknown
+        others = ", not row numbers" if all(name.isdecimal() for name in unknown) else ""
+        expected = f"ids of the items{others}"
+        return format_error(self.name, "unknown items", expected, some_of(unknown), line)
 
     def _parts(self) -> Iterator[tuple[RecordRows, _Describe]]:
         """Yield rows that are not checked yet, and how to describe one of them in a message."""
