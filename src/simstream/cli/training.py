@@ -258,7 +258,7 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
 
 
 def _in_blocks(options: TrainOptions, algorithm: Algorithm) -> tuple[str, ...]:
-    """Formats of items that stay in the file: where they are large, and every tuple needs a few rows of them."""
+    """Formats of items that stay in the file: where they are large, and a tuple needs a few rows of them."""
     needs_all = (
         algorithm.is_batch
         or options.workers is not None

@@ -221,7 +221,7 @@ class _FileBlocks(RowBlocks):
             check_finite(rows, "items")
         except ValueError:
             row, column = np.argwhere(~np.isfinite(rows))[0]
-            problem = f"not finite at row {number(row)}, column {column} (counted from 0)"
+            problem = f"not finite at row {number(int(row))}, column {column} (counted from 0)"
             expected = f"finite {rows.dtype} numbers"
             raise format_error(self._path, problem, expected, rows[row, column]) from None
 
