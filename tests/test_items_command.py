@@ -238,5 +238,49 @@ def test_the_index_of_a_table_of_pandas_is_ids(folder):
     pytest.importorskip("pyarrow")
     pandas.DataFrame(X, index=IDS, columns=[f"f{n}" for n in range(D)]).to_parquet("docs.parquet")
     found = read_items("docs.parquet")
-    assert found.ids == IDS
+    assert (found.ids, found.feature_names) == (IDS, [f"f{n}" for n in range(D)])
     np.testing.assert_array_equal(found.items, X)
+    pandas.DataFrame({"v": list(X)}, index=pandas.Index(IDS, name="doc")).to_parquet("docs.parquet")
+    found = read_items("docs.parquet")
+    assert (found.ids, found.feature_names) == (IDS, None)
+    # Numbers are more likely to be what filtering has left: items are called by row numbers.
+    table = pandas.DataFrame(X, columns=[f"f{n}" for n in range(D)])
+    table.iloc[5:].to_parquet("docs.parquet")
+    found = read_items("docs.parquet")
+    assert (found.ids, found.items.shape) == (None, (N - 5, D))
+
+
+# -- names of features --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["oasis", "pametric", "rca"])
+@pytest.mark.parametrize("extension", ["csv", "parquet"])
+def test_a_table_with_other_columns_is_refused(folder, algorithm, extension):
+    names = [f"feature {n}" for n in range(D)]
+    orders = {"right": range(D), "swapped": [1, 0, *range(2, D)]}
+    if extension == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as pq
+
+        for name, order in orders.items():
+            columns = {names[n]: X[:, n] for n in order} | {"label": KINDS}
+            pq.write_table(pa.table(columns), f"{name}.parquet")
+    else:
+        for name, order in orders.items():
+            lines = [",".join([*(names[n] for n in order), "label"])]
+            lines += [
+                ",".join([*(repr(X[row, n].item()) for n in order), KINDS[row]]) for row in range(N)
+            ]
+            (folder / f"{name}.csv").write_text("\n".join(lines))
+    train = ("train", f"right.{extension}", "-a", algorithm)
+    n_tuples = () if algorithm == "rca" else ("-n", 500)
+    succeed(*train, *n_tuples, "-o", "model.safetensors", "-q")
+    assert simstream.load("model.safetensors").feature_names_in_.tolist() == names
+    succeed("evaluate", "model.safetensors", f"right.{extension}", "-k", 1)
+    succeed("query", "model.safetensors", "docs.npy", "--row", 0)  # without names
+    for command in (("evaluate",), ("query", "--row", 0)):
+        message = fail(1, command[0], "model.safetensors", f"swapped.{extension}", *command[1:])
+        assert f"swapped.{extension}: expected the features of the items learnt from" in message
+        assert (
+            "'feature 0' at place 0, got 'feature 1' (the same names in another order)" in message
+        )

@@ -71,6 +71,13 @@ class Items:
         items.values = values
         return items
 
+    @classmethod
+    def with_feature_names(cls, vectors: Any, names: Sequence[str]) -> Items:
+        """Items whose features have these names."""
+        items = cls(vectors)
+        items.feature_names = np.array(names, dtype=object)
+        return items
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -29,6 +29,7 @@ from ..data import (
 from ..data.blocks import RowBlocks, can_open_rows, open_parquet
 from ..data.files import excerpt, format_error, load_arrays
 from ..data.item_formats import check_labels, check_task_names
+from ..validation import Items, check_feature_names
 
 #: The name of standard input among files.
 STANDARD_INPUT = "-"
@@ -141,6 +142,15 @@ class Rows(NamedTuple):
     labels: np.ndarray | None
     ids: list[Any] | None
     tasks: np.ndarray | None = None
+    #: Names of the features, where the file has them.
+    feature_names: list[str] | None = None
+
+    @property
+    def named(self) -> Any:
+        """The items with the names of their features."""
+        if self.feature_names is None:
+            return self.items
+        return Items.with_feature_names(self.items, self.feature_names)
 
     @property
     def n(self) -> int:
@@ -181,6 +191,11 @@ class Collection(NamedTuple):
     def preprocessor(self) -> Any:
         """What a learner takes to resolve row numbers: one array, or a pair of them."""
         return self.items.items if self.queries is None else (self.queries.items, self.items.items)
+
+    @property
+    def named(self) -> Any:
+        """The same with the names of the features."""
+        return self.items.named if self.queries is None else (self.queries.named, self.items.named)
 
     def of_task(self, task: str) -> Collection:
         """Items and queries of one task."""
@@ -238,7 +253,7 @@ def read_rows(
     labels = found.labels
     if labels_file is not None:
         labels = check_labels(labels_file, read_labels(labels_file), items.shape[0])
-    return Rows(path, items, labels, found.ids)
+    return Rows(path, items, labels, found.ids, feature_names=found.feature_names)
 
 
 def _open_rows(
@@ -248,16 +263,17 @@ def _open_rows(
     label_column: str | int | None,
     labels_file: Path | None,
 ) -> Rows:
-    labels, ids, items = None, None, None
+    labels, ids, items, names = None, None, None, None
     if path.suffix.lower() == ".parquet":
         items = opened = open_parquet(path, unit_norm=unit_norm, label_column=label_column)
         labels, ids = opened.labels_and_ids()
+        names = opened.feature_names
     rows: RowBlocks = open_rows(path, unit_norm=unit_norm) if items is None else items
     if n_features is not None and rows.shape[1] != n_features:
         raise format_error(path, "wrong number of features", f"{n_features}", rows.shape[1])
     if labels_file is not None:
         labels = check_labels(labels_file, read_labels(labels_file), len(rows))
-    return Rows(path, rows, labels, ids)
+    return Rows(path, rows, labels, ids, feature_names=names)
 
 
 def read_collection(
@@ -294,7 +310,7 @@ def read_collection(
         in_blocks=in_blocks,
     )
     if queries is None:
-        return Collection(rows)
+        return _as_learnt(Collection(rows), model)
     if ".csv" not in [suffix.lower() for suffix in queries.suffixes]:
         label_column = None  # only a CSV file has columns
     asking = read(
@@ -304,7 +320,18 @@ def read_collection(
         labels_file=query_labels,
         array="queries",
     )
-    return Collection(rows, asking)
+    return _as_learnt(Collection(rows, asking), model)
+
+
+def _as_learnt(data: Collection, model: OpenedModel | None) -> Collection:
+    """The same rows, whose features must have the names that the model learnt from, if it knows them."""
+    names = getattr(model and model.saved, "feature_names_in_", None)
+    for rows in filter(None, data):
+        try:
+            check_feature_names(names, rows, str(rows.path))
+        except ValueError as error:
+            raise FormatError(str(error)) from error
+    return data
 
 
 def read_tasks_of(rows: Rows, tasks_file: Path | None) -> Rows:

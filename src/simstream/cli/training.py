@@ -378,8 +378,10 @@ def _train_at_once(
             warnings.simplefilter("always")
             if options.records is None and not algorithm.takes_a_set:
                 learner.fit(data.items.items, *whole)
+                if data.items.feature_names is not None:
+                    learner.feature_names_in_ = np.array(data.items.feature_names, object)
             else:
-                learner.set_params(preprocessor=data.preprocessor)
+                learner.set_params(preprocessor=data.named)
                 (learner.fit if algorithm.takes_a_set else learner.fit_pairs)(*whole)
         if can_report:
             learner.set_params(callback=None)
@@ -496,7 +498,7 @@ def _train_online(
     #: The learner itself, or of one whose columns are elsewhere all but these.
     front = getattr(learner, "front_", learner)
     if front is learner:
-        learner.set_params(preprocessor=data.preprocessor)
+        learner.set_params(preprocessor=data.named)
     # Before the first tuple, so that a wrong dimension is found at once, an interruption has something to
     # save from the first moment on, and pieces can be cut at whole blocks.
     block = int(learner.prepare())

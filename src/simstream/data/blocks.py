@@ -316,6 +316,11 @@ class _ParquetBlocks(_FileBlocks):
                 problem = "damaged or truncated"
                 raise format_error(self._path, problem, "a parquet file", error) from None
 
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, where they are columns of their own."""
+        return self._columns.feature_names
+
     def labels_and_ids(self) -> tuple[np.ndarray | None, list[str] | None]:
         """The columns that are not features, where there are such."""
         with self._opened() as file:

@@ -57,6 +57,8 @@ class RawItems(NamedTuple):
     ids: list[str] | None = None
     #: Row number to line number, for messages only; None where the format has no lines.
     line_of: Callable[[int], int] | None = None
+    #: Names of the features, None where there are none.
+    feature_names: list[str] | None = None
 
 
 def read_raw(path: Path, label_column: str | int | None, array: str | None = None) -> RawItems:
@@ -294,6 +296,7 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
         numbers_if_possible(np.array(texts["label"], str)) if "label" in texts else None,
         texts.get("id"),
         lines.__getitem__,
+        [name.strip() for name in compress(names, is_feature)] if has_header else None,
     )
 
 
@@ -508,12 +511,12 @@ class ParquetColumns(NamedTuple):
     def of(cls, path: Path, schema: Any, label_column: str | int | None) -> ParquetColumns:
         """By their names: a column of vectors, or else one column per feature.
 
-        Ids are in a column ``id``, or in the index of a table that pandas wrote.
+        Ids are in a column ``id``, or in the index of texts of a table that pandas wrote.
         """
-        names = [name for name in schema.names if not name.startswith(_INDEX)]
+        index = _index_of(path, schema)
+        names = [name for name in schema.names if name not in index and not name.startswith(_INDEX)]
         places = _special_columns(path, names, label_column)
         special = {role: names[place] for role, place in places.items()}
-        index = next((name for name in schema.names if name.startswith(_INDEX)), None)
         vectors = [name for name in names if _is_list(path, schema.field(name).type)]
         known = [name for name in _VECTORS if name in vectors]
         if "features" in names:
@@ -525,7 +528,13 @@ class ParquetColumns(NamedTuple):
         else:
             features = (known or vectors)[:1] or names
         features = [name for name in features if name not in special.values()]
-        return cls(features, special.get("label"), special.get("id", index), bool(vectors))
+        ids = special.get("id", index[0] if len(index) == 1 else None)
+        return cls(features, special.get("label"), ids, bool(vectors))
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, None where one column holds all of them."""
+        return None if self.are_vectors else self.features
 
     @property
     def special(self) -> list[str]:
@@ -577,7 +586,21 @@ def _read_parquet(path: Path, label_column: str | int | None) -> RawItems:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise format_error(path, "damaged or truncated", "a parquet file", error) from None
     columns = ParquetColumns.of(path, table.schema, label_column)
-    return RawItems(columns.values(path, table), *columns.others(path, table))
+    values, others = columns.values(path, table), columns.others(path, table)
+    return RawItems(values, *others, feature_names=columns.feature_names)
+
+
+def _index_of(path: Path, schema: Any) -> list[str]:
+    """Columns of texts that were the index of a table of pandas."""
+    types = load_pyarrow(path)[0].types
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return [
+        name
+        for name in index  # an index that only counts is no column, but a description
+        if isinstance(name, str)
+        and name in schema.names
+        and (types.is_string(kind := schema.field(name).type) or types.is_large_string(kind))
+    ]
 
 
 def _is_list(path: Path, kind: Any) -> bool:

@@ -38,8 +38,23 @@ _MANY_FEATURES = 2**24
 _LABEL_FORMATS = ("npy", "csv", "txt", "jsonl")
 
 
-class ItemsFile(NamedTuple):
-    """The contents of a file of items.
+class _Contents(NamedTuple):
+    items: Any
+    labels: np.ndarray | None
+    ids: list[str] | None
+
+
+class ItemsFile(_Contents):
+    """The contents of a file of items: items, labels and ids, and maybe names of features.
+
+    Attributes
+    ----------
+    items : C-contiguous array, or `scipy.sparse.csr_matrix` (sorted, no duplicates)
+        One row per item.
+    labels : array of numbers or strings, shape (n_items,), or None
+    ids : list of names of the items, or None
+    feature_names : list of str, or None
+        Where the file has a column with a name for each feature; not part of the tuple.
 
     Examples
     --------
@@ -49,12 +64,7 @@ class ItemsFile(NamedTuple):
     (2, 2)
     """
 
-    #: One row per item: C-contiguous array, or `scipy.sparse.csr_matrix` (sorted, no duplicates).
-    items: Any
-    #: Numbers or strings, shape (n_items,), or None.
-    labels: np.ndarray | None
-    #: Names of the items, or None.
-    ids: list[str] | None
+    feature_names: list[str] | None = None
 
 
 def read_items(
@@ -128,7 +138,9 @@ def read_items(
     _check_finite(path, raw, items)
     labels = None if raw.labels is None else check_labels(path, raw.labels, items.shape[0])
     _check_ids(path, raw.ids, items.shape[0])
-    return ItemsFile(items, labels, raw.ids)
+    found = ItemsFile(items, labels, raw.ids)
+    found.feature_names = raw.feature_names
+    return found
 
 
 def write_items(
