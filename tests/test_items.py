@@ -163,6 +163,39 @@ def test_rows_of_ids():
         items.rows_of(["x"])
 
 
+def test_divided_and_mixed_learners_take_ids():
+    from simstream.distributed import MixedLearner, ShardedLearner
+
+    items = Items(X, IDS)
+    expected = OASIS(preprocessor=X).fit(TRIPLETS).get_bilinear_matrix()
+    with ShardedLearner(OASIS(), 2, preprocessor=items, backend="serial") as divided:
+        divided.partial_fit(named(TRIPLETS).tolist())
+        assert divided.search(X[:2], items, k=3).ids.shape == (2, 3)
+        np.testing.assert_allclose(
+            divided.learner_.get_bilinear_matrix(), expected, rtol=1e-5, atol=1e-6
+        )
+        with pytest.raises(ValueError, match="tuples: expected ids of the items, got 1 unknown id"):
+            divided.partial_fit([[IDS[0], IDS[1], "x"]])
+    by_row = MixedLearner(SORS(preprocessor=X), n_shards=2).fit(TRIPLETS)
+    by_id = MixedLearner(SORS(preprocessor=items), n_shards=2).fit(named(TRIPLETS))
+    np.testing.assert_array_equal(by_id.get_bilinear_matrix(), by_row.get_bilinear_matrix())
+
+
+def test_items_are_arrays_to_other_libraries():
+    from simstream import FromLabels
+
+    items = Items(X, IDS)
+    np.testing.assert_array_equal(np.asarray(items), X)
+    assert FromLabels(OASIS(), n_tuples=100, random_state=0).fit(items, Y).predict(items).shape == (
+        N,
+    )
+    np.testing.assert_array_equal(
+        RCA().fit(items, Y).transform(items), RCA().fit(X, Y).transform(X)
+    )
+    with pytest.raises(TypeError, match="got a sparse matrix"):
+        np.asarray(Items(sp.csr_matrix(X), IDS))
+
+
 # -- feedback by id ---------------------------------------------------------------------------------
 
 

@@ -81,6 +81,11 @@ class Items:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self.is_sparse:
+            raise TypeError("items: expected dense ones to make an array of, got a sparse matrix")
+        return np.array(self.values, dtype, copy=copy)
+
     def __deepcopy__(self, memo: Any) -> Items:
         return self  # they never change: a clone of a learner shares them
 

@@ -71,7 +71,7 @@ class Adapter(Similarity):
         Items that are ranked for each query while learning: a random part of them if there are more.
     random_state : None, int or Generator
     dtype : "float32" or "float64"
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to in `pair_score` and `triplet_margin`.
 
     Examples

@@ -77,7 +77,7 @@ class SDCA(Learner):
     dtype : "float32" or "float64", optional
         Precision of M; None means that of the items.
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair (queries, items) of them, optional
         Items that row numbers refer to.
     device : "cpu", "cuda", "cuda:N", "auto" or "torch"
         Where dense items are learnt from, as in `OASIS`.

@@ -134,7 +134,7 @@ class OnlineLearner(Learner):
         tuples : (n, 3) rows of `preprocessor`, or ids if it has ids, or (n, 3, d) numbers
             Anchor, positive, negative: the anchor is more like the positive than the negative. Learners
             from pairs also take (n, 2) integers or (n, 2, d) numbers.
-        y : array of +1 (similar) and -1 (dissimilar)
+        y : array of +1 (similar) and -1 (dissimilar), or 1 and 0, or booleans
             One for each pair; ignored for triplets.
 
         Returns

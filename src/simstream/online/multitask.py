@@ -47,7 +47,7 @@ _COMMON = """query : "all", "active" or "random"
         Sparse items only: memory of the dense block of the most frequent features.
     dtype : "float32" or "float64", optional
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair (queries, items) of them, optional
         Items that row numbers refer to."""
 
 _ATTRIBUTES = """tasks_ : list

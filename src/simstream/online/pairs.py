@@ -42,7 +42,7 @@ NORMALISED = NORMALISE.replace("{origin}", "zero")
 COMMON = """dtype : "float32" or "float64", optional
         Precision of the items and of what is read. None takes that of the first items.
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair (queries, items) of them, optional
         Items that row numbers refer to."""
 
 ATTRIBUTES = """threshold_ : float

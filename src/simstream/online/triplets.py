@@ -64,7 +64,7 @@ _COMMON = """init : "identity", "zeros" or matrix of shape (d, d')
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair (queries, items) of them, optional
         Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second."""
 
 _ATTRIBUTES = """n_rounds_, n_updates_, n_skipped_ : int

@@ -34,7 +34,7 @@ class LowRank(Similarity):
     normalise : bool
         Score by the cosine q'Px / sqrt(q'Pq x'Px) instead, P the positive part of (LR' + RL')/2. Vectors
         whose length is zero have the score 0.
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples

@@ -135,7 +135,7 @@ class Mahalanobis(Similarity):
         thresholds, `transform` and `get_metric` stay those of the metric.
     centre : array of shape (d,), optional
         Origin of the cosine; zero by default. Distances do not depend on it.
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples

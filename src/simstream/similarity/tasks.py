@@ -31,7 +31,7 @@ class Tasks(Similarity):
         By default float64, or float32 if all matrices are.
     normalise : bool
         Score by the cosine in the space of each task; see `Bilinear`.
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples
