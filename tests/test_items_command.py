@@ -201,6 +201,18 @@ def test_records_are_divided_and_mistakes_refused(folder):
     parts = [next(iter(read_triplets(name))).triplets for name in ("train.npy", "test.csv")]
     assert [len(part) for part in parts] == [180, 20]
     assert sorted(np.concatenate(parts).tolist()) == sorted(TRIPLETS.tolist())
+    for name in ("named.csv", "named.jsonl"):
+        suffix = name.partition(".")[2]
+        succeed("split", name, f"a.{suffix}", f"b.{suffix}", "--test-share", 0.1)
+        parts = [(folder / f"{part}.{suffix}").read_text().splitlines() for part in "ab"]
+        whole = (folder / name).read_text().splitlines()
+        n_header = int(suffix == "csv")
+        assert [len(part) - n_header for part in parts] == [180, 20]
+        assert [part[:n_header] for part in parts] == [whole[:n_header]] * 2
+        records = parts[0][n_header:] + parts[1][n_header:]
+        assert sorted(records) == sorted(whole[n_header:])
+        found = [t for part in "ab" for t in read_triplets(f"{part}.{suffix}", ids=IDS)]
+        assert sum(len(batch.triplets) for batch in found) == len(TRIPLETS)
     assert "three different files" in fail(2, "split", "docs.npy", "a.npy", "a.npy")
     assert "unknown extension" in fail(2, "split", "docs.npy", "a.npy", "b.doc")
     assert "are for items" in fail(

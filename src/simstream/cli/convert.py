@@ -120,9 +120,18 @@ def _json_kind(line: str) -> str:
     return (_named_kind(record) if isinstance(record, dict) else None) or "items"
 
 
-def _cells_kind(line: str) -> str:
+def _cells_of(line: str) -> list[str]:
     separator = next((separator for separator in ",\t" if separator in line), None)
-    cells = [cell.strip().strip('"').lower() for cell in line.split(separator)]
+    return [cell.strip().strip('"').lower() for cell in line.split(separator)]
+
+
+def is_header(line: str) -> bool:
+    """Whether a line of cells names the columns of records."""
+    return _named_kind(_cells_of(line)) is not None
+
+
+def _cells_kind(line: str) -> str:
+    cells = _cells_of(line)
     if named := _named_kind(cells):
         return named
     if len(cells) != 3 or not all(cell.isdecimal() for cell in cells[:2]):

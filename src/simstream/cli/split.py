@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .convert import check_extension, kind_of, write_part
+from .convert import check_extension, is_header, kind_of, write_part
 from .options import (
     FILE,
     NATURAL,
@@ -62,13 +62,17 @@ def split(
     """Divide the items, triplets or pairs of IN at random into TRAIN and TEST.
 
     Every item is in one of the two files, with its label and its id, in the order of IN. A class of several
-    items has at least one in each. Judgements of searches are divided by simstream adapt --holdout.
+    items has at least one in each. Lines of triplets and pairs are copied as they are where the three files
+    have one text format, so that items may be named by ids. Judgements of searches are divided by simstream
+    adapt --holdout.
 
     \b
     simstream split items.csv train.csv test.csv --label-column kind
     simstream split triplets.jsonl train.jsonl test.jsonl --test-share 0.1
     """
     import numpy as np
+
+    from ..data.files import open_text_output
 
     has_labels = labels_file is not None or label_column is not None
     kind = kind or ("items" if has_labels else kind_of(source))
@@ -80,7 +84,12 @@ def split(
         raise click.UsageError("IN, TRAIN and TEST: expected three different files")
     for path in (train, test):
         check_extension(path, kind, path.name)
-    parts, labels = _read(source, kind, label_column, labels_file, on_error)
+    header: str | None = None
+    if kind != "items" and _are_one_text_format(source, train, test):
+        header, lines = _lines(source)
+        parts, labels = [np.array(lines, object)], None
+    else:
+        parts, labels = _read(source, kind, label_column, labels_file, on_error)
     n = parts[0].shape[0]
     is_test = _drawn(labels if stratify else None, n, test_share, np.random.default_rng(seed))
     if not 0 < is_test.sum() < n:
@@ -89,12 +98,34 @@ def split(
             param_hint="--test-share",
         )
     for path, rows in ((train, np.flatnonzero(~is_test)), (test, np.flatnonzero(is_test))):
-        write_part(path, kind, *(None if part is None else part[rows] for part in parts))
+        chosen = [None if part is None else part[rows] for part in parts]
+        if header is None:
+            write_part(path, kind, *chosen)
+        else:
+            with open_text_output(path) as text:
+                text.writelines([header, *chosen[0]])
     counts = {"n_train": int(n - is_test.sum()), "n_test": int(is_test.sum())}
     if as_json:
         echo_json({"input": str(source), "kind": kind, **counts})
     else:
         click.echo(f"{train}: {counts['n_train']:,} {kind}; {test}: {counts['n_test']:,}")
+
+
+def _are_one_text_format(*paths: Path) -> bool:
+    from ..data.files import format_of
+    from ..data.records import FORMATS
+
+    kinds = {format_of(path, FORMATS) for path in paths}
+    return len(kinds) == 1 and not kinds & {"npy", "npz"}
+
+
+def _lines(source: Path) -> tuple[str, list[str]]:
+    """Header, empty if there is none, and lines of a text file of records."""
+    from ..data.files import open_input, text_lines
+
+    with open_input(source) as handle:
+        lines = [text.rstrip("\r\n") + "\n" for _, text in text_lines(handle)]
+    return (lines[0], lines[1:]) if lines and is_header(lines[0]) else ("", lines)
 
 
 def _read(
