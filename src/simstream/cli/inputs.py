@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection as Collection_
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -232,7 +231,7 @@ def read_rows(
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     array: str | None = None,
-    in_blocks: Collection_[str] = (),
+    in_blocks: tuple[str, ...] = (),
 ) -> Rows:
     """Read items, scaled to rows of length one if asked for (rows of zeros stay), and their labels.
 
@@ -286,7 +285,7 @@ def read_collection(
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     query_labels: Path | None = None,
-    in_blocks: Collection_[str] = (),
+    in_blocks: tuple[str, ...] = (),
 ) -> Collection:
     """Read items and queries, as the model wants them if there is one: dimension, precision, row length.
 
