@@ -654,8 +654,8 @@ def test_a_bad_pair_names_its_line(tmp_path, data, items_file, pairs):
     source, path = tmp_path / "pairs.csv", tmp_path / "model.safetensors"
     arguments = ["train", items_file, "-a", "lego", "--pairs", source]
     for bad, problem in (
-        ("0,1,0", "+1 (similar) or -1"),
-        ("0,1,2", "+1 (similar) or -1"),
+        ("0,1,3", "+1 (similar), -1 or 0"),
+        ("0,1,2", "+1 (similar), -1 or 0"),
         ("0,1", "not a pair"),
         ("4,4,1", "paired with itself"),
         (f"0,{N_ITEMS},1", "too large"),
@@ -665,7 +665,7 @@ def test_a_bad_pair_names_its_line(tmp_path, data, items_file, pairs):
         assert "pairs.csv, line 101" in message
         assert problem in message
         assert position_of(path)["position"] == 100
-    source.write_text("\n".join([*lines[:100], "0,1,0", *lines[100:], "oops"]))
+    source.write_text("\n".join([*lines[:100], "0,1,3", *lines[100:], "oops"]))
     facts = json.loads(succeed(*arguments, "--on-error", "skip", "-o", path, "--json").stdout)
     assert (facts["n_bad_records"], facts["n_learnt"]) == (2, len(lines))
     expected = LEGO(preprocessor=data[0])

@@ -215,8 +215,12 @@ def test_labels_of_a_file_read_in_blocks(folder):
     query = ("query", folder / "model.safetensors")
     rows = ("--row", 5, "--row", 0, "-k", 4, "--csv")
     one, *others = (
-        succeed(*query, folder / name, *rows).stdout
-        for name in ("labelled.npz", "labelled.parquet", "items.npy")
+        succeed(*query, folder / name, *rows, *more).stdout
+        for name, *more in (
+            ("labelled.npz",),
+            ("labelled.parquet",),
+            ("items.npy", "--labels", folder / "labels.txt"),
+        )
     )
     assert one.count("\n") == 9
     assert others == [one, one]

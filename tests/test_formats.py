@@ -1019,8 +1019,8 @@ BAD_PAIRS = [
     ("1,2,1.0", "not a pair"),
     ("1,2,--1", "not a pair"),
     (
-        "1,2,0",
-        "bad label of a pair; expected \\+1 \\(similar\\) or -1 \\(dissimilar\\), got '1,2,0'",
+        "1,2,3",
+        "bad label of a pair; expected \\+1 \\(similar\\), -1 or 0, got '1,2,3'",
     ),
     ("1,2,2", "bad label"),
     ("1,2,-2", "bad label"),
@@ -1087,7 +1087,7 @@ def test_only_pairs_are_written(tmp_path):
     path = tmp_path / "p.csv"
     refuse("p.csv: not pairs.*shape", write_pairs, path, [[1, 2, 3]], [1])
     refuse("p.csv: not pairs.*float64", write_pairs, path, [[1.0, 2.0]], [1])
-    refuse("p.csv: bad labels of pairs.*for each of 1", write_pairs, path, [[1, 2]], [0])
+    refuse("p.csv: bad labels of pairs.*for each of 1", write_pairs, path, [[1, 2]], [2])
     refuse("p.csv: bad labels of pairs", write_pairs, path, [[1, 2]], [1, -1])
     refuse("p.csv: negative item number in row 0", write_pairs, path, [[-1, 2]], [1])
     assert os.listdir(tmp_path) == []

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time names come from 
     from .similarity.low_rank import *
     from .similarity.mahalanobis import *
     from .similarity.tasks import *
+    from .validation import Items as Items
 
 #: Public name -> module that defines it (the module itself for submodules).
 _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
@@ -49,6 +50,7 @@ _HOME = {algorithm.name: algorithm.home for algorithm in ALGORITHMS} | {
     "CSFSResult": "selection",
     "DivergedError": "_engines",
     "FromLabels": "online.from_labels",
+    "Items": "validation",
     "LowRank": "similarity.low_rank",
     "Mahalanobis": "similarity.mahalanobis",
     "ModelFileError": "persistence",

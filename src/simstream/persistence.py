@@ -167,6 +167,9 @@ def to_state(estimator: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     body, arrays = to_params(estimator)
     state, learnt = estimator._get_state()
     arrays.update({f"state.{name}": array for name, array in learnt.items()})
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None:
+        body["feature_names"] = [str(name) for name in names]
     return {**body, "state": state}, arrays
 
 
@@ -256,6 +259,8 @@ def from_state(body: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     """The estimator that `to_state` was given; raises if the parts do not fit together."""
     estimator = from_params(body, arrays)
     estimator._set_state(body["state"], with_prefix("state.", arrays))
+    if "feature_names" in body:
+        estimator.feature_names_in_ = np.array(body["feature_names"], dtype=object)
     return estimator
 
 

@@ -11,17 +11,124 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
+from . import frames
+from .ids import Id, rows_by_id, rows_called, unknown_ids
+
 
 class Items:
-    """Checked rows of features: a C-contiguous array or a CSR matrix with sorted, unique columns."""
+    """Rows of features, with ids: triplets, pairs and judgements may then name items by their ids.
 
-    def __init__(self, values: Any) -> None:
-        self.values = values
-        self._renumbered: tuple[Any, Any] | None = None
+    Give it wherever items or queries are expected: as `preprocessor`, or to `search`, whose result has `ids`
+    too. Without ids items are called by their row numbers.
+
+    Parameters
+    ----------
+    vectors : array, sparse matrix, or table or column of vectors of pandas, polars or pyarrow
+        Shape (n_items, n_features). Tensors of torch and files opened by `simstream.data.open_rows` stay
+        where they are. float16 becomes float32; what is neither becomes float64.
+    ids : sequence of n_items different strings or integers, or the name of a column, optional
+        By default the index of a table of pandas, unless it only counts the rows.
+
+    Attributes
+    ----------
+    values : array or CSR matrix
+    ids : list, or None
+    feature_names : array of strings, or None
+        The names of the columns of a table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import OASIS, Items
+    >>> items = Items(np.eye(3), ids=["ant", "bee", "cat"])
+    >>> model = OASIS(preprocessor=items).fit([["ant", "bee", "cat"]])
+    >>> model.search(items.values[:1], items, k=2).ids.tolist()
+    [['ant', 'bee']]
+    """
+
+    values: Any
+    feature_names: np.ndarray | None = None
+    _rows_by_id: dict[Id, int] | None = None
+    _renumbered: tuple[Any, Any] | None = None
+
+    def __init__(self, vectors: Any, ids: Any = None) -> None:
+        if isinstance(ids, str):
+            if ids not in (frames.column_names(vectors) or []):
+                raise ValueError(f"ids: expected the name of a column of the table, got {ids!r}")
+            ids, vectors = frames.column(vectors, ids), frames.without(vectors, ids)
+        elif ids is None:
+            ids = frames.index_ids(vectors)
+        checked = check_items(vectors, "vectors")
+        self.__class__ = type(checked)  # rows of a file or on a GPU are of a class of their own
+        self.__dict__.update(checked.__dict__)
+        if ids is not None:
+            self._rows_by_id = rows_by_id(ids, self.shape[0])
+
+    @classmethod
+    def _of(cls, values: Any) -> Items:
+        """Items of what has been checked already."""
+        items = object.__new__(Items)
+        items.values = values
+        return items
+
+    @classmethod
+    def with_feature_names(cls, vectors: Any, names: Sequence[str]) -> Items:
+        """Items whose features have these names."""
+        items = cls(vectors)
+        items.feature_names = np.array(names, dtype=object)
+        return items
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self.is_sparse:
+            raise TypeError("items: expected dense ones to make an array of, got a sparse matrix")
+        return np.array(self.values, dtype, copy=copy)
+
+    def __deepcopy__(self, memo: Any) -> Items:
+        return self  # they never change: a clone of a learner shares them
+
+    @property
+    def ids(self) -> list[Id] | None:
+        return None if self._rows_by_id is None else list(self._rows_by_id)
+
+    @property
+    def has_ids(self) -> bool:
+        return self._rows_by_id is not None
+
+    def rows_of(self, ids: Any, what: str = "ids") -> np.ndarray:
+        """Row numbers of some ids; those that are not known make one error, which names the first three."""
+        unknown: dict[Any, None] = {}
+        rows = self._rows_called(np.asarray(ids, object), unknown)
+        if unknown:
+            raise unknown_ids(what, unknown)
+        return rows
+
+    def _rows_called(self, names: np.ndarray, unknown: dict[Any, None]) -> np.ndarray:
+        assert self._rows_by_id is not None
+        found = rows_called(names.ravel().tolist(), self._rows_by_id, unknown)
+        return np.array(found, np.int64).reshape(names.shape)
+
+    def with_dtype(self, dtype: Any, name: str = "items") -> Items:
+        """The same items in another precision; the same object where they have it."""
+        if dtype is None or self.dtype == np.dtype(dtype):
+            return self
+        return self._named_as(check_items(self.values, name, dtype=dtype))
+
+    def _named_as(self, items: Items) -> Items:
+        """Other items with the ids and the names of these."""
+        items._rows_by_id, items.feature_names = self._rows_by_id, self.feature_names
+        return items
 
     @property
     def is_sparse(self) -> bool:
         return sp.issparse(self.values)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether rows are read from a file when they are asked for."""
+        return False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -77,13 +184,13 @@ class Items:
 class TensorItems(Items):
     """Checked rows of features on a GPU: a tensor of torch, copied to the host only if something needs it."""
 
+    _copied: np.ndarray | None = None
+
     def __init__(self, rows: Any) -> None:
         self._rows = rows
-        self._copied: np.ndarray | None = None
-        self._renumbered = None
 
     @property
-    def values(self) -> np.ndarray:
+    def values(self) -> np.ndarray:  # type: ignore[override]
         """A copy on the host."""
         if self._copied is None:
             self._copied = self._rows.cpu().numpy()
@@ -100,6 +207,11 @@ class TensorItems(Items):
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(str(self._rows.dtype).removeprefix("torch."))
+
+    def with_dtype(self, dtype: Any, name: str = "items") -> Items:
+        if dtype is None or self.dtype == np.dtype(dtype):
+            return self
+        return self._named_as(_check_tensor(self._rows, name, dtype))
 
     def tensor(self, device: Any) -> Any:
         return self._rows.to(device)
@@ -119,7 +231,8 @@ def _check_tensor(values: Any, name: str, dtype: Any) -> Items:
         )
     if values.is_complex() or values.layout != torch.strided:
         raise TypeError(f"{name}: expected a dense tensor of real numbers, got {values.dtype}")
-    kept = values.dtype if values.dtype == torch.float32 else torch.float64
+    half = (torch.float16, torch.bfloat16, torch.float32)
+    kept = torch.float32 if values.dtype in half else torch.float64
     rows = values.to(kept if dtype is None else getattr(torch, np.dtype(dtype).name)).contiguous()
     bad = torch.nonzero(~torch.isfinite(rows))
     if len(bad):
@@ -132,28 +245,35 @@ def _check_tensor(values: Any, name: str, dtype: Any) -> Items:
 
 
 def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items:
-    """Check rows of features: finite numbers, two dimensions, dense or CSR.
+    """Check rows of features: finite numbers, two dimensions, dense or sparse.
 
     Parameters
     ----------
-    values : array-like or CSR matrix of shape (n_items, n_features)
+    values : array-like, sparse matrix, table, `Items` or rows of a file, of shape (n_items, n_features)
     name : str
         How errors call it.
     dtype : None, "float32" or "float64"
-        None keeps float32 and turns every other type into float64.
+        None turns float16 and float32 into float32, and every other type into float64.
     """
+    if isinstance(values, Items):
+        return values.with_dtype(dtype, name)
+    if hasattr(values, "as_items"):  # rows of a file, which are checked when they are read
+        return values.as_items(dtype)
     if type(values).__module__.partition(".")[0] == "torch":
         values = values.detach()
         if values.device.type != "cpu":
             return _check_tensor(values, name, dtype)
+        if str(values.dtype) == "torch.bfloat16":  # which numpy does not have
+            values = values.float()
+    feature_names = None
     if sp.issparse(values):
-        if values.format != "csr":
-            raise TypeError(
-                f"{name}: sparse input must be in CSR format, got {values.format.upper()}; "
-                "convert it with .tocsr()"
-            )
+        if values.ndim == 2:
+            values = values.tocsr()
         data = values.data
     else:
+        columns = frames.column_names(values)
+        if columns is not None:
+            values, feature_names = frames.to_array(values, columns, name)
         values = _as_array(values, name)
         if values.ndim != 2:
             raise ValueError(
@@ -164,7 +284,7 @@ def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items
         raise ValueError(f"{name}: expected at least one item and one feature, got {values.shape}")
     if data.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected real numbers, got dtype {data.dtype}")
-    target = np.dtype(dtype) if dtype is not None else _float_type(data.dtype)
+    target = np.dtype(dtype) if dtype is not None else float_type(data.dtype)
     # Checked as they will be used: a number may be finite in float64 and not in float32.
     with np.errstate(over="ignore"):
         if sp.issparse(values):
@@ -172,7 +292,9 @@ def check_items(values: Any, name: str = "items", *, dtype: Any = None) -> Items
         else:
             values = np.ascontiguousarray(values, dtype=target)
     check_finite(values, name)
-    return Items(values)
+    items = Items._of(values)
+    items.feature_names = feature_names
+    return items
 
 
 def shape_of(values: Any) -> tuple[int, ...]:
@@ -181,16 +303,34 @@ def shape_of(values: Any) -> tuple[int, ...]:
     return np.asarray(values).shape if shape is None else tuple(shape)
 
 
-def check_features(expected: tuple[int, int], left: Any, right: Any) -> None:
-    """Raise if items do not have as many features as a model."""
+def check_features(
+    expected: tuple[int, int], left: Any, right: Any, names: np.ndarray | None = None
+) -> None:
+    """Raise if items do not have as many features as a model, or not those with its names."""
     got = left.shape[1], right.shape[1]
     if got == tuple(expected):
+        if names is not None:
+            for side in (left, right):
+                check_feature_names(names, side, "items")
         return
     if expected[0] == expected[1] and got[0] == got[1]:
         raise ValueError(f"items: expected {expected[0]} features, as in the model, got {got[0]}")
     raise ValueError(
         f"items: expected {expected[0]} features on the left and {expected[1]} on the right, as in the "
         f"model, got {got[0]} and {got[1]}"
+    )
+
+
+def check_feature_names(expected: np.ndarray | None, items: Any, name: str) -> None:
+    """Raise if features are called otherwise, or come in another order, than those learnt from."""
+    found = getattr(items, "feature_names", None)
+    if expected is None or found is None or np.array_equal(expected, found):
+        return
+    place = int(np.argmax(expected != found))
+    others = " (the same names in another order)" if set(expected) == set(found) else ""
+    raise ValueError(
+        f"{name}: expected the features of the items learnt from, in the same order: "
+        f"{expected[place]!r} at place {place}, got {found[place]!r}{others}"
     )
 
 
@@ -221,14 +361,23 @@ def _as_array(values: Any, name: str) -> np.ndarray:
         raise ValueError(f"{name}: expected a rectangular array of numbers ({error})") from None
     if array.dtype == object:
         try:
-            array = array.astype(np.float64)
+            # A column of vectors, or numbers.
+            array = np.stack(list(array)) if array.ndim == 1 else array.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name}: expected real numbers, got objects ({error})") from None
     return array
 
 
-def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(np.float32) if dtype == np.float32 else np.dtype(np.float64)
+def float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The precision in which numbers are kept: float16 and float32 as float32, others as float64.
+
+    Examples
+    --------
+    >>> float_type(np.dtype("float16")), float_type(np.dtype("int8"))
+    (dtype('float32'), dtype('float64'))
+    """
+    is_short = dtype.kind == "f" and dtype.itemsize <= 4
+    return np.dtype(np.float32 if is_short else np.float64)
 
 
 def _canonical(csr: Any, dtype: Any = None) -> Any:
@@ -244,6 +393,47 @@ def _canonical(csr: Any, dtype: Any = None) -> Any:
 TUPLE_KINDS = {2: "pairs", 3: "triplets", 4: "quadruplets"}
 
 
+def tuples_by_rows(
+    tuples: Any, left: Any, right: Any, what: str, array: np.ndarray | None = None
+) -> np.ndarray:
+    """Tuples with row numbers in place of ids, where items have ids: `left` of the first column.
+
+    In quadruplets the third column is of `left` too. `array` are the tuples as an array, if that is known
+    already.
+
+    Examples
+    --------
+    >>> tuples_by_rows([["b", 1, 0]], Items(np.eye(2), ids=["a", "b"]), np.eye(2), "triplets")
+    array([[1, 1, 0]])
+    """
+    array = np.asarray(tuples) if array is None else array
+    columns = np.arange(array.shape[1]) if array.ndim == 2 else np.arange(0)
+    of_left = columns % 2 == 0 if len(columns) == 4 and what != "lists" else columns == 0
+    sides = (
+        [(left, columns)]
+        if left is right
+        else [(left, columns[of_left]), (right, columns[~of_left])]
+    )
+    if array.ndim != 2 or not any(getattr(side, "has_ids", False) for side, _ in sides):
+        return array
+    # numpy would make texts of integers that stand beside texts.
+    names = array if hasattr(tuples, "dtype") else np.array(tuples, object)
+    unknown: dict[Any, None] = {}
+    parts = [
+        side._rows_called(names[:, part], unknown)
+        if getattr(side, "has_ids", False)
+        else np.array(names[:, part].tolist())
+        for side, part in sides
+    ]
+    if what == "lists":
+        for no_item in (None, -1):
+            unknown.pop(no_item, None)
+    if unknown:
+        raise unknown_ids(what, unknown)
+    order = np.argsort(np.concatenate([part for _, part in sides]))
+    return np.concatenate(parts, axis=1)[:, order]
+
+
 def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> np.ndarray:
     """Check an (n, len(sizes)) array of row numbers; column c must stay below sizes[c]."""
     what = f"{TUPLE_KINDS[len(sizes)]} of row numbers"
@@ -253,7 +443,8 @@ def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ..
     if len(array) == 0:
         raise ValueError(f"{what}: expected at least one, got none")
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{what}: expected integers, got dtype {array.dtype}")
+        hint = "; for ids give Items(vectors, ids=...)" if array.dtype.kind in "OU" else ""
+        raise TypeError(f"{what}: expected integers, got dtype {array.dtype}{hint}")
     if array.min() < 0 or array.max() >= min(sizes):  # else there is no need to look at each column
         for column, (size, name) in enumerate(zip(sizes, names, strict=True)):
             bad = np.flatnonzero((array[:, column] < 0) | (array[:, column] >= size))
@@ -387,7 +578,11 @@ def check_vector(name: str, vector: Any, size: int, dtype: Any) -> np.ndarray:
 
 
 def check_pair_labels(y: Any, n: int) -> np.ndarray:
-    """Check labels of n pairs: +1 for similar, -1 for dissimilar. Returns float64."""
+    """Check labels of n pairs: +1 for similar, -1 (or 0, or False) for dissimilar. Returns +1 and -1."""
+    if y is not None:
+        array = np.asarray(y)
+        if array.dtype.kind == "b" or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all()):
+            y = np.where(array > 0, 1, -1)
     return _check_signs(y, n, "+1 (similar) or -1 (dissimilar)", "label", "pair")
 
 

@@ -92,9 +92,9 @@ class Geometry:
             index, rows = index.copy(), rows[some]
             index[:, 0] = numbers
         if not self.folded:
-            return replace(tuples, left=Items(self._dense_queries(rows)), index=index)
+            return replace(tuples, left=Items._of(self._dense_queries(rows)), index=index)
         read, written = self._folded_queries(sp.csr_matrix(rows))
-        return replace(tuples, left=Items(read), written=Items(written), index=index)
+        return replace(tuples, left=Items._of(read), written=Items._of(written), index=index)
 
     def _quadruplets(self, tuples: Comparisons) -> Comparisons:
         """Quadruplets have two queries: the mean of the items does not cancel."""
@@ -107,7 +107,7 @@ class Geometry:
         if self.item_mean is not None:
             items = items - self.item_mean
         return replace(
-            tuples, left=Items(self._dense_queries(queries)), right=Items(items), index=index
+            tuples, left=Items._of(self._dense_queries(queries)), right=Items._of(items), index=index
         )
 
     def sparse_queries(self, rows: sp.csr_matrix) -> sp.csr_matrix:

@@ -12,12 +12,20 @@ from sklearn.exceptions import NotFittedError
 
 from .._engines.base import ctrl_c_waits
 from .._kernels.ranking import blended_ranks
+from ..ids import rows_by_id
 from ..online.listwise import ListwiseSoftmax
 from ..similarity.base import Similarity, all_products, one_row, row_products, same_rows
 from ..similarity.learner import new_generator
-from ..validation import Items, check_choice, check_integer, check_items, check_unchanged
+from ..validation import (
+    Items,
+    check_choice,
+    check_feature_names,
+    check_integer,
+    check_items,
+    check_unchanged,
+)
 from .changes import DenseChanges, SparseChanges, typical_length
-from .judgements import grades_by_query, inverse_propensities, own_rows, rows_by_id
+from .judgements import grades_by_query, inverse_propensities, own_rows
 from .report import MEASURES, AdaptationReport, measures_of_ranks
 from .searched import Ranked, SearchedItems
 from .state import AdapterState, default_candidates, query_digest
@@ -63,7 +71,7 @@ class Adapter(Similarity):
         Items that are ranked for each query while learning: a random part of them if there are more.
     random_state : None, int or Generator
     dtype : "float32" or "float64"
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to in `pair_score` and `triplet_margin`.
 
     Examples
@@ -168,9 +176,9 @@ class Adapter(Similarity):
 
         Parameters
         ----------
-        items : array or CSR matrix of shape (n_items, d)
+        items : array, sparse matrix, table or `Items`, of shape (n_items, d)
         ids : sequence of n_items different strings or integers, optional
-            How feedback names the items: by row numbers if there are none.
+            How feedback names the items: by row numbers if there are none. By default those of `Items`.
 
         Returns
         -------
@@ -194,8 +202,12 @@ class Adapter(Similarity):
                 f"items: expected {kinds[state.is_sparse]}, as before, got {kinds[checked.is_sparse]}"
             )
         learnt = set() if state is None else state.learnt
-        searched = SearchedItems(checked, ids, self.pool_size, learnt, given=items)
+        names = checked.ids if ids is None else ids
+        check_feature_names(self._feature_names, checked, "items")
+        searched = SearchedItems(checked, names, self.pool_size, learnt, given=(items, ids))
         self._state, self._searched = state or self._begun(checked), searched
+        if checked.feature_names is not None:
+            self.feature_names_in_ = checked.feature_names
         self._state.changes.forget_rows()
         return self
 
@@ -239,13 +251,14 @@ class Adapter(Similarity):
 
         Parameters
         ----------
-        queries : array or CSR matrix of shape (n_queries, d)
-        items : array or CSR matrix of shape (n_items, d)
+        queries : array, sparse matrix, table or `Items`, of shape (n_queries, d)
+        items : array, sparse matrix, table or `Items`, of shape (n_items, d)
         relevance : sequence of (query, item) or (query, item, grade)
-            Row numbers, or ids if `query_ids` or `item_ids` are given, in order of arrival. An item without a
-            grade, or with a grade above 0, is relevant; one with another grade is not. How high a grade is
-            counts in nDCG, not in what is learnt. The judgements of a query are taken together, where its
-            first one is; of several on one item the last counts. Queries without a relevant item are skipped.
+            Row numbers, or ids of `Items` (or `query_ids` and `item_ids`), in order of arrival. An item
+            without a grade, or with a grade above 0, is relevant; one with another grade is not. How high a
+            grade is counts in nDCG, not in what is learnt. The judgements of a query are taken together,
+            where its first one is; of several on one item the last counts. Queries without a relevant item
+            are skipped.
         query_ids, item_ids : sequences of different strings or integers, optional
         own_items : sequence of n_queries rows or ids of items, or None where there is none, optional
             Where queries are items themselves, the item that each of them is: it is neither ranked nor learnt
@@ -255,8 +268,9 @@ class Adapter(Similarity):
         -------
         self
         """
-        before = self._state, self._searched
+        before = vars(self).copy()
         self._state = self._searched = None
+        self.__dict__.pop("feature_names_in_", None)
         try:
             return self.partial_fit(
                 queries,
@@ -267,7 +281,7 @@ class Adapter(Similarity):
                 own_items=own_items,
             )
         except (TypeError, ValueError):
-            self._state, self._searched = before
+            self.__dict__ = before
             raise
 
     def partial_fit(
@@ -284,7 +298,7 @@ class Adapter(Similarity):
 
         Without `items`, those of the last call stay.
         """
-        before = self._state, self._searched
+        before = vars(self).copy()
         try:
             if items is not None:
                 self.set_items(items, item_ids)
@@ -293,11 +307,13 @@ class Adapter(Similarity):
             searched = self._items_to_search()
             rows = self._read_queries(queries, "queries")
             n_queries = rows.shape[0]
+            if query_ids is None and isinstance(queries, Items):
+                query_ids = queries.ids
             query_rows = rows_by_id(query_ids, n_queries, "query_ids")
             judged = grades_by_query(relevance, query_rows, n_queries, searched)
             own = own_rows(own_items, n_queries, searched)
         except (TypeError, ValueError):
-            self._state, self._searched = before
+            self.__dict__ = before
             raise
         names = range(n_queries) if query_rows is None else list(query_rows)
         for row, grades in judged.items():

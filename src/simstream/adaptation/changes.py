@@ -93,7 +93,7 @@ class DenseChanges:
         weight: float,
     ) -> None:
         """Learn from one query; see `SparseChanges.learn`."""
-        features = Items(self._features(query))
+        features = Items._of(self._features(query))
         for learner, (relevant, negatives) in zip(self.learners, lists, strict=True):
             if len(negatives):
                 with suppress(DivergedError):  # it stays as it was before this list

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data.clicks import LARGEST_WEIGHT
+from ..ids import some_of
 
 if TYPE_CHECKING:
     from .searched import SearchedItems
 
 
-def rows_by_id(ids: Sequence[Hashable] | None, n: int, name: str) -> dict[Hashable, int] | None:
-    """Row of each id; None where rows are their own ids.
+def row_of(
+    value: Any,
+    rows: Mapping[Any, int] | None,
+    n: int,
+    name: str,
+    unknown: dict[Any, None] | None = None,
+) -> int:
+    """The row that an id, or a row number, stands for; raises if there is none.
 
-    Examples
-    --------
-    >>> rows_by_id(["a", "b"], 2, "ids")
-    {'a': 0, 'b': 1}
+    Where a dictionary is given, ids that are not known are added to it instead, and have row -1.
     """
-    if ids is None:
-        return None
-    ids = np.asarray(ids).tolist() if isinstance(ids, np.ndarray) else list(ids)
-    if len(ids) != n:
-        raise ValueError(f"{name}: expected one for each of {n} rows, got {len(ids)}")
-    for value in ids:
-        if not isinstance(value, (str, int)) or isinstance(value, bool):
-            raise TypeError(f"{name}: expected strings or integers, got {value!r}")
-    rows = {value: row for row, value in enumerate(ids)}
-    if len(rows) < n:
-        repeated = next(value for row, value in enumerate(ids) if rows[value] != row)
-        raise ValueError(f"{name}: expected different ids, got {repeated!r} twice")
-    return rows
-
-
-def row_of(value: Any, rows: dict[Hashable, int] | None, n: int, name: str) -> int:
-    """The row that an id, or a row number, stands for; raises if there is none."""
     if rows is not None:
-        found = rows.get(value.item() if isinstance(value, np.generic) else value)
-        if found is None:
-            raise ValueError(f"{name}: expected a known id, got {value!r}")
+        value = value.item() if isinstance(value, np.generic) else value
+        found = rows.get(value, -1)
+        if found < 0:
+            if unknown is None:
+                raise ValueError(f"{name}: expected a known id, got {value!r}")
+            unknown[value] = None
         return found
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise TypeError(f"{name}: expected row numbers, got {value!r}")
@@ -51,7 +41,7 @@ def row_of(value: Any, rows: dict[Hashable, int] | None, n: int, name: str) -> i
 
 
 def grades_by_query(
-    relevance: Any, query_rows: dict[Hashable, int] | None, n_queries: int, searched: SearchedItems
+    relevance: Any, query_rows: Mapping[Any, int] | None, n_queries: int, searched: SearchedItems
 ) -> dict[int, dict[int, float]]:
     """Grades of the judged items of each query, by rows, queries in the order of their first judgement.
 
@@ -79,17 +69,22 @@ def grades_by_query(
             relevance = _without_repetitions(relevance).tolist()
     judged: dict[int, dict[int, float]] = {}
     count = 0
+    unknown: tuple[dict[Any, None], dict[Any, None]] = ({}, {})
     for count, entry in enumerate(relevance, 1):
         if not 2 <= len(entry) <= 3:
             raise ValueError(
                 f"relevance: expected query, item and maybe a grade, got {entry!r} (entry {count})"
             )
-        query = row_of(entry[0], query_rows, n_queries, f"relevance, entry {count}, query")
-        item = searched.row(entry[1], f"relevance, entry {count}, item")
+        name = f"relevance, entry {count}"
+        query = row_of(entry[0], query_rows, n_queries, f"{name}, query", unknown[0])
+        item = searched.row(entry[1], f"{name}, item", unknown[1])
         grade = float(entry[2]) if len(entry) == 3 else 1.0
         if not np.isfinite(grade):
             raise ValueError(f"relevance, entry {count}: expected a finite grade, got {grade}")
         judged.setdefault(query, {})[item] = grade
+    for names, what in zip(unknown, ("query", "item"), strict=True):
+        if names:
+            raise ValueError(f"relevance: expected known {what} ids, got {some_of(names)}")
     if not count:
         raise ValueError("relevance: expected at least one judgement, got none")
     return judged

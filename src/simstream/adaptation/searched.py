@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from ..ids import rows_by_id
 from ..similarity.base import all_products
 from ..validation import Items, stacked
-from .judgements import row_of, rows_by_id
+from .judgements import row_of
 
 
 class Ranked(NamedTuple):
@@ -55,7 +56,7 @@ class SearchedItems:
     pool_size : int
         Most items that are ranked for a query, besides its relevant ones.
     learnt : set of ids of items that something was learnt about
-    given : the object that the items were given as
+    given : the objects that items and ids were given as
     """
 
     def __init__(
@@ -64,11 +65,11 @@ class SearchedItems:
         ids: Sequence[Hashable] | None,
         pool_size: int,
         learnt: set[Hashable],
-        given: Any = None,
+        given: tuple[Any, Any] = (None, None),
     ) -> None:
         n_items = items.shape[0]
         self.items = items
-        self._given = given, ids, pool_size
+        self._given = *given, pool_size
         self._rows = rows_by_id(ids, n_items, "ids")
         self.keys: Sequence[Hashable] = range(n_items) if self._rows is None else list(self._rows)
         self.is_learnt = np.fromiter((key in learnt for key in self.keys), bool, n_items)
@@ -89,9 +90,9 @@ class SearchedItems:
         is_same = items is given and known is ids
         return is_same and size == pool_size and self.items.dtype == np.dtype(dtype)
 
-    def row(self, key: Any, name: str) -> int:
-        """Row of an item by its id; raises if there is none."""
-        return row_of(key, self._rows, len(self), name)
+    def row(self, key: Any, name: str, unknown: dict[Any, None] | None = None) -> int:
+        """Row of an item by its id; see `row_of`."""
+        return row_of(key, self._rows, len(self), name, unknown)
 
     def rows_of(self, keys: Collection[Hashable]) -> np.ndarray:
         """Rows of those of the items that are there."""

@@ -161,8 +161,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         read = labelled_pairs(self._read_tuples(pairs, tuple_size(pairs), np.float64), y)
         solve(read)
         self._mean, self._from_pairs = named_items(read).mean(axis=0), True
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # they belong to the items of an earlier fit
+        self._name_features(read)
         self._warn_unless_converged()
         return self
 
@@ -229,7 +228,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         threshold = self._own_threshold() if self._calibrated is None else self._calibrated
         metric = Mahalanobis._of(spectrum, threshold)
         metric.normalise, metric.centre = self.normalise, self._mean
-        return metric._with_items(self.preprocessor, self._item_cache())
+        return metric._with_items(self)
 
     @property
     def centre_(self) -> np.ndarray:

@@ -187,7 +187,7 @@ class ITML(BatchMetric):
         seed = rng.randint(np.iinfo(np.int32).max)
         sampler = PairSampler(codes, seed, similar_share=self.similar_share)
         index, y = sampler.draw_distinct(self.n_constraints or 40 * c * (c - 1))
-        items = Items(X)
+        items = Items._of(X)
         pairs = Comparisons(items, items, index, y.astype(np.float64))
         targets = distance_targets(self.lower, self.upper, pairs)
         self._project(pairs, X, targets, gamma, tuning)

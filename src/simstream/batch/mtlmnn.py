@@ -217,7 +217,7 @@ class MultiTaskLMNN(BatchMetric):
         self._fitted()
         model = self._model(task)
         model._spectrum()  # kept for the next call
-        one = Mahalanobis(model.matrix)._with_items(self.preprocessor, self._item_cache())
+        one = Mahalanobis(model.matrix)._with_items(self)
         one._kept = model._kept
         one.normalise, one.centre = self.normalise, self._mean
         return one

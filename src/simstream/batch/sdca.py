@@ -84,7 +84,7 @@ class SDCA(Learner):
     dtype : "float32" or "float64", optional
         Precision of M; None means that of the items.
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair (queries, items) of them, optional
         Items that row numbers refer to.
     device : "cpu", "cuda", "cuda:N", "auto" or "torch"
         Where dense items are learnt from, as in `OASIS`.
@@ -185,7 +185,9 @@ class SDCA(Learner):
         self._check_parameters()
         read = self._read_tuples(triplets, 3, self.dtype)
         check_lengths(read)
-        return self._keep(alone(self._ascend(read)))
+        solution = alone(self._ascend(read))
+        self._name_features(read)
+        return self._keep(solution)
 
     def _ascend(self, read: Comparisons, ops: Any = None) -> Solver:
         """The coroutine that solves the problem: see `solve_sdca`."""
@@ -251,7 +253,7 @@ class SDCA(Learner):
             reader = Bilinear._of(matrix)
             kept.put(id(matrix), reader)  # with its cosine
         reader.normalise = self.normalise
-        return reader._with_items(self.preprocessor, self._item_cache())
+        return reader._with_items(self)
 
     get_bilinear_matrix = delegated(Bilinear.get_bilinear_matrix)
     transform_query = delegated(Bilinear.transform_query)

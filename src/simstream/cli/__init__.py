@@ -22,6 +22,7 @@ from .options import debug_option
 from .output import configure_logging
 from .query import query, recall
 from .serve import keys, replay, serve
+from .split import split
 from .train import train
 from .upkeep import backup, check, erase, restore
 
@@ -40,6 +41,7 @@ def main() -> None:
 
     \b
     simstream train items.npz -o model.safetensors       learn from labels
+    simstream split items.npz train.npz test.npz         keep some items apart
     simstream evaluate model.safetensors test.npz        measure beside baselines
     simstream query model.safetensors items.npz --row 0  most similar items
     simstream adapt --items items.npy ...                adapt a search safely
@@ -52,6 +54,7 @@ def main() -> None:
 
     Items: .svm/.libsvm, .npy, .npz, .csv, .jsonl, .parquet (pip install 'simstream[parquet]'); triplets and
     pairs: .csv, .tsv, .txt, .jsonl, .npy, .npz, or standard input. Text files may be compressed (.gz, .bz2).
+    Columns, headers and an example of every format: docs/formats.md.
     """
     configure_logging()
 
@@ -68,6 +71,7 @@ for _command in (
         list_algorithms,
         list_datasets,
         convert,
+        split,
         demo,
     ),
     *(serve, replay, keys),

@@ -46,10 +46,10 @@ def convert(
     simstream convert model.safetensors ann.npy --task ann
     """
     # Only items have a column of labels.
-    kind = kind or ("items" if label_column is not None else _kind_of(source))
+    kind = kind or ("items" if label_column is not None else kind_of(source))
     if task is not None and kind != "model":
         raise click.UsageError(f"--task: expected a model, got {kind}: {source}")
-    _check_extension(target, kind)
+    check_extension(target, kind, "OUT")
     facts: dict[str, Any]
     match kind:
         case "items":
@@ -67,7 +67,7 @@ def convert(
 # -- recognising ----------------------------------------------------------------------------------
 
 
-def _kind_of(path: Path) -> str:
+def kind_of(path: Path) -> str:
     """Tell items, triplets, pairs and models apart by name and first record.
 
     Three integers per record are taken for a triplet, or for a pair if the third one has a sign.
@@ -120,9 +120,18 @@ def _json_kind(line: str) -> str:
     return (_named_kind(record) if isinstance(record, dict) else None) or "items"
 
 
-def _cells_kind(line: str) -> str:
+def _cells_of(line: str) -> list[str]:
     separator = next((separator for separator in ",\t" if separator in line), None)
-    cells = [cell.strip().strip('"').lower() for cell in line.split(separator)]
+    return [cell.strip().strip('"').lower() for cell in line.split(separator)]
+
+
+def is_header(line: str) -> bool:
+    """Whether a line of cells names the columns of records."""
+    return _named_kind(_cells_of(line)) is not None
+
+
+def _cells_kind(line: str) -> str:
+    cells = _cells_of(line)
     if named := _named_kind(cells):
         return named
     if len(cells) != 3 or not all(cell.isdecimal() for cell in cells[:2]):
@@ -130,8 +139,8 @@ def _cells_kind(line: str) -> str:
     return "triplets" if cells[2].isdecimal() else "pairs" if cells[2] in ("+1", "-1") else "items"
 
 
-def _check_extension(target: Path, kind: str) -> None:
-    """Refuse a name whose extension is of no format that can hold this kind."""
+def check_extension(target: Path, kind: str, argument: str) -> None:
+    """Refuse a name whose extension is of no format that can hold this kind; `argument` is for the error."""
     from ..data import FormatError, item_formats, records
     from ..data.files import format_of
 
@@ -139,7 +148,7 @@ def _check_extension(target: Path, kind: str) -> None:
     try:
         format_of(target, known.FORMATS)
     except FormatError as error:
-        raise click.BadParameter(str(error), param_hint="OUT") from error
+        raise click.BadParameter(str(error), param_hint=argument) from error
 
 
 # -- converting -----------------------------------------------------------------------------------
@@ -149,19 +158,34 @@ def _holds_zeros(target: Path) -> bool:
     return any(suffix.lower() in _DENSE_FORMATS for suffix in target.suffixes)
 
 
+def write_part(target: Path, kind: str, *parts: Any) -> None:
+    """Write what a file of this kind consists of: items, labels and ids; or tuples, y and tasks."""
+    import scipy.sparse as sp
+
+    from ..data import write_items, write_pairs, write_triplets
+
+    if kind == "pairs":
+        write_pairs(target, *parts[:2])
+    elif kind == "triplets":
+        write_triplets(target, *parts)
+    else:
+        items, labels, ids = parts
+        if sp.issparse(items) and _holds_zeros(target):
+            logger.info("%s cannot hold sparse rows: zeros are written too", target)
+            items = items.toarray()
+        write_items(target, items, labels, ids)
+
+
 def _convert_items(source: Path, target: Path, label_column: str | int | None) -> dict[str, Any]:
     import scipy.sparse as sp
 
-    from ..data import read_items, write_items
+    from ..data import read_items
 
     items, labels, ids = read_items(source, label_column=label_column)
-    if sp.issparse(items) and _holds_zeros(target):
-        logger.info("%s cannot hold sparse rows: zeros are written too", target)
-        items = items.toarray()
-    write_items(target, items, labels, ids)
+    write_part(target, "items", items, labels, ids)
     extras = [name for name, value in (("labels", labels), ("ids", ids)) if value is not None]
     with_extras = f", with {' and '.join(extras)}" if extras else ""
-    form = "sparse" if sp.issparse(items) else "dense"
+    form = "sparse" if sp.issparse(items) and not _holds_zeros(target) else "dense"
     n_rows, n_columns = items.shape
     return {
         "n_items": n_rows,
@@ -171,14 +195,11 @@ def _convert_items(source: Path, target: Path, label_column: str | int | None) -
 
 
 def _convert_records(kind: str, source: Path, target: Path, on_error: str) -> dict[str, Any]:
-    from ..data import write_pairs, write_triplets
     from .inputs import read_records
 
-    (tuples, y, tasks), n_bad = read_records(source, kind, on_error=on_error)
-    if kind == "pairs":
-        write_pairs(target, tuples, y)
-    else:
-        write_triplets(target, tuples, y, tasks)
+    found, n_bad = read_records(source, kind, on_error=on_error)
+    write_part(target, kind, *found)
+    tuples = found[0]
     skipped = f" ({plural(n_bad, 'bad record')} skipped)" if n_bad else ""
     return {
         f"n_{kind}": len(tuples),

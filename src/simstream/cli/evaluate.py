@@ -27,6 +27,7 @@ from .options import (
     FILE,
     CommaSeparated,
     address_option,
+    by_option,
     check_picture,
     item_ids_option,
     json_option,
@@ -91,9 +92,12 @@ _MOST_TASKS = 8
 @click.option(
     "--triplets",
     type=FILE,
-    help="Triplets of row numbers to judge, optionally with columns task and y.",
+    help="Triplets of ids or row numbers to judge, optionally with columns task and y.",
 )
-@click.option("--pairs", type=FILE, help="Pairs of row numbers with +1 or -1 to judge.")
+@click.option(
+    "--pairs", type=FILE, help="Pairs of ids or row numbers with +1 or -1 (or 0) to judge."
+)
+@by_option
 @click.option(
     "-k",
     type=CommaSeparated(COUNT, "k,k,..."),
@@ -142,6 +146,7 @@ def evaluate(
     query_tasks: Path | None,
     triplets: Path | None,
     pairs: Path | None,
+    by: str | None,
     k: tuple[int, ...],
     map_divisor: str,
     baseline: tuple[str, ...] | None,
@@ -188,9 +193,12 @@ def evaluate(
     if query_tasks is not None and queries is None:
         raise click.UsageError("--query-tasks requires --queries")
     judges_tuples = triplets is not None or pairs is not None
+    if not judges_tuples:
+        refuse_options("requires --triplets or --pairs", {"--by": by is not None})
     if relevance is None:
         ids = {"--item-ids": item_ids is not None, "--query-ids": query_ids is not None}
-        refuse_options("requires --relevance", ids)
+        if not judges_tuples:
+            refuse_options("requires --relevance, --triplets or --pairs", ids)
     else:
         others: dict[str, Any] = {
             "--labels": labels_file,
@@ -216,8 +224,11 @@ def evaluate(
         label_column=label_column,
         labels_file=labels_file,
         query_labels=query_labels,
-        in_blocks=not judges_tuples and tasks_file is None,
+        in_blocks=_in_blocks(items, memory, judges_tuples, tasks_file is not None),
     )
+    if relevance is not None or (judges_tuples and by != "rows"):
+        data = data.with_ids(item_ids, query_ids)
+    named = data.names_in_records(by) if judges_tuples else {}
     models = _contestants(opened, baseline, JUDGED_BASELINES if relevance else BASELINES)
     facts: dict[str, Any] = {"model": str(model), "items": str(items)}
     sweeping = _Sweeping(memory, workers, address, device, map_divisor)
@@ -225,10 +236,7 @@ def evaluate(
         if task_names(opened.learner):
             models[LEARNT] = similarity_of(opened.learner)
         with sweeping:
-            judged_data = _with_ids(data, item_ids, query_ids)
-            results, differences = _measure_judged(
-                models, judged_data, relevance, k, sweeping, facts
-            )
+            results, differences = _measure_judged(models, data, relevance, k, sweeping, facts)
         _show(facts, results, {}, as_json, plot, differences)
         return
     must_rank = not judges_tuples or labels_file is not None or label_column is not None
@@ -237,7 +245,7 @@ def evaluate(
         data = _with_tasks(data, tasks_file, query_tasks)
     judged = triplet_tasks = None
     if triplets is not None:
-        judged, triplet_tasks = _read_triplets(triplets, data, on_error, facts)
+        judged, triplet_tasks = _read_triplets(triplets, data, on_error, named, facts)
         if triplet_tasks is not None and pairs is not None:
             raise click.UsageError("--pairs have no tasks: not with --triplets that have tasks")
     has_tasks = data.items.tasks is not None or triplet_tasks is not None
@@ -255,10 +263,21 @@ def evaluate(
         by_task = _measure(models, parts, data.preprocessor, k, sweeping, facts)
     results = _average(by_task.values(), models)
     if pairs is not None:
-        _judge_pairs(pairs, models, data, on_error, results, facts)
+        _judge_pairs(pairs, models, data, on_error, named, results, facts)
     if not has_tasks:
         by_task = {}
     _show(facts, results, by_task, as_json, plot)
+
+
+def _in_blocks(items: Path, memory: int, judges_tuples: bool, has_tasks: bool) -> tuple[str, ...]:
+    """Formats of items that stay in the file."""
+    if has_tasks:
+        return ()
+    if not judges_tuples:
+        return ("npy", "parquet")
+    # Tuples need rows here and there, which only an .npy file gives, and arrays in memory faster.
+    is_large = items.is_file() and items.stat().st_size > memory
+    return ("npy",) if is_large else ()
 
 
 def _set_normalise(learner: Any, normalise: bool) -> None:
@@ -334,15 +353,13 @@ def _contestants(
 
 
 def _read_triplets(
-    path: Path, data: Collection, on_error: str, facts: dict[str, Any]
+    path: Path, data: Collection, on_error: str, named: dict[str, Any], facts: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Triplets, the nearer candidate first, and their tasks: by default those of their anchors."""
     from ..data.samplers import nearer_first
     from .inputs import read_records
 
-    (triplets, y, tasks), n_bad = read_records(
-        path, "triplets", on_error=on_error, n_items=data.sizes
-    )
+    (triplets, y, tasks), n_bad = read_records(path, "triplets", on_error=on_error, **named)
     _report_bad(n_bad)
     if tasks is None and data.asking.tasks is not None:
         tasks = data.asking.tasks[triplets[:, 0]]
@@ -463,13 +480,6 @@ class _Sweeping(ExitStack):
             )
 
 
-def _with_ids(data: Collection, item_ids: Path | None, query_ids: Path | None) -> Collection:
-    from .inputs import Collection, with_ids
-
-    items = with_ids(data.items, item_ids)
-    return Collection(items, data.queries and with_ids(data.queries, query_ids))
-
-
 def _measure_judged(
     models: dict[str, Any],
     data: Collection,
@@ -529,6 +539,7 @@ def _judge_pairs(
     models: dict[str, Any],
     data: Collection,
     on_error: str,
+    named: dict[str, Any],
     results: Results,
     facts: dict[str, Any],
 ) -> None:
@@ -538,7 +549,7 @@ def _judge_pairs(
     from ..data import FormatError
     from .inputs import read_records
 
-    (pairs, y, _), n_bad = read_records(path, "pairs", on_error=on_error, n_items=data.sizes)
+    (pairs, y, _), n_bad = read_records(path, "pairs", on_error=on_error, **named)
     _report_bad(n_bad)
     n_similar = int((y > 0).sum())
     facts |= {"n_pairs": len(pairs), "n_similar": n_similar}

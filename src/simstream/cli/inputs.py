@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
+import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 from .. import ModelFileError, load, read_header
@@ -24,8 +26,9 @@ from ..data import (
     read_triplets,
 )
 from ..data.blocks import RowBlocks, can_open_rows, open_parquet
-from ..data.files import format_error, load_arrays
+from ..data.files import excerpt, format_error, load_arrays
 from ..data.item_formats import check_labels, check_task_names
+from ..validation import Items, check_feature_names
 
 #: The name of standard input among files.
 STANDARD_INPUT = "-"
@@ -138,6 +141,15 @@ class Rows(NamedTuple):
     labels: np.ndarray | None
     ids: list[Any] | None
     tasks: np.ndarray | None = None
+    #: Names of the features, where the file has them.
+    feature_names: list[str] | None = None
+
+    @property
+    def named(self) -> Any:
+        """The items with the names of their features."""
+        if self.feature_names is None:
+            return self.items
+        return Items.with_feature_names(self.items, self.feature_names)
 
     @property
     def n(self) -> int:
@@ -148,7 +160,7 @@ class Rows(NamedTuple):
         """Some of the items."""
         if not isinstance(self.items, RowBlocks):
             return self.items[rows]
-        return np.concatenate([self.items.block(row, row + 1, dtype) for row in rows])
+        return self.items.take(np.array(rows), dtype)
 
     def label_list(self) -> list[Any]:
         """The labels, none if there are none."""
@@ -179,10 +191,30 @@ class Collection(NamedTuple):
         """What a learner takes to resolve row numbers: one array, or a pair of them."""
         return self.items.items if self.queries is None else (self.queries.items, self.items.items)
 
+    @property
+    def named(self) -> Any:
+        """The same with the names of the features."""
+        return self.items.named if self.queries is None else (self.queries.named, self.items.named)
+
     def of_task(self, task: str) -> Collection:
         """Items and queries of one task."""
         queries = None if self.queries is None else self.queries.of_task(task)
         return Collection(self.items.of_task(task), queries)
+
+    def with_ids(self, item_ids: Path | None, query_ids: Path | None) -> Collection:
+        """The same with the ids of files, or those they have, which must be different."""
+        queries = self.queries and with_ids(self.queries, query_ids)
+        return Collection(with_ids(self.items, item_ids), queries)
+
+    def names_in_records(self, by: str | None) -> dict[str, Any]:
+        """How triplets and pairs name items, for their readers: by "ids" or "rows"; None is ids if any."""
+        found: dict[str, Any] = {"n_items": self.sizes}
+        sides = [self.items.ids] if self.queries is None else [self.queries.ids, self.items.ids]
+        if by == "ids" and all(ids is None for ids in sides):
+            raise click.UsageError(f"--by ids: {self.items.path} has no ids; expected --item-ids")
+        if by != "rows" and any(ids is not None for ids in sides):
+            found["ids"] = sides[0] if len(sides) == 1 else tuple(sides)
+        return found
 
     @property
     def sizes(self) -> int | tuple[int, int]:
@@ -199,24 +231,28 @@ def read_rows(
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     array: str | None = None,
-    in_blocks: bool = False,
+    in_blocks: tuple[str, ...] = (),
 ) -> Rows:
     """Read items, scaled to rows of length one if asked for (rows of zeros stay), and their labels.
 
-    Of an .npz file the array named is read, if it has one. Where the format allows, `in_blocks` leaves the
-    items in the file: they are a `RowBlocks`.
+    Of an .npz file the array named is read, if it has one. `in_blocks` are the formats whose items stay in
+    the file: they are a `RowBlocks`.
     """
-    is_npy = path.suffix.lower() == ".npy"
-    if in_blocks and can_open_rows(path) and not (is_npy and label_column is not None):
+    kind = path.suffix.lower().removeprefix(".")
+    is_npy = kind == "npy"
+    if kind in in_blocks and can_open_rows(path) and not (is_npy and label_column is not None):
         return _open_rows(path, unit_norm, n_features, label_column, labels_file)
     found = read_items(
         path, dtype=dtype, n_features=n_features, label_column=label_column, array=array
     )
-    items = normalize(found.items) if unit_norm else found.items
+    items = found.items
+    if unit_norm:
+        values = items.data if sp.issparse(items) else items
+        items = normalize(items, copy=not values.flags.writeable)  # nobody else has them
     labels = found.labels
     if labels_file is not None:
         labels = check_labels(labels_file, read_labels(labels_file), items.shape[0])
-    return Rows(path, items, labels, found.ids)
+    return Rows(path, items, labels, found.ids, feature_names=found.feature_names)
 
 
 def _open_rows(
@@ -226,16 +262,17 @@ def _open_rows(
     label_column: str | int | None,
     labels_file: Path | None,
 ) -> Rows:
-    labels, ids, items = None, None, None
+    labels, ids, items, names = None, None, None, None
     if path.suffix.lower() == ".parquet":
         items = opened = open_parquet(path, unit_norm=unit_norm, label_column=label_column)
         labels, ids = opened.labels_and_ids()
+        names = opened.feature_names
     rows: RowBlocks = open_rows(path, unit_norm=unit_norm) if items is None else items
     if n_features is not None and rows.shape[1] != n_features:
         raise format_error(path, "wrong number of features", f"{n_features}", rows.shape[1])
     if labels_file is not None:
         labels = check_labels(labels_file, read_labels(labels_file), len(rows))
-    return Rows(path, rows, labels, ids)
+    return Rows(path, rows, labels, ids, feature_names=names)
 
 
 def read_collection(
@@ -248,11 +285,11 @@ def read_collection(
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     query_labels: Path | None = None,
-    in_blocks: bool = False,
+    in_blocks: tuple[str, ...] = (),
 ) -> Collection:
     """Read items and queries, as the model wants them if there is one: dimension, precision, row length.
 
-    With `in_blocks` items stay in the file where the format allows that; see `read_rows`.
+    Items of the formats `in_blocks` stay in the file; see `read_rows`.
     """
     widths: tuple[int | None, int | None] = (None, None)
     if model is not None:
@@ -272,7 +309,7 @@ def read_collection(
         in_blocks=in_blocks,
     )
     if queries is None:
-        return Collection(rows)
+        return _as_learnt(Collection(rows), model)
     if ".csv" not in [suffix.lower() for suffix in queries.suffixes]:
         label_column = None  # only a CSV file has columns
     asking = read(
@@ -282,7 +319,18 @@ def read_collection(
         labels_file=query_labels,
         array="queries",
     )
-    return Collection(rows, asking)
+    return _as_learnt(Collection(rows, asking), model)
+
+
+def _as_learnt(data: Collection, model: OpenedModel | None) -> Collection:
+    """The same rows, whose features must have the names that the model learnt from, if it knows them."""
+    names = getattr(model and model.saved, "feature_names_in_", None)
+    for rows in filter(None, data):
+        try:
+            check_feature_names(names, rows, str(rows.path))
+        except ValueError as error:
+            raise FormatError(str(error)) from error
+    return data
 
 
 def read_tasks_of(rows: Rows, tasks_file: Path | None) -> Rows:
@@ -312,7 +360,8 @@ def with_ids(rows: Rows, path: Path | None) -> Rows:
         if len(ids) != rows.n:
             raise format_error(path, "ids and rows differ in number", f"{rows.n} ids", len(ids))
     if ids is not None and len(set(ids)) < len(ids):
-        raise format_error(path, "an id twice", "different ids", "equal ones")
+        twice = next(name for name, n in Counter(ids).items() if n > 1)
+        raise format_error(path, "an id twice", "different ids", excerpt(twice))
     return rows._replace(ids=ids)
 
 

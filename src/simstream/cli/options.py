@@ -171,7 +171,7 @@ label_column_option = click.option(
     "--label-column",
     type=_column,
     metavar="NAME|NUMBER",
-    help="Column of labels in a CSV file: its name, or its number (-1 is the last).",
+    help="Column of labels in a CSV or parquet file: its name, or its number (-1 is the last).",
 )
 
 labels_option = click.option(
@@ -200,6 +200,12 @@ query_ids_option = click.option(
     "--query-ids",
     type=FILE,
     help="One id per query. Default: those in --queries, else row numbers.",
+)
+
+by_option = click.option(
+    "--by",
+    type=click.Choice(["ids", "rows"]),
+    help="How triplets and pairs name items (default: by ids if the items have ids, else by row number).",
 )
 
 memory_option = click.option(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,18 +18,28 @@ from .options import (
     NATURAL,
     Whole,
     address_option,
+    item_ids_option,
     json_option,
     label_column_option,
+    labels_option,
     memory_option,
+    query_ids_option,
+    refuse_options,
     scoring_device_option,
     workers_option,
 )
 from .output import echo_fields, echo_json, echo_table
 
+if TYPE_CHECKING:
+    from .inputs import Rows
+
 #: At most this many queries are timed, one at a time.
 _TIMED = 200
 
 _COLUMNS = ("query", "rank", "item", "score")
+
+#: Characters of a text that the table shows.
+_TEXT_WIDTH = 60
 
 
 @click.command(short_help="Find the most similar items.")
@@ -44,22 +54,43 @@ _COLUMNS = ("query", "rank", "item", "score")
     help="Only this row of --queries, or this row of ITEMS (which is then left out of its own answers); "
     "may be repeated.",
 )
+@click.option(
+    "--id", "names", multiple=True, help="The same by its id instead of its row; may be repeated."
+)
 @click.option("--task", help="Use this task's similarity (default: what all tasks share).")
+@labels_option
 @label_column_option
+@item_ids_option
+@query_ids_option
+@click.option(
+    "--texts",
+    type=FILE,
+    help="One text per item to show beside it (.txt), or JSON lines with id and text.",
+)
 @click.option("-k", type=COUNT, default=10, show_default=True, help="Items per query.")
 @memory_option
 @scoring_device_option
 @workers_option
 @address_option
 @json_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print query,rank,item,score as CSV.")
+@click.option(
+    "--csv",
+    "as_csv",
+    is_flag=True,
+    help="Print query,rank,item,score as CSV, then label and text if there are some.",
+)
 def query(
     model: Path,
     items: Path,
     queries: Path | None,
     rows: tuple[int, ...],
+    names: tuple[str, ...],
     task: str | None,
+    labels_file: Path | None,
     label_column: str | int | None,
+    item_ids: Path | None,
+    query_ids: Path | None,
+    texts: Path | None,
     k: int,
     memory: int,
     device: str,
@@ -70,25 +101,39 @@ def query(
 ) -> None:
     """Find the ITEMS most similar to queries, using the similarity MODEL has learnt.
 
-    Items are shown by id if the file has ids, otherwise by row number (from 0). Items in an .npy or .parquet
-    file are read in blocks: the file may be larger than memory.
+    Items are shown by id if they have ids, otherwise by row number (from 0); with their labels and texts, if
+    there are some. Items in an .npy or .parquet file are read in blocks: the file may be larger than memory.
 
     \b
     simstream query model.safetensors items.npz --row 0 --row 7
     simstream query model.safetensors items.npz --queries new.npz -k 5 --csv
+    simstream query model.safetensors docs.parquet --id doc-17 --texts docs.jsonl
     """
+    from ..data import read_texts
     from ..search import search_rows
     from .inputs import open_model, read_collection
     from .sweeping import percents, runner_of
 
     if as_json and as_csv:
         raise click.UsageError("expected --json or --csv, got both")
-    if queries is None and not rows:
-        raise click.UsageError("expected --queries or --row, got neither")
+    if queries is None and not rows and not names:
+        raise click.UsageError("expected --queries, --row or --id, got neither")
+    if queries is None:
+        refuse_options("requires --queries", {"--query-ids": query_ids is not None})
     opened = open_model(model)
     learner = similarity_of(opened.learner, task)
-    data = read_collection(items, queries, model=opened, label_column=label_column, in_blocks=True)
+    data = read_collection(
+        items,
+        queries,
+        model=opened,
+        label_column=label_column,
+        labels_file=labels_file,
+        in_blocks=("npy", "parquet"),
+    )
+    if item_ids is not None or query_ids is not None or names:
+        data = data.with_ids(item_ids, query_ids)
     asking, ids = data.asking, data.items.ids
+    rows += _rows_called(asking, names)
     for row in rows:
         if row >= asking.n:
             raise click.BadParameter(
@@ -109,6 +154,7 @@ def query(
             runner=runner,
             progress=progress,
         )
+    extras = _extras(data.items, None if texts is None else read_texts(texts, ids or data.items.n))
     documents, cells = [], []
     for row, indices, scores in zip(chosen, found.indices, found.scores, strict=True):
         keep = (indices != row) if is_own_item else (indices >= 0)
@@ -116,19 +162,55 @@ def query(
         neighbours = []
         pairs = zip(indices[keep][:k].tolist(), scores[keep][:k].tolist(), strict=True)
         for rank, (item, score) in enumerate(pairs, 1):
-            cells.append((name, rank, item if ids is None else ids[item], score))
-            neighbours.append(
-                {"row": item, "score": score} | ({} if ids is None else {"id": ids[item]})
-            )
+            beside = {extra: values[item] for extra, values in extras.items()}
+            cells.append((name, rank, item if ids is None else ids[item], score, *beside.values()))
+            named = {} if ids is None else {"id": ids[item]}
+            neighbours.append({"row": item, "score": score} | named | beside)
         documents.append({"query": name, "neighbours": neighbours})
     if as_json:
         echo_json(documents)
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(_COLUMNS)
+        writer.writerow((*_COLUMNS, *extras))
         writer.writerows(cells)
     else:
-        echo_table(_COLUMNS, [[*map(str, cell[:3]), f"{cell[3]:.6g}"] for cell in cells])
+        table = [
+            [*map(str, cell[:3]), f"{cell[3]:.6g}", *(_shortened(extra) for extra in cell[4:])]
+            for cell in cells
+        ]
+        echo_table((*_COLUMNS, *extras), table)
+
+
+def _rows_called(asking: Rows, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Rows of the queries with these ids."""
+    from ..ids import rows_called, some_of
+
+    if names and asking.ids is None:
+        raise click.UsageError(f"--id: {asking.path} has no ids; expected --row, or a file of ids")
+    unknown: dict[Any, None] = {}
+    rows_by_id = {name: row for row, name in enumerate(asking.ids or [])}
+    found = rows_called(names, rows_by_id, unknown)
+    if unknown:
+        raise click.BadParameter(
+            f"expected ids of {asking.path}, got {some_of(unknown)}", param_hint="--id"
+        )
+    return tuple(found)
+
+
+def _extras(items: Rows, texts: list[str | None] | None) -> dict[str, list[Any]]:
+    """What is shown beside items: labels, unless all are the same, and texts."""
+    found: dict[str, list[Any]] = {}
+    labels = items.label_list()
+    if len(set(labels)) > 1:
+        found["label"] = labels
+    if texts is not None:
+        found["text"] = texts
+    return found
+
+
+def _shortened(value: Any) -> str:
+    text = "" if value is None else " ".join(str(value).split())
+    return text if len(text) <= _TEXT_WIDTH else f"{text[: _TEXT_WIDTH - 3]}..."
 
 
 @click.command(short_help="Measure an approximate index against exact search.")

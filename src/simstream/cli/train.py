@@ -14,11 +14,15 @@ from .options import (
     NATURAL,
     SHARE,
     SHARE_OR_UNIFORM,
+    Size,
+    by_option,
+    item_ids_option,
     json_option,
     label_column_option,
     labels_option,
     on_error_option,
     params_option,
+    query_ids_option,
     quiet_option,
     tasks_option,
 )
@@ -33,13 +37,17 @@ from .output import configure_logging
 @click.option(
     "--triplets",
     type=FILE,
-    help="Triplets of row numbers, optionally with columns task and y: a file, or - for standard input.",
+    help="Triplets of ids or row numbers, optionally with columns task and y: a file, or - for standard "
+    "input.",
 )
 @click.option(
     "--pairs",
     type=FILE,
-    help="Pairs of row numbers with +1 (similar) or -1: a file, or - for standard input.",
+    help="Pairs of ids or row numbers with +1 (similar) or -1 (or 0): a file, or - for standard input.",
 )
+@item_ids_option
+@query_ids_option
+@by_option
 @click.option("--queries", type=FILE, help="Items of the anchors, if these are not rows of ITEMS.")
 @click.option(
     "--algorithm",
@@ -133,6 +141,14 @@ from .output import configure_logging
 )
 @on_error_option
 @click.option(
+    "--memory",
+    type=Size(),
+    default="512MB",
+    show_default=True,
+    help="Items of an .npy file that is larger stay in the file: the same result in little memory, but each "
+    "tuple waits for its rows.",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
     help="Precision (default: that of the items).",
@@ -162,6 +178,7 @@ def train(**given: Any) -> None:
     simstream train items.svm -a sors -p lam=1e-6 -n 100000 -o model.safetensors
     simstream train items.npz --negatives near -o model.safetensors
     simstream train items.npy --triplets judgements.csv -o model.safetensors
+    simstream train docs.parquet --triplets by-id.jsonl -o model.safetensors
     simstream train items.npy -a pametric --pairs pairs.csv -o model.safetensors
     simstream train items.npz -a lmnn -o model.safetensors
     simstream train items.npz -a omtrsl --tasks users.txt -o model.safetensors

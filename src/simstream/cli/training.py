@@ -122,8 +122,16 @@ def _check_options(options: TrainOptions) -> None:
                 **options.sampling_given,
             },
         )
-    elif options.queries is not None:
-        raise click.UsageError("--queries requires --triplets or --pairs")
+    else:
+        refuse_options(
+            "requires --triplets or --pairs",
+            {
+                "--queries": options.queries is not None,
+                "--item-ids": options.item_ids is not None,
+                "--query-ids": options.query_ids is not None,
+                "--by": options.by is not None,
+            },
+        )
     if options.labels_file is not None and options.label_column is not None:
         raise click.UsageError("expected --labels or --label-column, got both")
     if options.mix is not None:
@@ -144,7 +152,7 @@ def _check_options(options: TrainOptions) -> None:
         check_workers(options)
     if options.workers is not None and options.device not in (None, "cpu"):
         raise click.UsageError(f"expected --workers or --device {options.device}, got both")
-    inputs = ("items", "labels_file", "tasks_file", "queries", "records")
+    inputs = ("items", "labels_file", "tasks_file", "queries", "records", "item_ids", "query_ids")
     for path in filter(None, (getattr(options, name) for name in inputs)):
         if options.output.resolve() == path.resolve():
             raise click.BadParameter(
@@ -220,7 +228,10 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
         dtype=options.dtype,
         label_column=options.label_column,
         labels_file=options.labels_file,
+        in_blocks=_in_blocks(options, algorithm),
     )
+    if options.records is not None and options.by != "rows":
+        data = data.with_ids(options.item_ids, options.query_ids)
     if options.records is None:
         if knows_tasks(algorithm.cls()):
             data = data._replace(items=read_tasks_of(data.items, options.tasks_file))
@@ -244,6 +255,20 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
         _train_mixed(options, algorithm, learner, data)
     else:
         _train_online(options, algorithm, learner, data, record, changes)
+
+
+def _in_blocks(options: TrainOptions, algorithm: Algorithm) -> tuple[str, ...]:
+    """Formats of items that stay in the file: where they are large, and a tuple needs a few rows of them."""
+    needs_all = (
+        algorithm.is_batch
+        or options.workers is not None
+        or options.mix is not None
+        or options.device not in (None, "cpu")
+        or options.negatives not in (None, "random")
+        or options.positives not in (None, "random")
+    )
+    is_large = options.items.is_file() and options.items.stat().st_size > options.memory
+    return ("npy",) if is_large and not needs_all else ()
 
 
 def _open_checkpoint(options: TrainOptions) -> tuple[OpenedModel, list[str]]:
@@ -295,7 +320,7 @@ def _record_options(
     options: TrainOptions, algorithm: Algorithm, data: Collection
 ) -> dict[str, Any]:
     """What the reader of triplets or pairs is to check."""
-    found = {"on_error": options.on_error, "n_items": data.sizes}
+    found = {"on_error": options.on_error, **data.names_in_records(options.by)}
     if options.pairs is None:
         # A learner from pairs makes two pairs of a triplet: neither may be an item with itself.
         found["distinct"] = "pairs" in algorithm.takes and data.queries is None
@@ -353,8 +378,10 @@ def _train_at_once(
             warnings.simplefilter("always")
             if options.records is None and not algorithm.takes_a_set:
                 learner.fit(data.items.items, *whole)
+                if data.items.feature_names is not None:
+                    learner.feature_names_in_ = np.array(data.items.feature_names, object)
             else:
-                learner.set_params(preprocessor=data.preprocessor)
+                learner.set_params(preprocessor=data.named)
                 (learner.fit if algorithm.takes_a_set else learner.fit_pairs)(*whole)
         if can_report:
             learner.set_params(callback=None)
@@ -471,7 +498,7 @@ def _train_online(
     #: The learner itself, or of one whose columns are elsewhere all but these.
     front = getattr(learner, "front_", learner)
     if front is learner:
-        learner.set_params(preprocessor=data.preprocessor)
+        learner.set_params(preprocessor=data.named)
     # Before the first tuple, so that a wrong dimension is found at once, an interruption has something to
     # save from the first moment on, and pieces can be cut at whole blocks.
     block = int(learner.prepare())

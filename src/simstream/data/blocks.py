@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..validation import check_finite, stacked
+from ..validation import Items, check_finite, float_type, stacked
 from .files import PathLike, format_error, format_of, is_regular, open_input
 from .item_formats import FORMATS, ParquetColumns, check_labels, load_pyarrow
 
@@ -52,6 +52,88 @@ class RowBlocks(ABC):
     def block(self, begin: int, end: int, dtype: Any) -> Any:
         """One block."""
         return next(self.blocks([(begin, end)], dtype))
+
+    def take(self, numbers: np.ndarray, dtype: Any) -> Any:
+        """Some rows, in any order and as often as they are asked for."""
+        wanted, places = np.unique(numbers, return_inverse=True)
+        if not len(wanted):
+            return self.block(0, 1, dtype)[:0]
+        return stacked(list(self.blocks(_runs(wanted), dtype)))[places]
+
+    def as_items(self, dtype: Any = None) -> Items:
+        """The rows as items, which learners and similarities take: they are read when they are needed."""
+        return StoredItems(self, dtype)
+
+
+class StoredItems(Items):
+    """Items of which only the rows that are needed are read, unless something needs all of them.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from simstream import OASIS
+    >>> from simstream.data import open_rows
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "items.npy"
+    >>> np.save(path, np.eye(4))
+    >>> OASIS(preprocessor=open_rows(path)).fit([[0, 1, 2], [3, 1, 0]]).n_rounds_
+    2
+    """
+
+    _all: Any = None
+
+    def __init__(self, rows: RowBlocks, dtype: Any = None) -> None:
+        self.blocks = rows
+        self._dtype = rows.block(0, 1, dtype).dtype
+
+    @property
+    def values(self) -> Any:  # type: ignore[override]
+        """All rows."""
+        if self._all is None:
+            self._all = self.blocks.block(0, len(self.blocks), self._dtype)
+        return self._all
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether blocks are CSR matrices."""
+        return self.blocks.is_sparse
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the rows are still in the file alone."""
+        return self._all is None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of features."""
+        return self.blocks.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision in which rows are given."""
+        return self._dtype
+
+    def with_dtype(self, dtype: Any, name: str = "items") -> Items:
+        """The same rows in another precision."""
+        if dtype is None or self._dtype == np.dtype(dtype):
+            return self
+        return self._named_as(StoredItems(self.blocks, dtype))
+
+    def rows(self, index: np.ndarray) -> Any:
+        """Some rows."""
+        return self.blocks.take(index, self._dtype) if self.is_stored else self._all[index]
+
+    def dense_rows(self, index: np.ndarray) -> np.ndarray:
+        """Some rows as an array."""
+        rows = self.rows(index)
+        return rows.toarray() if self.is_sparse else rows
+
+
+def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """Edges of the runs of neighbours among rows that ascend."""
+    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
+    ends = np.append(starts[1:], len(numbers)) - 1
+    return list(zip(numbers[starts].tolist(), (numbers[ends] + 1).tolist(), strict=True))
 
 
 class ArrayBlocks(RowBlocks):
@@ -95,9 +177,7 @@ class ChosenRows(RowBlocks):
     def blocks(self, edges: Iterable[tuple[int, int]], dtype: Any) -> Iterator[Any]:
         """Yield rows, each run of neighbours read at once."""
         for begin, end in edges:
-            numbers = self._numbers[begin:end]
-            starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
-            runs = [(int(part[0]), int(part[-1]) + 1) for part in np.split(numbers, starts[1:])]
+            runs = _runs(self._numbers[begin:end])
             yield stacked(list(self._rows.blocks(runs, dtype)))
 
 
@@ -123,23 +203,25 @@ class _FileBlocks(RowBlocks):
         """Yield rows as arrays of their own."""
         edges = list(edges)
         for (begin, _), rows in zip(edges, self._read(edges), strict=True):
-            if dtype is None:
-                dtype = np.float32 if rows.dtype == np.float32 else np.float64
-            with np.errstate(over="ignore"):  # too large a number becomes an infinity: reported
-                rows = np.ascontiguousarray(rows, dtype=dtype)
-            self._check(rows, begin)
-            if self._unit_norm:
-                from sklearn.preprocessing import normalize
+            yield self._finished(rows, dtype, begin.__add__)
 
-                rows = normalize(rows, copy=False)
-            yield rows
+    def _finished(self, rows: np.ndarray, dtype: Any, number: Callable[[int], int]) -> np.ndarray:
+        """Rows as they are used, from rows as they are stored; `number` is that of a row in the file."""
+        with np.errstate(over="ignore"):  # too large a number becomes an infinity: reported
+            rows = np.ascontiguousarray(rows, dtype=dtype or float_type(rows.dtype))
+        self._check(rows, number)
+        if self._unit_norm:
+            from sklearn.preprocessing import normalize
 
-    def _check(self, rows: np.ndarray, begin: int) -> None:
+            rows = normalize(rows, copy=not rows.flags.writeable)
+        return rows
+
+    def _check(self, rows: np.ndarray, number: Callable[[int], int]) -> None:
         try:
             check_finite(rows, "items")
         except ValueError:
             row, column = np.argwhere(~np.isfinite(rows))[0]
-            problem = f"not finite at row {begin + row}, column {column} (counted from 0)"
+            problem = f"not finite at row {number(int(row))}, column {column} (counted from 0)"
             expected = f"finite {rows.dtype} numbers"
             raise format_error(self._path, problem, expected, rows[row, column]) from None
 
@@ -166,6 +248,24 @@ class _NpyBlocks(_FileBlocks):
         if path.stat().st_size < n_bytes:
             expected, found = f"{n_bytes} bytes", path.stat().st_size
             raise format_error(path, "damaged or truncated", expected, found)
+
+    def take(self, numbers: np.ndarray, dtype: Any) -> Any:
+        """Some rows: read without a buffer, which would fetch more than is asked for, and checked at once."""
+        if self._by_column:
+            return super().take(numbers, dtype)
+        wanted, places = np.unique(numbers, return_inverse=True)
+        rows = np.empty((len(wanted), self.shape[1]), self._stored)
+        size = rows.shape[1] * rows.itemsize
+        view = memoryview(rows).cast("B") if len(rows) else memoryview(b"")
+        with open_input(self._path) as handle:
+            seek, read = handle.raw.seek, handle.raw.readinto  # type: ignore[attr-defined]
+            for place, number in enumerate(wanted.tolist()):
+                seek(self._start + number * size)
+                if read(view[place * size : (place + 1) * size]) != size:
+                    found = f"its end within row {number}"
+                    raise format_error(self._path, "became shorter", "all rows", found)
+        rows = self._finished(rows, dtype, lambda row: int(wanted[row]))
+        return rows if np.array_equal(wanted, numbers) else rows[places]
 
     def _read(self, edges: Iterable[tuple[int, int]]) -> Iterator[np.ndarray]:
         if self._by_column:  # a block of rows lies in pieces all over the file
@@ -196,8 +296,7 @@ class _ParquetBlocks(_FileBlocks):
     ) -> None:
         super().__init__(path, unit_norm)
         with self._opened() as file:
-            names = file.schema_arrow.names
-            self._columns = ParquetColumns.of(path, names, label_column)
+            self._columns = ParquetColumns.of(path, file.schema_arrow, label_column)
             sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
             self._edges = np.append(0, np.cumsum(sizes, dtype=np.int64)).tolist()
             n_rows = file.metadata.num_rows
@@ -216,6 +315,11 @@ class _ParquetBlocks(_FileBlocks):
             except (pa.ArrowException, OSError, ValueError) as error:
                 problem = "damaged or truncated"
                 raise format_error(self._path, problem, "a parquet file", error) from None
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, where they are columns of their own."""
+        return self._columns.feature_names
 
     def labels_and_ids(self) -> tuple[np.ndarray | None, list[str] | None]:
         """The columns that are not features, where there are such."""

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..validation import check_choice, check_index_tuples
+from ..ids import Id
+from ..validation import Items, check_choice, check_index_tuples, tuples_by_rows
 
 #: Rules by which clicks become comparisons.
 CLICK_RULES = ("skip-above", "no-click")
@@ -66,9 +67,9 @@ def pairs_from_clicks(
 
 
 def triplets_from_clicks(
-    log: Iterable[tuple[int, Sequence[int], Iterable[int]]],
-    n_queries: int,
-    n_items: int,
+    log: Iterable[tuple[Id, Sequence[Id], Iterable[Id]]],
+    n_queries: int | Items,
+    n_items: int | Items,
     *,
     rule: str = "skip-above",
 ) -> np.ndarray:
@@ -80,8 +81,9 @@ def triplets_from_clicks(
     Parameters
     ----------
     log : iterable of (query, shown, clicked)
-        Row of the query, rows of the items in the order in which they were shown, and those clicked.
-    n_queries, n_items : int
+        Row of the query, rows of the items in the order in which they were shown, and those clicked; ids
+        where `Items` with ids are given.
+    n_queries, n_items : int or Items
         Rows from which these are.
     rule : "skip-above" or "no-click"
         What a click says; see `simstream.data.clicks.pairs_from_clicks`.
@@ -124,5 +126,7 @@ def triplets_from_clicks(
         triplets += [(query, better, worse) for better, worse in pairs]
     if not triplets:
         return np.empty((0, 3), np.int64)
+    rows = tuples_by_rows(triplets, n_queries, n_items, "log")
+    n_rows = [len(side) if isinstance(side, Items) else side for side in (n_queries, n_items)]
     names = ("query", "clicked item", "item not clicked")
-    return check_index_tuples(triplets, (n_queries, n_items, n_items), names)
+    return check_index_tuples(rows, (*n_rows, n_rows[1]), names)

@@ -20,6 +20,7 @@ from ..validation import (
     check_list_shape,
     check_weights,
     shape_of,
+    tuples_by_rows,
 )
 
 _ROLES = ("anchor", "positive", "negative")
@@ -94,7 +95,7 @@ class Comparisons:
         n = len(self)
         ends = [self.index[:, [2, 3]], self.index[:, [0, 1]]]
         rows = [_differences(self.left, pair[:, 0], self.right, pair[:, 1]) for pair in ends]
-        items, place = Items(np.concatenate(rows)), np.arange(n)
+        items, place = Items._of(np.concatenate(rows)), np.arange(n)
         index = np.column_stack([place, place, n + place, n + place])
         return replace(self, left=items, right=items, index=index, of_vectors=True)
 
@@ -147,7 +148,22 @@ class Comparisons:
         others = others[padding:]
         index[:, 1:] = renumbered.reshape(len(self), -1) - padding
         left, right = self.left.dense_rows(first), self.right.dense_rows(others)
-        return replace(self, left=Items(left), right=Items(right), index=index)
+        return replace(self, left=Items._of(left), right=Items._of(right), index=index)
+
+    def in_memory(self) -> Comparisons:
+        """The same with the items that occur in the tuples, where items are read from a file."""
+        if not (self.left.is_stored or self.right.is_stored):
+            return self
+        if self.left is self.right:
+            rows, index = _renumbered(self.index)
+            items = Items._of(self.left.rows(rows))
+            return replace(self, left=items, right=items, index=index)
+        index = np.empty_like(self.index)
+        sides = []
+        for side, part in ((self.left, slice(0, 1)), (self.right, slice(1, None))):
+            rows, index[:, part] = _renumbered(self.index[:, part])
+            sides.append(Items._of(side.rows(rows)))
+        return replace(self, left=sides[0], right=sides[1], index=index)
 
     def kernel_tuples(self) -> Any:
         """The record that compiled readers take."""
@@ -156,7 +172,7 @@ class Comparisons:
     def one(self, t: int) -> Comparisons:
         """Triplet t with only its own three items, for code whose cost grows with the number of items."""
         left, right = (
-            Items(items.rows(rows))
+            Items._of(items.rows(rows))
             for items, rows in ((self.left, self.index[t, :1]), (self.right, self.index[t, 1:]))
         )
         return Comparisons(left, right, np.array([[0, 0, 1]]))
@@ -194,6 +210,13 @@ class Comparisons:
         return [(float(weights[b]), self.part(b, e)) for b, e in pairwise(edges)]
 
 
+def _renumbered(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that occur, and the tuples as numbers of these; -1, no item of a list, stays."""
+    rows, places = np.unique(index, return_inverse=True)
+    padding = int(rows[0] < 0)
+    return rows[padding:], places.reshape(index.shape) - padding
+
+
 def _differences(a: Items, i: np.ndarray, b: Items, j: np.ndarray) -> np.ndarray:
     """Dense rows a[i] - b[j]."""
     if a.is_sparse or b.is_sparse:
@@ -225,7 +248,7 @@ class ItemCache:
         Parameters
         ----------
         source : what was given as `preprocessor`, or None
-        tuples : (n, size) integers, or (n, size, d) numbers
+        tuples : (n, size) integers, or ids where the items have ids, or (n, size, d) numbers
         size : 2 for pairs, 3 for triplets, 4 for quadruplets
         dtype : precision of the items, None to keep theirs
         """
@@ -248,6 +271,7 @@ class ItemCache:
                 f"got {array.dtype} of shape {array.shape}"
             )
         left, right = self.items(source, dtype)
+        array = tuples_by_rows(tuples, left, right, what, array)
         sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
         if size == 4:
             sizes = (left.shape[0], right.shape[0]) * 2
@@ -305,6 +329,7 @@ class ItemCache:
                 f"got {array.dtype} of shape {array.shape}"
             )
         left, right = self.items(source, dtype)
+        array = tuples_by_rows(lists, left, right, "lists", array)
         index = check_index_lists(array, (left.shape[0], right.shape[0]), n_relevant)
         return Comparisons(left, right, index)
 

@@ -24,7 +24,17 @@ from .item_formats import load_pyarrow
 #: Names of the columns in a header, and of the fields of an object: of simstream first, then of others.
 _COLUMNS = {
     "query": ("query", "query-id", "query_id", "qid"),
-    "item": ("item", "item-id", "item_id", "corpus-id", "corpus_id", "doc-id", "doc_id", "docid"),
+    "item": (
+        "item",
+        "item-id",
+        "item_id",
+        "corpus-id",
+        "corpus_id",
+        "doc-id",
+        "doc_id",
+        "docid",
+        "clicked",
+    ),
     "grade": ("grade", "score", "relevance", "rel"),
 }
 
@@ -63,7 +73,8 @@ def read_relevance(
       (BEIR's ``query-id``, ``corpus-id``, ``score`` too); four columns without a header are TREC's, with the
       item in the third and the grade in the fourth. The first line of ``.txt`` shows whether commas,
       tabs or white space separate them
-    - ``.jsonl``: objects with ``"query"``, ``"item"`` and maybe ``"grade"``, or arrays of two or three
+    - ``.jsonl``: objects with ``"query"``, ``"item"`` (or ``"clicked"``, one or a list) and maybe
+      ``"grade"``, or arrays of two or three
     - ``.npy``: an array of shape (n, 2) or (n, 3); ``.npz``: one called ``relevance``
     - ``.parquet``: columns with these names, or the first two or three
 
@@ -85,7 +96,8 @@ def read_relevance(
     Raises
     ------
     FormatError
-        If the file cannot be read or is empty, an item or a query is unknown, or a grade is not finite.
+        If the file cannot be read or is empty, items or queries are unknown, or a grade is not finite. It
+        says how many are unknown, and names the first three.
 
     Examples
     --------
@@ -101,13 +113,9 @@ def read_relevance(
     found = []
     for *names, grade, line, row in _written(path):
         where = f" in row {row} (counted from 0)" if line is None else ""
-        places = []
-        for known, name in zip(rows_of, names, strict=True):
-            place = known.row(name)
-            if place is None:
-                problem = f"unknown {known.what}{where}"
-                raise format_error(path, problem, known.expected, excerpt(name), line)
-            places.append(place)
+        places = [
+            known.row_or_note(name, line, where) for known, name in zip(rows_of, names, strict=True)
+        ]
         try:
             number = 1.0 if grade is None else float(grade)
         except (TypeError, ValueError):
@@ -116,6 +124,8 @@ def read_relevance(
             problem = f"not a grade{where}"
             raise format_error(path, problem, "a finite number", excerpt(grade), line)
         found.append((*places, number))
+    for known in rows_of:
+        known.refuse_unknown(path)
     if not found:
         raise format_error(path, "no judgements", "at least one", "none")
     return np.array(found, np.float64)
@@ -172,23 +182,19 @@ def read_clicks(
         for line, text in text_lines(handle):
             record = parse_json(path, line, text)
             if not isinstance(record, dict) or not record.keys() >= {"query", "shown", "clicked"}:
-                expected = "an object with query, shown and clicked"
+                expected = "an object with query, shown and clicked (without shown: relevance)"
                 raise format_error(path, "not a search", expected, excerpt(record), line)
             query: Any = record["query"]
             if isinstance(query, list):
                 query = _vector(path, line, query, n_features)
             else:
-                query = known_queries.row(query)
-                if query is None:
-                    expected = f"{known_queries.expected}, or a list of numbers"
-                    if not known_queries:
-                        expected = "a list of numbers, since there are no queries to refer to"
-                    got = excerpt(record["query"])
-                    raise format_error(path, "unknown query", expected, got, line)
+                query = known_queries.row_or_note(query, line)
             shown, clicked = (
                 _item_rows(path, line, record[name], known_items, name)
                 for name in ("shown", "clicked")
             )
+            if known_items.unknown:  # there will be an error: read on, to tell of all of them
+                continue
             if len(set(shown)) < len(shown):
                 raise format_error(
                     path, "an item shown twice", "different items", excerpt(record["shown"]), line
@@ -197,6 +203,12 @@ def read_clicks(
                 problem, expected = "a click on an item not shown", "some of the items shown"
                 raise format_error(path, problem, expected, excerpt(record["clicked"]), line)
             found.append(ClickedSearch(query, shown, clicked))
+    if not known_queries:
+        known_queries.expected = "a list of numbers, since there are no queries to refer to"
+    else:
+        known_queries.expected += ", or a list of numbers"
+    known_queries.refuse_unknown(path)
+    known_items.refuse_unknown(path)
     if not found:
         raise format_error(path, "no searches", "at least one", "none")
     return found
@@ -207,6 +219,8 @@ class _RowNames:
 
     def __init__(self, names: int | Sequence[str], what: str) -> None:
         self.what = what
+        #: Names of no row, each with its first place: " in ...", and the line.
+        self.unknown: dict[Any, tuple[str, int | None]] = {}
         self._n = names if isinstance(names, int) else len(names)
         self._rows = None
         self.expected = f"a row number below {self._n}"
@@ -221,6 +235,30 @@ class _RowNames:
 
     def __len__(self) -> int:
         return self._n
+
+    def row_or_note(self, name: Any, line: int | None, where: str = "") -> int:
+        """The row that is meant; an unknown one is noted, to be refused with all the others."""
+        row = self.row(name)
+        if row is None:
+            self.unknown.setdefault(excerpt(name), (where, line))
+        return -1 if row is None else row
+
+    def refuse_unknown(self, path: Path) -> None:
+        """Raise one error about all unknown names: how many there are, and the first three."""
+        if not self.unknown:
+            return
+        named = list(self.unknown.items())
+        if len(named) == 1:
+            name, (where, line) = named[0]
+            raise format_error(path, f"unknown {self.what}{where}", self.expected, name, line)
+        shown = [
+            name + (where if line is None else f" in line {line}")
+            for name, (where, line) in named[:3]
+        ]
+        plural = {"query": "queries"}.get(self.what, f"{self.what}s")
+        more = ", ..." if len(named) > 3 else ""
+        problem, expected = f"{len(named):,} unknown {plural}", f"{self.expected} for each"
+        raise format_error(path, problem, expected, ", ".join(shown) + more)
 
     def row(self, name: Any) -> int | None:
         """The row that is meant, None if there is no such row."""
@@ -248,16 +286,11 @@ def _vector(path: Path, line: int, numbers: list[Any], n_features: int | None) -
 
 
 def _item_rows(path: Path, line: int, names: Any, known: _RowNames, field: str) -> list[int]:
+    if field == "clicked" and isinstance(names, str | int):
+        names = [names]
     if not isinstance(names, list):
         raise format_error(path, f"bad {field}", "a list of items", excerpt(names), line)
-    rows = []
-    for name in names:
-        row = known.row(name)
-        if row is None:
-            problem = f"unknown item in {field}"
-            raise format_error(path, problem, known.expected, excerpt(name), line)
-        rows.append(row)
-    return rows
+    return [known.row_or_note(name, line, f" in {field}") for name in names]
 
 
 # -- judgements as they are written --------------------------------------------------------------
@@ -340,7 +373,8 @@ def _of_objects(path: Path) -> Iterator[_Written]:
                 expected = "an object with query, item and maybe grade"
                 raise format_error(path, "not a judgement", expected, excerpt(record), line)
             query, item, grade = values
-            yield query, item, grade, line, row
+            for one in item if isinstance(item, list) else [item]:
+                yield query, one, grade, line, row
 
 
 def _of_array(path: Path, key: str) -> Iterator[_Written]:

@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ..validation import float_type
 from .files import (
     FormatError,
     PathLike,
@@ -38,6 +39,9 @@ from .files import (
 
 _LIBSVM = ("svm", "libsvm", "svmlight")
 FORMATS = (*_LIBSVM, "csv", "jsonl", "npy", "npz", "parquet")
+#: Names of a column or a field of vectors, and of ids: of simstream first, then of others.
+_VECTORS = ("features", "embedding", "vector")
+_IDS = ("id", "_id")
 _CSR_PARTS = {"data", "indices", "indptr", "shape"}
 
 
@@ -53,6 +57,8 @@ class RawItems(NamedTuple):
     ids: list[str] | None = None
     #: Row number to line number, for messages only; None where the format has no lines.
     line_of: Callable[[int], int] | None = None
+    #: Names of the features, None where there are none.
+    feature_names: list[str] | None = None
 
 
 def read_raw(path: Path, label_column: str | int | None, array: str | None = None) -> RawItems:
@@ -290,6 +296,7 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
         numbers_if_possible(np.array(texts["label"], str)) if "label" in texts else None,
         texts.get("id"),
         lines.__getitem__,
+        [name.strip() for name in compress(names, is_feature)] if has_header else None,
     )
 
 
@@ -367,7 +374,7 @@ def _read_jsonl(path: Path) -> RawItems:
     with open_input(path) as handle:
         for line, text in text_lines(handle):
             record = parse_json(path, line, text)
-            features: Any = record.get("features") if isinstance(record, dict) else None
+            features: Any = _field(record, _VECTORS) if isinstance(record, dict) else None
             if not isinstance(features, kinds):
                 forms = " or ".join({list: "a list", dict: "a mapping"}[kind] for kind in kinds)
                 raise format_error(path, "bad row", f'"features": {forms}', excerpt(record), line)
@@ -381,7 +388,7 @@ def _read_jsonl(path: Path) -> RawItems:
             lines.append(line)
             rows.append(_feature_values(path, line, features))
             for key, found in extras.items():
-                found.append(record.get(key))
+                found.append(_field(record, _IDS if key == "id" else (key,)))
                 if (found[0] is None) != (found[-1] is None):
                     problem = f"{key} missing in some rows"
                     expected = f'"{key}" in all rows or none'
@@ -400,6 +407,11 @@ def _read_jsonl(path: Path) -> RawItems:
         None if ids is None else [str(value) for value in ids],
         lines.__getitem__,
     )
+
+
+def _field(record: dict[str, Any], names: Sequence[str]) -> Any:
+    """What an object has under the first of these names that it has; None if it has none of them."""
+    return next((record[name] for name in names if name in record), None)
 
 
 def _feature_numbers(path: Path, line: int, keys: list[str]) -> np.ndarray:
@@ -492,18 +504,37 @@ class ParquetColumns(NamedTuple):
     features: list[str]
     label: str | None
     id: str | None
+    #: Whether the one column of features holds vectors.
+    are_vectors: bool = False
 
     @classmethod
-    def of(
-        cls, path: Path, column_names: Sequence[str], label_column: str | int | None
-    ) -> ParquetColumns:
-        """By their names: a column ``features`` of vectors, or else one column per feature."""
-        names = [name for name in column_names if not name.startswith(_INDEX)]
+    def of(cls, path: Path, schema: Any, label_column: str | int | None) -> ParquetColumns:
+        """By their names: a column of vectors, or else one column per feature.
+
+        Ids are in a column ``id``, or in the index of texts of a table that pandas wrote.
+        """
+        index = _index_of(path, schema)
+        names = [name for name in schema.names if name not in index and not name.startswith(_INDEX)]
         places = _special_columns(path, names, label_column)
         special = {role: names[place] for role, place in places.items()}
-        features = ["features"] if "features" in names else names
+        vectors = [name for name in names if _is_list(path, schema.field(name).type)]
+        known = [name for name in _VECTORS if name in vectors]
+        if "features" in names:
+            features = ["features"]
+        elif len(vectors) > 1 and not known:
+            raise format_error(
+                path, "several columns of vectors", "one, or one called features", vectors
+            )
+        else:
+            features = (known or vectors)[:1] or names
         features = [name for name in features if name not in special.values()]
-        return cls(features, special.get("label"), special.get("id"))
+        ids = special.get("id", index[0] if len(index) == 1 else None)
+        return cls(features, special.get("label"), ids, bool(vectors))
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, None where one column holds all of them."""
+        return None if self.are_vectors else self.features
 
     @property
     def special(self) -> list[str]:
@@ -514,13 +545,19 @@ class ParquetColumns(NamedTuple):
         """The features of a table's rows, the first of which has this number."""
         pa, _ = load_pyarrow(path)
         _check_nulls(path, table, self.features, first_row)
-        if self.features == ["features"]:
-            return _vectors(path, pa, table.column("features"), first_row)
-        items = np.empty((table.num_rows, len(self.features)))
-        for k, name in enumerate(self.features):
+        if self.are_vectors or self.features == ["features"]:
+            return _vectors(path, pa, table.column(self.features[0]), self.features[0], first_row)
+        for name in self.features:
             kind = table.column(name).type
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                 raise format_error(path, f"bad column {name!r}", "numbers", kind)
+        kinds = {
+            float_type(np.dtype(table.column(name).type.to_pandas_dtype()))
+            for name in self.features
+        }
+        dtype = np.result_type(*kinds) if kinds else np.float64
+        items = np.empty((table.num_rows, len(self.features)), dtype)
+        for k, name in enumerate(self.features):
             items[:, k] = table.column(name).to_numpy()
         return items
 
@@ -548,15 +585,33 @@ def _read_parquet(path: Path, label_column: str | int | None) -> RawItems:
             table = pq.read_table(handle)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise format_error(path, "damaged or truncated", "a parquet file", error) from None
-    columns = ParquetColumns.of(path, table.column_names, label_column)
-    return RawItems(columns.values(path, table), *columns.others(path, table))
+    columns = ParquetColumns.of(path, table.schema, label_column)
+    values, others = columns.values(path, table), columns.others(path, table)
+    return RawItems(values, *others, feature_names=columns.feature_names)
 
 
-def _vectors(path: Path, pa: Any, column: Any, first_row: int = 0) -> np.ndarray:
+def _index_of(path: Path, schema: Any) -> list[str]:
+    """Columns of texts that were the index of a table of pandas."""
+    types = load_pyarrow(path)[0].types
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return [
+        name
+        for name in index  # an index that only counts is no column, but a description
+        if isinstance(name, str)
+        and name in schema.names
+        and (types.is_string(kind := schema.field(name).type) or types.is_large_string(kind))
+    ]
+
+
+def _is_list(path: Path, kind: Any) -> bool:
+    types = load_pyarrow(path)[0].types
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _vectors(path: Path, pa: Any, column: Any, name: str, first_row: int = 0) -> np.ndarray:
     """Rows of a column of lists, which must all have the same length."""
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if not any(is_kind(column.type) for is_kind in lists):
-        raise format_error(path, "bad column 'features'", "a vector in every row", column.type)
+    if not _is_list(path, column.type):
+        raise format_error(path, f"bad column {name!r}", "a vector in every row", column.type)
     rows = column.combine_chunks()
     values = rows.flatten().to_numpy(zero_copy_only=False)
     lengths = np.array(pa.compute.list_value_length(rows))

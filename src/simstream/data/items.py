@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ..validation import float_type
 from .files import (
     PathLike,
     excerpt,
@@ -37,8 +38,23 @@ _MANY_FEATURES = 2**24
 _LABEL_FORMATS = ("npy", "csv", "txt", "jsonl")
 
 
-class ItemsFile(NamedTuple):
-    """The contents of a file of items.
+class _Contents(NamedTuple):
+    items: Any
+    labels: np.ndarray | None
+    ids: list[str] | None
+
+
+class ItemsFile(_Contents):
+    """The contents of a file of items: items, labels and ids, and maybe names of features.
+
+    Attributes
+    ----------
+    items : C-contiguous array, or `scipy.sparse.csr_matrix` (sorted, no duplicates)
+        One row per item.
+    labels : array of numbers or strings, shape (n_items,), or None
+    ids : list of names of the items, or None
+    feature_names : list of str, or None
+        Where the file has a column with a name for each feature; not part of the tuple.
 
     Examples
     --------
@@ -48,12 +64,7 @@ class ItemsFile(NamedTuple):
     (2, 2)
     """
 
-    #: One row per item: C-contiguous array, or `scipy.sparse.csr_matrix` (sorted, no duplicates).
-    items: Any
-    #: Numbers or strings, shape (n_items,), or None.
-    labels: np.ndarray | None
-    #: Names of the items, or None.
-    ids: list[str] | None
+    feature_names: list[str] | None = None
 
 
 def read_items(
@@ -69,13 +80,13 @@ def read_items(
     - ``.svm``, ``.libsvm``, ``.svmlight``: LIBSVM, label first; features are numbered from 1 unless
       a 0 occurs in the file
     - ``.csv``: numbers; the first line is a header if one of its feature cells is not a number
-    - ``.jsonl``: ``{"id": .., "features": .., "label": ..}``; the features are a list, or a mapping
-      from feature number (from 0) to value, which makes sparse items
+    - ``.jsonl``: ``{"id": .., "features": .., "label": ..}``; the features (or ``embedding``, or
+      ``vector``) are a list, or a mapping from feature number (from 0) to value, which makes sparse items
     - ``.npy``: a 2-d array
     - ``.npz``: from `scipy.sparse.save_npz`; or an array ``items`` or ``X``, or the CSR parts
       ``data, indices, indptr, shape``; each with optional ``labels`` or ``y``, and ``ids``
-    - ``.parquet`` (``pip install 'simstream[parquet]'``): a column ``features`` of vectors, or else
-      one column per feature; with optional columns ``label`` and ``id``
+    - ``.parquet`` (``pip install 'simstream[parquet]'``): a column of vectors, or else one column per
+      feature; with optional columns ``label`` and ``id``
 
     The text formats may be compressed (``.gz``, ``.bz2``).
 
@@ -87,8 +98,8 @@ def read_items(
         CSV and parquet: the name or number of the column of labels (-1 is the last). By default the
         column called ``label``, if there is one. A column called ``id`` holds names.
     dtype : dtype, default=None
-        Type of the items, float32 or float64. By default that of the arrays in the file, if it is
-        one of the two, else float64.
+        Type of the items, float32 or float64. By default float32 for arrays of float16 and float32,
+        else float64.
     n_features : int, default=None
         Number of features. Sparse items are widened to it, since a file does not tell of features
         after the last one in use; dense items must have it.
@@ -127,7 +138,9 @@ def read_items(
     _check_finite(path, raw, items)
     labels = None if raw.labels is None else check_labels(path, raw.labels, items.shape[0])
     _check_ids(path, raw.ids, items.shape[0])
-    return ItemsFile(items, labels, raw.ids)
+    found = ItemsFile(items, labels, raw.ids)
+    found.feature_names = raw.feature_names
+    return found
 
 
 def write_items(
@@ -283,7 +296,7 @@ def _as_floats(path: Path, items: Any, dtype: np.dtype | None) -> Any:
         found = f"shape {items.shape}, type {items.dtype}"
         raise format_error(path, "not rows of features", expected, found)
     if dtype is None:
-        dtype = np.dtype("f4" if items.dtype.kind == "f" and items.dtype.itemsize == 4 else "f8")
+        dtype = float_type(items.dtype)
     elif dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype: expected float32 or float64, got {dtype}")
     with np.errstate(over="ignore"):  # a number that is too large becomes an infinity: reported

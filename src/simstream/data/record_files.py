@@ -18,8 +18,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from ..ids import some_of
 from ..validation import check_choice, check_integer
 from .files import (
+    FormatError,
     PathLike,
     excerpt,
     format_error,
@@ -37,6 +39,8 @@ from .records import (
     SEPARATORS,
     TASK,
     TRIPLETS,
+    UNKNOWN,
+    IdLookup,
     ItemLimits,
     LineParser,
     RecordKind,
@@ -114,6 +118,7 @@ def read_triplets(
     *,
     on_error: str = "fail",
     n_items: int | tuple[int, int] | None = None,
+    ids: Any = None,
     distinct: bool = False,
     start: int = 0,
     batch_size: int = 4096,
@@ -150,6 +155,10 @@ def read_triplets(
     n_items : int or (int, int), default=None
         Number of items; two numbers if anchors and candidates come from different sets of items. By
         default no item number is too large.
+    ids : sequence of ids, or pair of them, default=None
+        Ids of the items in the order of their rows: records then name items by ids. A pair if anchors and
+        candidates come from different sets of items, None in it for row numbers. Ids that are not known are
+        one error, which names the first three.
     distinct : bool, default=False
         Whether a triplet whose anchor is also its positive or its negative is invalid too.
     start : int, default=0
@@ -178,7 +187,7 @@ def read_triplets(
     [[0, 1, 2], [0, 3, 4]] 3 1
     """
     limits = ItemLimits(_both(n_items), distinct)
-    reader = _Reader(source, TRIPLETS, limits, on_error, start, batch_size)
+    reader = _Reader(source, TRIPLETS, limits, on_error, start, batch_size, ids)
     return (
         Batch(rows.numbers, position, n_skipped, rows.y, rows.tasks)
         for rows, position, n_skipped in reader.batches()
@@ -190,20 +199,21 @@ def read_pairs(
     *,
     on_error: str = "fail",
     n_items: int | tuple[int, int] | None = None,
+    ids: Any = None,
     start: int = 0,
     batch_size: int = 4096,
 ) -> Iterator[PairBatch]:
     """Read labelled pairs in batches, in the same formats as `read_triplets`.
 
-    A record has three numbers: two items, and +1 if they are similar or -1 if they are not. The
-    names in a header or an object are ``first,second,y``, ``left,right,y`` or ``i,j,y``. The array
-    of an ``.npz`` file is called ``pairs``.
+    A record has three numbers: two items, and +1 if they are similar or -1 (or 0) if they are not; ``true``
+    and ``false`` say the same. The names in a header or an object are ``first,second,y``,
+    ``left,right,y`` or ``i,j,y``. The array of an ``.npz`` file is called ``pairs``.
 
     Parameters
     ----------
-    source, on_error, start, batch_size : as in `read_triplets`
+    source, on_error, ids, start, batch_size : as in `read_triplets`
         A record is invalid if it is not three integers, has an item number below 0 or beyond
-        ``n_items``, a label other than +1 and -1, or pairs an item with itself.
+        ``n_items``, another label, or pairs an item with itself.
     n_items : int or (int, int), default=None
         Number of items; two numbers if the first and the second come from different sets of items,
         where equal numbers are not the same item. By default no item number is too large.
@@ -227,12 +237,13 @@ def read_pairs(
     ...     print(batch.pairs.tolist(), batch.y.tolist(), batch.position, batch.n_skipped)
     [[0, 1], [0, 2]] [1, -1] 3 1
     """
-    limits = ItemLimits(_both(n_items), distinct=not isinstance(n_items, tuple | list))
-    reader = _Reader(source, PAIRS, limits, on_error, start, batch_size)
+    is_one_set = not isinstance(n_items, tuple | list) and not _are_two(ids)
+    limits = ItemLimits(_both(n_items), distinct=is_one_set)
+    reader = _Reader(source, PAIRS, limits, on_error, start, batch_size, ids)
     return (
         PairBatch(
             np.ascontiguousarray(rows.numbers[:, :2]),
-            np.ascontiguousarray(rows.numbers[:, 2]),
+            np.where(rows.numbers[:, 2] > 0, 1, -1),
             position,
             n_skipped,
         )
@@ -248,6 +259,11 @@ def _both(n_items: int | tuple[int, int] | None) -> tuple[int, int] | None:
     return first, others
 
 
+def _are_two(ids: Any) -> bool:
+    """Whether these are the ids of two sets of items."""
+    return isinstance(ids, tuple) and len(ids) == 2 and not isinstance(ids[0], str | int)
+
+
 class _Reader:
     """One reading of one source; wrong arguments and file names are refused at once."""
 
@@ -259,8 +275,10 @@ class _Reader:
         on_error: str,
         start: int,
         batch_size: int,
+        ids: Any,
     ) -> None:
         self.source, self.kind, self.limits = source, kind, limits
+        self.ids = None if ids is None else IdLookup(*(ids if _are_two(ids) else (ids, ids)))
         self.skip = check_choice("on_error", on_error, ("fail", "skip")) == "skip"
         self.start = check_integer("start", start, minimum=0)
         self.batch_size = check_integer("batch_size", batch_size)
@@ -286,12 +304,25 @@ class _Reader:
                     if bad:
                         yield batch.part(slice(bad)), position + bad, 0
                     line, text, reason = describe(first + bad)
+                    if (batch.numbers[bad] == UNKNOWN).any():
+                        raise self._unknown(line)
                     problem, expected = self.kind.problem(batch, bad, self.limits, reason)
                     if line is None:
                         problem += f" in row {position + bad} (counted from 0)"
                     raise format_error(self.name, problem, expected, text, line)
                 position += len(valid)
                 yield batch.part(valid) if n_invalid else batch, position, n_invalid
+
+    def _unknown(self, line: int | None) -> FormatError:
+        """The one error about all unknown ids, of the whole input if that is a file."""
+        assert self.ids is not None
+        if self.extension is not None:
+            for _ in self._parts():
+                pass  # parsing notes them
+        unknown = self.ids.unknown
+        others = ", not row numbers" if all(name.isdecimal() for name in unknown) else ""
+        expected = f"ids of the items{others}"
+        return format_error(self.name, "unknown items", expected, some_of(unknown), line)
 
     def _parts(self) -> Iterator[tuple[RecordRows, _Describe]]:
         """Yield rows that are not checked yet, and how to describe one of them in a message."""
@@ -311,11 +342,28 @@ class _Reader:
             found = ", ".join(arrays) or "no arrays"
             raise format_error(path, f"not {self.kind.plural}", expected, found)
         numbers = arrays[key]
+        if self.ids is not None:
+            numbers = self._by_rows(path, numbers)
         _check_integers(path, numbers, self.kind, width=3)
         self._check_length(len(numbers), len(numbers))
         names = (ANSWER, "tasks") if self.kind.may_have_extras else ("", "")
         y, tasks = (arrays.get(name) if name else None for name in names)
         return _rows_of_arrays(path, numbers, y, tasks).part(slice(self.start, None))
+
+    def _by_rows(self, path: Path, array: np.ndarray) -> np.ndarray:
+        """An array of ids, texts or integers, as row numbers."""
+        assert self.ids is not None
+        n, width = self.kind.n_items, 3
+        if array.ndim != 2 or array.shape[1] != width or array.dtype.kind not in "iuU":
+            found = f"shape {array.shape}, type {array.dtype}"
+            raise format_error(path, f"not {self.kind.plural}", f"ids of shape (n, {width})", found)
+        try:
+            rows = [
+                [*self.ids.rows(record[:n]), *map(int, record[n:])] for record in array.tolist()
+            ]
+        except ValueError as error:
+            raise format_error(path, f"not {self.kind.plural}", "numbers", error) from None
+        return np.array(rows, np.int64).reshape(-1, width)
 
     def _text(self, stream: Any) -> Iterator[tuple[RecordRows, _Describe]]:
         """Parse blocks of lines: a block at once where its lines allow it, else line by line."""
@@ -331,7 +379,9 @@ class _Reader:
                 block = block[n_blank:]
                 if not block:
                     continue
-                parser = parser_for(block, self.name, self.extension, next_line, self.kind)
+                parser = parser_for(
+                    block, self.name, self.extension, next_line, self.kind, self.ids
+                )
                 if parser.has_header:
                     block = block[block.index(b"\n") + 1 :]
                     next_line += 1
@@ -496,7 +546,7 @@ def write_pairs(path: PathLike, pairs: Any, y: Any) -> None:
     pairs : array-like of int, shape (n, 2)
         Two items.
     y : array-like of shape (n,)
-        +1 (similar) or -1 (dissimilar).
+        +1 (similar) or -1 (dissimilar), or 1 and 0, or booleans.
 
     Raises
     ------
@@ -515,11 +565,11 @@ def write_pairs(path: PathLike, pairs: Any, y: Any) -> None:
     """
     array, labels = np.asarray(pairs), np.asarray(y)
     _check_integers(path, array, PAIRS, width=2)
-    if labels.shape != (len(array),) or not np.isin(labels, (1, -1)).all():
+    if labels.shape != (len(array),) or not np.isin(labels, (1, -1, 0)).all():
         expected = f"+1 or -1 for each of {len(array)}"
         found = f"shape {labels.shape}, values {np.unique(labels)[:5].tolist()}"
         raise format_error(path, "bad labels of pairs", expected, found)
-    columns = array.astype(np.int64), labels.astype(np.int64)
+    columns = array.astype(np.int64), np.where(labels > 0, 1, -1)
     _write(Path(path), PAIRS, RecordRows(np.column_stack(columns)))
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..ids import check_ids
 from .files import excerpt, format_error, is_number
 
 FORMATS = ("csv", "jsonl", "tsv", "txt", "npy", "npz")
@@ -25,6 +26,12 @@ SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 #: Stands for each number of a line that cannot be parsed: no valid record begins with a negative number.
 UNREADABLE = -(2**63)
+
+#: Stands for an item whose id is not known.
+UNKNOWN = UNREADABLE + 1
+
+#: Labels of pairs that are not numbers.
+_LABELS = {"true": 1, "false": -1}
 
 #: Names of the optional columns of triplets.
 ANSWER, TASK = "y", "task"
@@ -43,6 +50,39 @@ class ItemLimits(NamedTuple):
     n_items: tuple[int, int] | None = None
     #: Whether the first column must differ from the others.
     distinct: bool = False
+
+
+class IdLookup:
+    """Rows of the items that records name by ids: of the first column, and of the others.
+
+    Parameters
+    ----------
+    first, others : sequences of ids in the order of the rows; None where these are row numbers
+    """
+
+    def __init__(self, first: Sequence[Any] | None, others: Sequence[Any] | None) -> None:
+        self._first = _rows_by_text(first)
+        self._others = self._first if others is first else _rows_by_text(others)
+        #: Ids that were not known, in the order in which they were met.
+        self.unknown: dict[str, None] = {}
+
+    def rows(self, names: Sequence[Any]) -> list[int]:
+        """Row numbers of the items of one record; raises ValueError where a row number is none."""
+        found = []
+        for place, name in enumerate(names):
+            known = self._others if place else self._first
+            row = int(name) if known is None else known.get(str(name).strip())
+            if row is None:
+                self.unknown[str(name).strip()] = None
+            found.append(UNKNOWN if row is None else row)
+        return found
+
+
+def _rows_by_text(ids: Sequence[Any] | None) -> dict[str, int] | None:
+    """Row of each id, as files write it: integers are texts there."""
+    if ids is None:
+        return None
+    return {str(value): row for row, value in enumerate(check_ids([str(value) for value in ids]))}
 
 
 class RecordRows(NamedTuple):
@@ -76,6 +116,8 @@ class RecordKind(NamedTuple):
     names: tuple[tuple[str, str, str], ...]
     #: What a record consists of.
     numbers: str
+    #: How many of the three numbers are items.
+    n_items: int
     #: Whether records may have an answer and a task.
     may_have_extras: bool
     #: Checks of rows, in the order in which they are reported.
@@ -142,7 +184,7 @@ def _triplet_checks(rows: RecordRows, limits: ItemLimits) -> Iterator[Check]:
 def _pair_checks(rows: RecordRows, limits: ItemLimits) -> Iterator[Check]:
     first, second, y = rows.numbers.T
     yield (first >= 0) & (second >= 0), "negative item number", "numbers from 0"
-    yield (y == 1) | (y == -1), "bad label of a pair", "+1 (similar) or -1 (dissimilar)"
+    yield (y == 1) | (y == -1) | (y == 0), "bad label of a pair", "+1 (similar), -1 or 0"
     if limits.n_items is not None:
         n_first, n_second = limits.n_items
         fits = (first < n_first) & (second < n_second)
@@ -161,6 +203,7 @@ TRIPLETS = RecordKind(
         CANDIDATES,
     ),
     "three integers",
+    3,
     True,
     _triplet_checks,
 )
@@ -170,6 +213,7 @@ PAIRS = RecordKind(
     "pairs",
     (("first", "second", "y"), ("left", "right", "y"), ("i", "j", "y")),
     "two item numbers and +1 or -1",
+    2,
     False,
     _pair_checks,
 )
@@ -194,9 +238,10 @@ class LineParser(ABC):
         has_answer: bool = False,
         has_task: bool = False,
         has_header: bool = False,
+        ids: IdLookup | None = None,
     ) -> None:
         self.kind, self.has_answer, self.has_task = kind, has_answer, has_task
-        self.has_header = has_header
+        self.has_header, self.ids = has_header, ids
 
     @abstractmethod
     def parse(self, line: bytes) -> Record:
@@ -260,7 +305,7 @@ class LineParser(ABC):
         CSV and JSONL at the speed of numpy; anything unusual, above all a bad line, is left to be
         parsed line by line. The signs of the labels of pairs are replaced by digits meanwhile.
         """
-        if self.has_answer or self.has_task:
+        if self.has_answer or self.has_task or self.ids is not None:
             return None
         signs = [(sign, digits) for sign, digits in _SIGNS if sign in block]
         n_signs = {sign: block.count(sign) for sign, _ in signs}
@@ -329,9 +374,15 @@ class CellParser(LineParser):
     kind : RecordKind
     """
 
-    def __init__(self, names: list[str], separator: str | None, kind: RecordKind) -> None:
+    def __init__(
+        self,
+        names: list[str],
+        separator: str | None,
+        kind: RecordKind,
+        ids: IdLookup | None = None,
+    ) -> None:
         has_answer, has_task = (kind.may_have_extras and name in names for name in (ANSWER, TASK))
-        super().__init__(kind, has_answer, has_task, has_header=bool(names))
+        super().__init__(kind, has_answer, has_task, has_header=bool(names), ids=ids)
         self._separator = separator
         self._between = None if separator is None else separator.encode()
         self._n_columns = len(names) or 3
@@ -351,10 +402,15 @@ class CellParser(LineParser):
                 cells = line.split(self._between)
             if len(cells) == self._n_columns:
                 chosen = [cells[column] for column in self._columns]
+                task = "" if self._task is None else cells[self._task].decode().strip()
+                n = self.kind.n_items
+                if self.ids is not None:
+                    rows = self.ids.rows([cell.decode() for cell in chosen[:n]])
+                    return rows + [_number(cell, self.kind) for cell in chosen[n:]], task
                 # Python reads 1_000 as an integer; numpy and other tools do not.
                 if b"_" not in b"".join(chosen):
-                    task = "" if self._task is None else cells[self._task].decode().strip()
-                    return [int(cell) for cell in chosen], task
+                    items = [int(cell) for cell in chosen[:n]]
+                    return items + [_number(cell, self.kind) for cell in chosen[n:]], task
         except (ValueError, csv.Error):
             pass
         if len(cells) > 3 and not self.has_header and self.kind.may_have_extras:
@@ -362,6 +418,12 @@ class CellParser(LineParser):
                 f"{len(cells)} columns without a header, which is required with y or task"
             )
         raise UnreadableError
+
+
+def _number(cell: bytes, kind: RecordKind) -> int:
+    """An answer, or the label of a pair, which may be a word."""
+    word = None if kind.may_have_extras else _LABELS.get(cell.decode().strip().lower())
+    return int(cell) if word is None else word
 
 
 class JsonParser(LineParser):
@@ -375,17 +437,39 @@ class JsonParser(LineParser):
             raise UnreadableError from None
         if isinstance(record, dict):
             return self._parse_object(record)
-        is_three = isinstance(record, list) and [type(value) for value in record] == [int] * 3
-        if not is_three or self.has_answer or self.has_task:
+        if not isinstance(record, list) or len(record) != 3 or self.has_answer or self.has_task:
             raise UnreadableError
-        return record, ""
+        return self._numbers_of([(str(place), value) for place, value in enumerate(record)]), ""
+
+    def _numbers_of(self, named: Sequence[tuple[str, Any]]) -> list[int]:
+        """The three numbers of a record: rows of items, by number or by id, and the label of a pair."""
+        n = self.kind.n_items
+        for place, (name, value) in enumerate(named):
+            kinds: tuple[type, ...] = (int,)
+            if place >= n:
+                kinds = (int, bool)
+            elif self.ids is not None:
+                kinds = (int, str)
+            if type(value) not in kinds:
+                expected = "a string or an integer" if str in kinds else "an integer"
+                raise UnreadableError("" if name.isdecimal() else f"key {name!r} is not {expected}")
+        values = [value for _, value in named]
+        try:
+            items = values[:n] if self.ids is None else self.ids.rows(values[:n])
+        except ValueError:
+            raise UnreadableError from None
+        labels = [(1 if value else -1) if type(value) is bool else value for value in values[n:]]
+        return items + labels
 
     def _parse_object(self, record: dict[str, Any]) -> Record:
         # Of the sets of names, the one it comes closest to.
         names = self.kind.names_in(record) or max(
             self.kind.names, key=lambda names: sum(name in record for name in names)
         )
-        numbers = [_value(record, name) for name in names]
+        for name in names:
+            if record.get(name) is None:
+                raise UnreadableError(f"no key {name!r}")
+        numbers = self._numbers_of([(name, record[name]) for name in names])
         if not self.kind.may_have_extras:
             return numbers, ""
         if _value(record, ANSWER, self.has_answer) is not None:
@@ -410,22 +494,27 @@ def _value(record: dict[str, Any], name: str, in_first: bool = True) -> Any:
 
 
 def parser_for(
-    block: bytes, name: str, extension: str | None, line: int, kind: RecordKind
+    block: bytes,
+    name: str,
+    extension: str | None,
+    line: int,
+    kind: RecordKind,
+    ids: IdLookup | None = None,
 ) -> LineParser:
     """Choose the parser by the extension and the first line."""
     text = block[: block.index(b"\n")].decode(errors="replace").strip()
     if extension == "jsonl" or (extension is None and text[0] in "{["):
-        return JsonParser(kind, *_json_extras(block, kind))
+        return JsonParser(kind, *_json_extras(block, kind), ids=ids)
     shown = next((separator for separator in SEPARATORS.values() if separator in text), None)
     separator = SEPARATORS.get(extension or "", shown)
     cells = [cell.strip().strip('"').lower() for cell in text.split(separator)]
     names = kind.names_in(cells)
     undecided = names == CANDIDATES and ANSWER not in cells
-    if undecided or (not names and not any(map(is_number, cells))):
+    if undecided or (not names and ids is None and not any(map(is_number, cells))):
         # Without its columns nothing in the input can be understood, so on_error does not apply.
         problem = "header without y, which says which is nearer" if names else "unknown header"
         raise format_error(name, problem, kind.headers, excerpt(text), line)
-    return CellParser(cells if names else [], separator, kind)
+    return CellParser(cells if names else [], separator, kind, ids)
 
 
 def _json_extras(block: bytes, kind: RecordKind) -> tuple[bool, bool]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import check_index_tuples, check_integer
+from ..validation import check_index_tuples, check_integer, tuples_by_rows
 from .mining import NearSampler, scaled
 
 
@@ -20,8 +20,9 @@ class RelevanceSampler(NearSampler):
 
     Parameters
     ----------
-    relevance : (n, 2) integers
-        Row of the query and row of the relevant item. Of several judgements of the same two, the last counts.
+    relevance : (n, 2) integers, or ids
+        Row of the query and row of the relevant item, or their ids where `queries` and `items` are `Items`
+        with ids. Of several judgements of the same two, the last counts.
         Clicks are judgements too: the rows of the query and of the item clicked.
     n_items : int, optional
         Number of items; None where `items` are given.
@@ -86,6 +87,7 @@ class RelevanceSampler(NearSampler):
         if same_rows and queries is None:
             queries = items
         self.same_rows = same_rows
+        relevance = judged_by_rows(relevance, queries, items)
         rows, grade = judged_rows(relevance, grades, self._n_items, same_rows, queries)
         self._rng = np.random.default_rng(random_state)
         self._group(rows, grade)
@@ -157,6 +159,29 @@ class RelevanceSampler(NearSampler):
     def _fewest_negatives(self) -> tuple[int, str]:
         fewest = int(np.argmin(self._n_possible))
         return int(self._n_possible[fewest]), f"query {self._drawn[fewest]}"
+
+
+def judged_by_rows(relevance: Any, queries: Any, items: Any) -> Any:
+    """Judgements by rows, where queries or items have ids; as they are where neither has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simstream import Items
+    >>> judged_by_rows([(0, "b", 2.0), (1, "a", 1.0)], None, Items(np.eye(2), ids=["a", "b"])).tolist()
+    [[0.0, 1.0, 2.0], [1.0, 0.0, 1.0]]
+    """
+    if not any(getattr(side, "has_ids", False) for side in (queries, items)):
+        return relevance
+    names = relevance if hasattr(relevance, "dtype") else np.array(relevance, object)
+    if names.ndim != 2 or names.shape[1] not in (2, 3):
+        raise ValueError(
+            f"relevance: expected rows of query and item, and maybe a grade, got shape {names.shape}"
+        )
+    rows = tuples_by_rows(names[:, :2], queries, items, "relevance")
+    if names.shape[1] == 2:
+        return rows
+    return np.column_stack([rows.astype(np.float64), names[:, 2].astype(np.float64)])
 
 
 def judged_rows(

@@ -71,7 +71,7 @@ class Shard:
     def _open(self) -> None:
         """Read what never changes. The constructor does not: of its errors Ray would tell the text alone."""
         content, arrays = self._folder.read_learner()
-        sides = [Items(rows) for rows in self._folder.open_items(content["items"])]
+        sides = [Items._of(rows) for rows in self._folder.open_items(content["items"])]
         self._left, self._right = sides[0], sides[-1]
         self.columns = divided(self._right.shape[1], self._n_workers)[self._number]
         self._content, self._arrays = content, arrays

@@ -24,7 +24,7 @@ from ..online.multitask import OMTRSL
 from ..online.triplets import TripletLearner
 from ..persistence import check_saved_task, from_params, load, to_params
 from ..similarity.base import SearchResult, chunks, top_k
-from ..validation import check_choice, check_integer, check_items, check_number
+from ..validation import check_choice, check_integer, check_items, check_number, tuples_by_rows
 from .cluster import DEFAULT_STORE_BYTES, Cluster
 from .folder import Checkpoint, RunFolder
 from .run import Run
@@ -329,7 +329,7 @@ class ShardedLearner:
         Parameters
         ----------
         tuples : (n, 3) or (n, 2) integers, lists of them for ListwiseSoftmax, or the path of an .npy file
-            Rows of `preprocessor`.
+            Rows of `preprocessor`, or ids if it is `Items` with ids.
         y : labels of pairs, or answers of OMTRSL
         tasks, oracle : as those of OMTRSL
         """
@@ -345,7 +345,9 @@ class ShardedLearner:
         run = self._running()
         if isinstance(tuples, (str, Path)):
             tuples = np.load(tuples, mmap_mode="r", allow_pickle=False)
-        read = self._read(np.asarray(tuples), y, tasks, oracle)
+        sides = self._source if isinstance(self._source, tuple) else (self._source,)
+        rows = tuples_by_rows(tuples, sides[0], sides[-1], "tuples")
+        read = self._read(rows, y, tasks, oracle)
         run.leave()
         size = self._block_size(read)
         at_a_time = len(read) if self._is_batch else size * max(1, _TUPLES_AT_A_TIME // size)
@@ -568,7 +570,8 @@ class ShardedLearner:
             top_k(transformed[some] @ rows.T, min(k, len(rows)))
             for some in chunks(len(transformed), 4 * len(rows) * self.dtype_.itemsize)
         ]
-        return SearchResult(*(np.concatenate(found) for found in zip(*parts, strict=True)))
+        best = SearchResult(*(np.concatenate(found) for found in zip(*parts, strict=True)))
+        return best.named(items)
 
     def _running(self) -> Run:
         if self._run is None:

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from .._kernels.ranking import majority, sum_at_cutoffs
 from ..data.blocks import ArrayBlocks, ChosenRows, RowBlocks
-from ..data.relevance import judged_rows
+from ..data.relevance import judged_by_rows, judged_rows
 from ..validation import check_choice, check_integer, check_number
 from .sweep import (
     DEFAULT_MEMORY,
@@ -387,8 +387,9 @@ def measure_ranking(
     query_labels, item_labels : arrays, optional
         An item is relevant to a query if their labels are equal. If the queries are the pool, `query_labels`.
     relevance : (n, 2) or (n, 3) array, optional
-        Instead of labels, judgements: the row of a query, that of an item and maybe a grade, above 0 if the
-        item is relevant. nDCG counts an item by its grade. The last judgement of the same two counts.
+        Instead of labels, judgements: the row of a query, that of an item (or their ids, where they are
+        `simstream.Items` with ids) and maybe a grade, above 0 if the item is relevant. nDCG counts an item by
+        its grade. The last judgement of the same two counts.
     k, normalizer
         As in `ranking_report`.
     neighbors : iterable of int
@@ -421,7 +422,7 @@ def measure_ranking(
         raise ValueError("relevance: expected no labels and no neighbors beside it, got some")
     pool = pool_of(model, queries, items, None, memory)
     n_queries = len(pool.queries)
-    judged = _judged(relevance, pool)
+    judged = _judged(judged_by_rows(relevance, queries, queries if items is None else items), pool)
     used = np.flatnonzero(judged.sizes)
     if 0 < len(used) < len(pool.queries):  # nothing is to be known of the others
         own = None if pool.own is None else pool.own[used]

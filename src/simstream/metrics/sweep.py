@@ -33,8 +33,8 @@ from .._kernels.ranking import (
     sort_lists,
     take_scores,
 )
-from ..data.blocks import ArrayBlocks, RowBlocks
-from ..validation import check_features, check_integer, check_items
+from ..data.blocks import ArrayBlocks, RowBlocks, StoredItems
+from ..validation import check_feature_names, check_features, check_integer, check_items
 
 #: Queries and items of one matrix product; the last block of either takes what is left over too.
 QUERIES, ITEMS = 256, 1024
@@ -215,8 +215,9 @@ def pool_of(
     if not is_ours:
         scoring_function(model)
     dtype = model.dtype_ if is_ours else None
-    asking = _as_rows(queries, "queries", dtype)
-    rows = asking if items is None else _as_rows(items, "items", dtype)
+    names = getattr(model, "_feature_names", None) if is_ours else None
+    asking = _as_rows(queries, "queries", dtype, names)
+    rows = asking if items is None else _as_rows(items, "items", dtype, names)
     n_items = len(rows)
     if exclude_self and len(asking) != n_items:
         raise ValueError(
@@ -232,10 +233,14 @@ def pool_of(
     return Pool(model, asking, rows, own, *steps, is_ours, check_memory(memory))
 
 
-def _as_rows(rows: Any, name: str, dtype: Any) -> RowBlocks:
+def _as_rows(rows: Any, name: str, dtype: Any, feature_names: Any) -> RowBlocks:
     if isinstance(rows, RowBlocks):
         return rows
-    return ArrayBlocks(check_items(rows, name, dtype=dtype).values)
+    if isinstance(rows, StoredItems):
+        return rows.blocks
+    checked = check_items(rows, name, dtype=dtype)
+    check_feature_names(feature_names, checked, name)
+    return ArrayBlocks(checked.values)
 
 
 # -- the blocks of one process ------------------------------------------------------------------

@@ -137,12 +137,12 @@ class OnlineLearner(Learner):
 
         Parameters
         ----------
-        tuples : (n, 3) integers, rows of `preprocessor`, or (n, 3, d) numbers
+        tuples : (n, 3) rows of `preprocessor`, or ids if it has ids, or (n, 3, d) numbers
             Anchor, positive, negative: the anchor is more like the positive than the negative. Learners
             from pairs also take (n, 2) integers or (n, 2, d) numbers. OASIS, OGD and PAMetric take (n, 4)
             integers or (n, 4, d) numbers on dense items: the first item is more like the second than the
             third is like the fourth.
-        y : array of +1 (similar) and -1 (dissimilar)
+        y : array of +1 (similar) and -1 (dissimilar), or 1 and 0, or booleans
             One for each pair; ignored for triplets.
         sample_weight : array of n numbers, optional
             Importance of each tuple: its loss counts that many times. A step along a gradient is so many
@@ -160,6 +160,7 @@ class OnlineLearner(Learner):
         engine = self._new_engine(read)
         find_device(self.device, is_sparse=not engine.has_devices)
         self._forget(engine)
+        self._name_features(read)
         return self._learn(read)
 
     def partial_fit(self, tuples: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -333,7 +334,7 @@ class OnlineLearner(Learner):
     def _learn(self, tuples: Comparisons) -> Any:
         """Learn from checked tuples."""
         self._begin(tuples)
-        self._advance(self._engine, tuples)
+        self._advance(self._engine, tuples.in_memory())
         return self
 
     def _begin(self, tuples: Comparisons) -> None:
@@ -344,7 +345,8 @@ class OnlineLearner(Learner):
         device = find_device(self.device, is_sparse=not engine.has_devices)
         if self._engine is None:
             self._forget(engine)
-        check_features(self.shape_, tuples.left, tuples.right)
+            self._name_features(tuples)
+        check_features(self.shape_, tuples.left, tuples.right, self._feature_names)
         self._engine.geometry.check_unchanged(self.init_scale, self.centre, self.item_term)
         for name, (kept, given) in self._unchangeable(self._engine).items():
             check_unchanged(name, kept, given)
@@ -393,7 +395,7 @@ class OnlineLearner(Learner):
             similarity = self._similarity_of(engine)
             similarity.normalise = self.normalise
             kept.put(key, similarity)
-        return similarity._with_items(self.preprocessor, self._item_cache())
+        return similarity._with_items(self)
 
     @property
     def tensor_(self) -> Any:

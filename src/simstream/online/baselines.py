@@ -96,7 +96,7 @@ class Dot(OnlineLearner):
     dtype : "float32" or "float64", optional
     normalise : bool
         The cosine q'x / sqrt(q'q x'x), whatever the lengths of the rows.
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples
@@ -160,7 +160,7 @@ class Euclidean(PairLearner):
     Parameters
     ----------
     dtype : "float32" or "float64", optional
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples

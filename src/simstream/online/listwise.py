@@ -60,7 +60,7 @@ class ListwiseSoftmax(TripletLearner):
         number an entry carries (default 2 GiB). Other entries take memory only when touched.
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair (queries, items) of them, optional
         Items that row numbers refer to. In a pair, queries are rows of the first, others of the second.
 
     Attributes

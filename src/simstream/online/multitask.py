@@ -47,7 +47,7 @@ _COMMON = """query : "all", "active" or "random"
         Sparse items only: memory of the dense block of the most frequent features.
     dtype : "float32" or "float64", optional
     {normalise}
-    preprocessor : array, CSR matrix or pair (queries, items) of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair (queries, items) of them, optional
         Items that row numbers refer to."""
 
 _ATTRIBUTES = """tasks_ : list
@@ -140,7 +140,7 @@ class _EngineTasks(Tasks):
         frozen = Tasks._of(common, own)
         if self._pools:
             frozen = Tasks._of(frozen.matrix(None), {})
-        return frozen._with_items(self.preprocessor, self._item_cache())
+        return frozen._with_items(self)
 
 
 @_documented
@@ -254,6 +254,7 @@ class OMTRSL(OnlineLearner):
         read = self._read_tuples(triplets, 3, self.dtype)
         read, numbers = self._named(read, y, tasks, known={})
         self._forget(self._new_engine(read))
+        self._name_features(read)
         return self._go_on(read, numbers)
 
     def partial_fit(
@@ -287,7 +288,7 @@ class OMTRSL(OnlineLearner):
         self._begin(read)
         read = self._with_coins(read, simulates)
         self._numbers = numbers  # if learning is interrupted, `_known` drops those it did not reach
-        self._advance(self._engine, read)
+        self._advance(self._engine, read.in_memory())
         return self
 
     def _with_coins(self, read: Comparisons, simulates: bool) -> Comparisons:

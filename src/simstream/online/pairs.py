@@ -45,7 +45,7 @@ NORMALISED = NORMALISE.replace("{origin}", "zero")
 COMMON = """dtype : "float32" or "float64", optional
         Precision of the items and of what is read. None takes that of the first items.
     {normalise}
-    preprocessor : array, CSR matrix, pair (queries, items) of them, or function, optional
+    preprocessor : array, sparse matrix, table, `Items`, pair (queries, items) of them, or function, optional
         Items that row numbers refer to. A function gets an array of keys, each once, and returns their
         rows."""
 

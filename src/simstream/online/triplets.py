@@ -70,7 +70,7 @@ _COMMON = """{init}
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.
     {normalise}
-    preprocessor : array, CSR matrix, pair (queries, items) of them, or function, optional
+    preprocessor : array, sparse matrix, table, `Items`, pair (queries, items) of them, or function, optional
         Items that row numbers refer to. In a pair, anchors are rows of the first, others of the second. A
         function gets an array of keys, each once, and returns their rows."""
 

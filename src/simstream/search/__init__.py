@@ -5,7 +5,8 @@ must not wait; `HnswIndex` searches approximately (extra ``index``); `recall` me
 `search_rows` searches a file that may be larger than memory; `DeviceRunner` does so on a GPU (extra ``gpu``).
 """
 
-from .base import Found, Id, Index, item_vectors, query_vectors
+from ..ids import Id
+from .base import Found, Index, item_vectors, query_vectors
 from .device import DeviceRunner
 from .exact import ExactIndex, ExactView, recall
 from .hnsw import HnswIndex

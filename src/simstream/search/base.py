@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -11,11 +10,9 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import scipy.sparse as sp
 
+from ..ids import Id, check_ids
 from ..persistence import ModelFileError, read_file
 from ..validation import check_items
-
-#: Id of an item.
-Id = int | str
 
 
 class Found(NamedTuple):
@@ -125,22 +122,6 @@ def _learner(model: Any) -> Any:
 
 
 # -- checks and files ----------------------------------------------------------------------------
-
-
-def check_ids(ids: Iterable[Id]) -> list[Id]:
-    """Check ids of items: integers or strings, all different."""
-    if isinstance(ids, (str, bytes)):
-        raise TypeError(f"ids: expected a list of integers or strings, got {ids!r}")
-    names = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-    for place, name in enumerate(names):
-        if isinstance(name, np.generic):
-            names[place] = name = name.item()
-        if not isinstance(name, (int, str)) or isinstance(name, bool):
-            raise TypeError(f"ids: expected integers or strings, got {name!r} at position {place}")
-    if len(set(names)) < len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise ValueError(f"ids: expected distinct ids, got {twice!r} twice")
-    return names
 
 
 def check_new_ids(ids: Iterable[Id], known: Any) -> list[Id]:

@@ -18,15 +18,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.ranking import csr_scores, offer
+from ..ids import Id, check_ids
 from ..persistence import write_file
 from ..similarity.base import chunks, row_products, top_k
 from ..validation import check_integer
 from .base import (
     Found,
-    Id,
     Index,
     as_dense,
-    check_ids,
     check_known_ids,
     check_new_ids,
     check_rows,

@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
+from ..ids import Id
 from ..persistence import write_file
 from ..validation import check_integer
 from .base import (
     Found,
-    Id,
     as_dense,
     check_known_ids,
     check_new_ids,

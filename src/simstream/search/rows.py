@@ -31,7 +31,7 @@ def search_rows(
     ----------
     model : fitted estimator or similarity
     queries : array or CSR matrix of shape (n_queries, d)
-    items : array, CSR matrix, or a file opened by `simstream.data.open_rows`
+    items : array, CSR matrix, a file opened by `simstream.data.open_rows`, or `Items` of any of these
     k : int
         Number of items wanted; all of them if there are fewer.
     memory : int, default 512 MB
@@ -44,7 +44,7 @@ def search_rows(
     Returns
     -------
     SearchResult
-        ``indices`` and ``scores``, both of shape (n_queries, k).
+        ``indices`` and ``scores``, both of shape (n_queries, k); and ``ids`` if the items have ids.
 
     Examples
     --------
@@ -63,4 +63,4 @@ def search_rows(
     options: Any = {"runner": runner, "progress": progress}
     parts = ranked_queries(pool, None, n_nearest=min(k, len(pool.items)), **options)
     found, scores = zip(*((part.nearest.items, part.nearest.scores) for part in parts), strict=True)
-    return SearchResult(np.concatenate(found), np.concatenate(scores))
+    return SearchResult(np.concatenate(found), np.concatenate(scores)).named(items)

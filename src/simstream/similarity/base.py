@@ -17,7 +17,13 @@ from sklearn.base import BaseEstimator, clone
 from .._kernels.ranking import nearest
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
-from ..validation import check_choice, check_features, check_integer, check_items
+from ..validation import (
+    check_choice,
+    check_feature_names,
+    check_features,
+    check_integer,
+    check_items,
+)
 
 if TYPE_CHECKING:
     from .cosine import Cosine
@@ -46,9 +52,7 @@ class Sides(NamedTuple):
     scores: Callable[[Any, Any], np.ndarray]
 
 
-class SearchResult(NamedTuple):
-    """Best items of each query: row numbers and scores, best first, shape (n_queries, k)."""
-
+class _Best(NamedTuple):
     indices: np.ndarray
     scores: np.ndarray
 
@@ -57,6 +61,28 @@ def are_quadruplets(tuples: Any) -> bool:
     """Whether tuples have four items each; errors are left to those who read them."""
     shape = np.shape(tuples)
     return len(shape) in (2, 3) and shape[1] == 4
+
+
+class SearchResult(_Best):
+    """Best items of each query, best first: a pair of arrays of shape (n_queries, k), and maybe ids.
+
+    Attributes
+    ----------
+    indices : array of row numbers
+    scores : array of similarities
+    ids : array of objects, or None
+        Where the items have ids (`simstream.Items`); not part of the pair.
+    """
+
+    ids: np.ndarray | None = None
+
+    def named(self, items: Any) -> SearchResult:
+        """The same with the ids of the items searched, if they have ids."""
+        if getattr(items, "has_ids", False):
+            ids = np.empty(len(items), object)
+            ids[:] = items.ids
+            self.ids = ids[self.indices]
+        return self
 
 
 def short_repr(estimator: Any) -> str:
@@ -85,7 +111,8 @@ def _short(value: Any) -> str:
         return f"({', '.join(map(_short, value))})"
     if getattr(value, "shape", ()):
         size = " x ".join(map(str, value.shape))
-        return f"<{size} {type(value).__name__} of {value.dtype}>"
+        kind = f" of {value.dtype}" if hasattr(value, "dtype") else ""  # tables have several
+        return f"<{size} {type(value).__name__}{kind}>"
     if isinstance(value, Mapping):
         return f"<{type(value).__name__} of {len(value)}>"
     return repr(value)
@@ -206,9 +233,18 @@ class Similarity(BaseEstimator, ABC):
             check_choice("dtype", str(np.dtype(self.dtype)), ("float32", "float64"))
         check_choice("normalise", self.normalise, (False, True))
 
-    def _with_items(self, preprocessor: Any, items: ItemCache) -> Self:
-        """Look up row numbers in these items, which somebody else may have checked already."""
-        self.preprocessor, self._items = preprocessor, items
+    @property
+    def _feature_names(self) -> np.ndarray | None:
+        """Names of the features learnt from, None if they had none."""
+        return getattr(self, "feature_names_in_", None)
+
+    def _with_items(self, owner: Any) -> Self:
+        """Look up row numbers in the items of a learner or similarity, and expect its features."""
+        self.preprocessor, self._items = owner.preprocessor, owner._item_cache()
+        if owner._feature_names is not None:
+            self.feature_names_in_ = owner._feature_names
+        else:
+            self.__dict__.pop("feature_names_in_", None)
         return self
 
     def _frozen(self) -> Similarity:
@@ -230,13 +266,13 @@ class Similarity(BaseEstimator, ABC):
 
     def _read_tuples(self, tuples: Any, size: int) -> Comparisons:
         read = self._item_cache().tuples(self.preprocessor, tuples, size, self.dtype_)
-        check_features(self.shape_, read.left, read.right)
+        check_features(self.shape_, read.left, read.right, self._feature_names)
         return read
 
     def _read_sides(self, queries: Any, items: Any) -> tuple[Any, Any]:
         left = check_items(queries, "queries", dtype=self.dtype_)
         right = check_items(items, "items", dtype=self.dtype_)
-        check_features(self.shape_, left, right)
+        check_features(self.shape_, left, right, self._feature_names)
         return left.values, right.values
 
     def _read_rows(self, rows: Any, name: str, side: int) -> Any:
@@ -246,6 +282,7 @@ class Similarity(BaseEstimator, ABC):
             raise ValueError(
                 f"{name}: expected {self.shape_[side]} features, got {checked.shape[1]}"
             )
+        check_feature_names(self._feature_names, checked, name)
         return checked.values
 
     # -- scoring ------------------------------------------------------------------------------
@@ -354,7 +391,7 @@ class Similarity(BaseEstimator, ABC):
 
         Parameters
         ----------
-        pairs : (n, 2) integers, rows of `preprocessor`, or (n, 2, d) numbers
+        pairs : (n, 2) rows of `preprocessor`, or ids if it has ids, or (n, 2, d) numbers
 
         Returns
         -------
@@ -374,7 +411,7 @@ class Similarity(BaseEstimator, ABC):
 
         Parameters
         ----------
-        triplets : (n, 3) integers, rows of `preprocessor`, or (n, 3, d) numbers
+        triplets : (n, 3) rows of `preprocessor`, or ids if it has ids, or (n, 3, d) numbers
 
         Returns
         -------
@@ -442,14 +479,14 @@ class Similarity(BaseEstimator, ABC):
 
         Parameters
         ----------
-        queries, items : arrays or CSR matrices
+        queries, items : arrays or sparse matrices, tables, or `Items`
         k : int
             Number of items wanted; all of them if there are fewer.
 
         Returns
         -------
         SearchResult
-            ``indices`` and ``scores``, both of shape (n_queries, k).
+            ``indices`` and ``scores``, both of shape (n_queries, k); and ``ids`` if the items have ids.
         """
         k = check_integer("k", k)
         left, right = self._read_sides(queries, items)
@@ -458,7 +495,8 @@ class Similarity(BaseEstimator, ABC):
             top_k(score(left[s]), min(k, n_items))
             for s in chunks(left.shape[0], 4 * n_items * self.dtype_.itemsize)
         ]
-        return SearchResult(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        found = SearchResult(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return found.named(items)
 
     def get_metric(self) -> ScoreFunction:
         """A function (u, v) of two vectors that returns their similarity, frozen as it is now.

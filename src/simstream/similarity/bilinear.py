@@ -47,7 +47,7 @@ class Bilinear(Similarity):
         q and x are measured from the centre, if there is one; the item term is left out.
         For a sparse M of more than 2,000 features, whose eigenvectors would take too long, P is (M + M')/2
         itself, and x'Px at least a tenth of x'x times the mean of the diagonal of M.
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples
@@ -152,7 +152,7 @@ class Bilinear(Similarity):
             if shift is None
             else Bilinear._of(matrix.copy(), shift)
         )
-        return frozen._with_items(self.preprocessor, self._item_cache())
+        return frozen._with_items(self)
 
     def get_bilinear_matrix(self) -> Any:
         """Copy of M in s(q, x) = q' M x: CSR if it was learnt from sparse items, else an array.

@@ -189,6 +189,19 @@ class Learner(BaseEstimator, ABC):
         """Checked tuples of `size` items, given as row numbers or as vectors; labels are not read."""
         return self._item_cache().tuples(self.preprocessor, tuples, size, dtype)
 
+    @property
+    def _feature_names(self) -> np.ndarray | None:
+        """Names of the features learnt from, None if they had none."""
+        return getattr(self, "feature_names_in_", None)
+
+    def _name_features(self, tuples: Comparisons) -> None:
+        """Keep the names of the features, which must be those of queries and of items alike."""
+        left, right = tuples.left.feature_names, tuples.right.feature_names
+        if left is not None and right is not None and np.array_equal(left, right):
+            self.feature_names_in_ = left
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # they belong to the items of an earlier fit
+
     # -- using what was learnt ----------------------------------------------------------------
 
     @property

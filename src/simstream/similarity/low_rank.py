@@ -34,7 +34,7 @@ class LowRank(Similarity):
     normalise : bool
         Score by the cosine q'Px / sqrt(q'Pq x'Px) instead, P the positive part of (LR' + RL')/2. Vectors
         whose length is zero have the score 0.
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples
@@ -121,9 +121,7 @@ class LowRank(Similarity):
 
     def _frozen(self) -> LowRank:
         left, right = self._factors
-        return LowRank(left.copy(), right.copy(), dtype=str(self.dtype_))._with_items(
-            self.preprocessor, self._item_cache()
-        )
+        return LowRank(left.copy(), right.copy(), dtype=str(self.dtype_))._with_items(self)
 
     def get_bilinear_matrix(self) -> np.ndarray:
         """Copy of W in s(q, x) = q' W x: an array of shape (d, d')."""

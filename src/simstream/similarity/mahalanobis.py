@@ -138,7 +138,7 @@ class Mahalanobis(Similarity):
         thresholds, `transform` and `get_metric` stay those of the metric.
     centre : array of shape (d,), optional
         Origin of the cosine; zero by default. Distances do not depend on it.
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples
@@ -200,7 +200,7 @@ class Mahalanobis(Similarity):
     def _frozen(self) -> Mahalanobis:
         frozen = Mahalanobis._of(self._spectrum(), self._threshold)
         frozen.centre = self.centre
-        return frozen._with_items(self.preprocessor, self._item_cache())
+        return frozen._with_items(self)
 
     def _spectrum(self) -> Spectrum:
         """Eigenvalues and eigenvectors of M."""
@@ -322,7 +322,7 @@ class Mahalanobis(Similarity):
         """
         X = self._item_cache().rows(self.preprocessor, X, self.dtype_)
         items = check_items(X, "X", dtype=self.dtype_)
-        check_features(self.shape_, items, items)
+        check_features(self.shape_, items, items, self._feature_names)
         embedded = self._embed(items.values)
         return embedded.toarray() if sp.issparse(embedded) else np.asarray(embedded)
 

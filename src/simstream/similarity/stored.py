@@ -145,8 +145,8 @@ class StoredBilinear(Bilinear):
         index[:, 0] = n
         index[:, 1] = n if x.shape[0] > 1 else 0
         index[:, 2] = x.shape[0] + (n if other.shape[0] > 1 else 0)
-        right = Items(sp.csr_matrix(sp.vstack([x, other])))
-        return self._values(Comparisons(Items(rows), right, index))
+        right = Items._of(sp.csr_matrix(sp.vstack([x, other])))
+        return self._values(Comparisons(Items._of(rows), right, index))
 
     def _by_mean(self, rows: Any) -> Any:
         """What the mean of the items takes off the products of these rows."""

@@ -31,7 +31,7 @@ class Tasks(Similarity):
         By default float64, or float32 if all matrices are.
     normalise : bool
         Score by the cosine in the space of each task; see `Bilinear`.
-    preprocessor : array, CSR matrix or pair of them, optional
+    preprocessor : array, sparse matrix, table, `Items` or pair of them, optional
         Items that row numbers refer to.
 
     Examples
@@ -134,7 +134,7 @@ class Tasks(Similarity):
     def for_task(self, task: Hashable = None) -> Bilinear:
         """The similarity of a task as a model of its own; the common part for an unknown task."""
         used = self._of_task(task)
-        one = Bilinear._of(used._matrix())._with_items(self.preprocessor, self._item_cache())
+        one = Bilinear._of(used._matrix())._with_items(self)
         one.normalise, one._cosine_kept = used.normalise, used._cosine_kept
         return one
 
@@ -145,7 +145,7 @@ class Tasks(Similarity):
             built = self._built = None  # one matrix at a time
             built = self._built = (parts, key, self._bilinear(task))
         built[2].normalise = self.normalise
-        return built[2]._with_items(self.preprocessor, self._item_cache())
+        return built[2]._with_items(self)
 
     def _bilinear(self, task: Hashable) -> Bilinear:
         return Bilinear._of(self.matrix(task))
