@@ -41,7 +41,7 @@ from simstream import (
 )
 from simstream.cli import main
 from simstream.cli.learners import ALGORITHMS, BASELINES
-from simstream.cli.sources import StoppableInput
+from simstream.cli.sources import RecordSource, StoppableInput
 from simstream.data import (
     read_items,
     read_pairs,
@@ -392,6 +392,60 @@ def test_a_bad_record_ends_the_run_but_what_was_learnt_is_kept(tmp_path, items_f
     source.write_text("\n".join(lines))  # repaired
     succeed("train", items_file, "--triplets", source, "--resume", path)
     assert simstream.load(path).n_rounds_ == len(lines)
+
+
+def test_a_run_that_fails_leaves_a_good_model_alone(tmp_path, items_file, triplets, model_file):
+    lines = [",".join(map(str, triplet)) for triplet in triplets.tolist()]
+    source, beside = tmp_path / "triplets.csv", tmp_path / "model.unfinished.safetensors"
+    source.write_text("\n".join([*lines[:100], "oops", *lines[100:]]))
+    good = model_file.read_bytes()
+    arguments = ["train", items_file, "--triplets", source, "-o", model_file]
+    message = fail(1, *arguments, "--checkpoint-every", 10)
+    assert f"progress up to there is saved in {beside}" in message
+    assert model_file.read_bytes() == good
+    assert position_of(beside)["position"] == 100
+    source.write_text("\n".join(lines))
+    other = tmp_path / "other.safetensors"
+    succeed("train", items_file, "--triplets", source, "-o", other)
+    succeed(*arguments, "--resume", beside, "--checkpoint-every", 10)
+    assert same_state(model_file, other)
+    # What a finished run has saved on its way is not left behind.
+    beside.unlink()
+    succeed(*arguments, "--checkpoint-every", 10)
+    assert not beside.exists()
+
+
+def test_an_interrupted_run_leaves_a_good_model_alone(
+    tmp_path, items_file, model_file, monkeypatch
+):
+    good, beside = model_file.read_bytes(), tmp_path / "model.unfinished.safetensors"
+    _signal_at_checkpoint(monkeypatch, OASIS, signal.SIGINT)
+    result = run("train", items_file, "-o", model_file, "--checkpoint-every", 500)
+    assert result.exit_code == 130
+    assert f"checkpoint saved to {beside}" in result.stderr
+    assert f"--resume {beside}" in result.stderr
+    assert str(beside) in result.stdout
+    assert model_file.read_bytes() == good
+    assert 500 <= simstream.load(beside).n_rounds_ < 100_000
+
+
+def test_a_run_that_diverges_leaves_a_good_model_alone(
+    tmp_path, items_file, model_file, monkeypatch
+):
+    good, beside = model_file.read_bytes(), tmp_path / "model.unfinished.safetensors"
+    original, calls = OASIS.partial_fit, []
+
+    def diverge(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 4:
+            raise simstream.DivergedError("use a smaller step")
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(OASIS, "partial_fit", diverge)
+    message = fail(4, "train", items_file, "-o", model_file, "--checkpoint-every", 10)
+    assert message.endswith(f"use a smaller step (the last checkpoint is {beside})")
+    assert model_file.read_bytes() == good
+    assert simstream.load(beside).n_rounds_ == 30
 
 
 def test_resume_reads_on_in_the_same_file_and_begins_another(tmp_path, data, items_file, triplets):
@@ -986,7 +1040,21 @@ def test_ctrl_c_before_learning_says_that_nothing_was_written(tmp_path, items_fi
     message = fail(130, "train", items_file, "-o", path)
     assert message == "simstream: interrupted before learning began; nothing was written"
     monkeypatch.undo()
-    monkeypatch.setattr(OASIS, "partial_fit", interrupted)  # as a second Ctrl-C would do
+    with monkeypatch.context() as patched:  # a second Ctrl-C while the first piece is compiled
+        patched.setattr(OASIS, "partial_fit", interrupted)
+        message = fail(130, "train", items_file, "-o", path)
+    assert message == "simstream: interrupted before learning began; nothing was written"
+    with monkeypatch.context() as patched:  # the first one, before there is anything to learn from
+        patched.setattr(RecordSource, "pieces", lambda *_: signal.raise_signal(signal.SIGINT) or ())
+        message = fail(130, "train", items_file, "--triplets", "-", "-o", path, stdin="")
+    assert message == "simstream: interrupted before learning began; nothing was written"
+    original, calls = OASIS.partial_fit, []
+
+    def interrupted_later(*args):
+        calls.append(1)
+        return original(*args) if len(calls) < 3 else interrupted()
+
+    monkeypatch.setattr(OASIS, "partial_fit", interrupted_later)
     message = fail(130, "train", items_file, "-o", path)
     assert message == "simstream: interrupted; progress since the last checkpoint is lost"
     assert not path.exists()

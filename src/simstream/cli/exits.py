@@ -51,6 +51,10 @@ _LOST = {
 }
 
 
+#: What Ctrl-C costs before that.
+BEFORE_LEARNING = " before learning began; nothing was written"
+
+
 def exit_code_help() -> str:
     """The table of exit codes, for ``--help``."""
     return "\b\nExit codes:\n" + "\n".join(
@@ -108,7 +112,7 @@ class ReportingGroup(click.Group):
                 click.echo(traceback.format_exc(), err=True)
             lost = _LOST.get(ctx.invoked_subcommand or "", "")
             if lost and not ctx.meta.get(LEARNING):
-                lost = " before learning began; nothing was written"
+                lost = BEFORE_LEARNING
             click.echo(f"simstream: {_one_line(error, code, lost)}", err=True)
             ctx.exit(code)
 

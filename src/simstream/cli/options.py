@@ -256,6 +256,17 @@ def check_writable(path: Path, option: str) -> None:
     raise click.BadParameter(f"{path}: {reason}", param_hint=option)
 
 
+def unfinished_file(output: Path, resume: Path | None) -> Path:
+    """Where a run that is not finished saves what it has learnt: never over another model.
+
+    That is the output itself where there is none yet, or where it is the model that the run continues.
+    """
+    is_continued = resume is not None and resume.resolve() == output.resolve()
+    if is_continued or not output.exists():
+        return output
+    return output.with_name(f"{output.stem}.unfinished{output.suffix}")
+
+
 def check_picture(path: Path) -> None:
     """Find out before measuring whether a picture can be drawn."""
     from ..plots import PlottingUnavailableError, check_extension

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 import numpy as np
 import scipy.sparse as sp
 
-from .. import TripletSampler
+from .. import DivergedError, TripletSampler
 from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
 from ..data.files import content_identity
@@ -27,7 +28,7 @@ from .dividing import (
     losing_workers,
     starting_workers,
 )
-from .exits import LEARNING, Interruption, stopping_at_once
+from .exits import BEFORE_LEARNING, LEARNING, Interruption, Stopped, stopping_at_once
 from .info import summarise, summary_fields
 from .inputs import (
     Collection,
@@ -53,7 +54,7 @@ from .learners import (
     resume_learner,
     task_names,
 )
-from .options import check_writable, refuse_options
+from .options import check_writable, refuse_options, unfinished_file
 from .output import as_rate, echo_fields, echo_json, logger, plural, progress
 from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource
 
@@ -83,6 +84,8 @@ class TrainOptions(SimpleNamespace):
                 raise click.UsageError("expected --normalise or --param normalise, got both")
             self.params["normalise"] = given["normalise"]
         self.output = given["output"] or given["resume"]
+        #: Where checkpoints go until all is learnt.
+        self.unfinished = self.output and unfinished_file(self.output, given["resume"])
         #: The file of triplets or pairs, None if tuples are drawn from labels.
         self.records = given["triplets"] or given["pairs"]
         #: What the input consists of.
@@ -303,10 +306,15 @@ def _record_options(
 
 
 def _show(
-    options: TrainOptions, learner: Any, record: TrainingRecord, run: dict[str, Any], text: str
+    options: TrainOptions,
+    learner: Any,
+    record: TrainingRecord,
+    run: dict[str, Any],
+    text: str,
+    saved: Path | None = None,
 ) -> None:
-    """Print the saved model and what this run did."""
-    facts = summarise(options.output, learner, record) | run
+    """Print the saved model, which is the output unless told otherwise, and what this run did."""
+    facts = summarise(saved or options.output, learner, record) | run
     if options.as_json:
         echo_json(facts)
     elif not options.quiet:
@@ -478,26 +486,34 @@ def _train_online(
     if options.records is None and data.items.tasks is None and expects_tasks(front):
         wanted = "--tasks, a name per item (one new name for all items begins a new task)"
         raise missing_tasks(front, wanted)
-    click.get_current_context().meta[LEARNING] = True
     with Interruption() as interruption:
         source = _open_source(
             options, algorithm, learner, data, record, block, interruption.requested
         )
 
-        def save() -> None:
+        saved_to = set[Path]()
+
+        def save(path: Path = options.unfinished) -> None:
             so_far = TrainingRecord(record.unit_norm, source.state())
-            learner.save(options.output, extra=so_far.as_extra())
+            learner.save(path, extra=so_far.as_extra())
+            saved_to.add(path)
 
         def keep() -> None:
             if front is not learner:  # a run that is continued knows what it was given last
                 learner.extra_ = TrainingRecord(record.unit_norm, source.state()).as_extra()
 
         pace = _learn(learner, front, source, changes, (keep, save), options)
-        if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
+        # A signal that arrives with the last piece, or later, interrupts nothing.
+        signal = None if source.finished else interruption.signal
+        if signal is not None and not pace.n_learnt and options.checkpoint is None:
+            raise Stopped(signal, f"interrupted{BEFORE_LEARNING}")
+        if signal is None and learner.n_rounds_ == 0 and not pace.n_learnt:
             raise no_records(options.records or options.items, source.tuples)
-        save()
-    # A signal that arrived with the last piece has interrupted nothing.
-    signal = None if source.finished else interruption.signal
+        saved = options.output if signal is None else options.unfinished
+        save(saved)
+        if signal is None:
+            for path in saved_to - {options.output, options.resume}:
+                path.unlink(missing_ok=True)
     run = {
         "n_learnt": pace.n_learnt,
         "n_bad_records": source.n_bad,
@@ -508,10 +524,10 @@ def _train_online(
     }
     text = f"{pace.n_learnt:,} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
     shown = learner if front is learner else learner.learner_
-    _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text)
+    _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text, saved)
     if signal is not None:
         # A run of several workers continues from its folder, with the columns where they are.
-        saved = options.checkpoint or options.output
+        saved = options.checkpoint or saved
         hint = " in place of --checkpoint" if options.checkpoint else ""
         logger.warning(
             "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s%s",
@@ -629,7 +645,8 @@ def _learn(
     The first of the keepers is called before a piece is learnt, the second saves a checkpoint.
 
     The first piece may be refused because of changed parameters; only after it the changes are reported.
-    Before an error of the input is passed on, what was learnt until then is saved.
+    Before an error of the input is passed on, what was learnt until then is saved, beside the output if that
+    is another model.
     """
     keep, save = keepers
     feed = _feeder(learner, front)
@@ -660,6 +677,7 @@ def _learn(
                 keep()
                 feed(*piece)
                 pace.note(len(piece[0]), time.perf_counter() - started)
+                click.get_current_context().meta[LEARNING] = True
                 while changes:
                     logger.info("%s", changes.pop(0))
                 n_unsaved += len(piece[0])
@@ -672,8 +690,13 @@ def _learn(
                 save()
             if not pace.n_learnt:
                 raise
-            kept = f"progress up to there is saved in {options.output}"
+            kept = f"progress up to there is saved in {options.unfinished}"
             raise FormatError(f"{error} ({kept})") from error
+        except DivergedError as error:
+            if pace.n_learnt == n_unsaved:
+                raise
+            kept = f"the last checkpoint is {options.unfinished}"
+            raise DivergedError(f"{error} ({kept})") from error
         if pace.n_learnt:
             report(done + pace.n_learnt, partial(measurements, is_last=True))
     return pace

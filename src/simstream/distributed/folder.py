@@ -337,8 +337,13 @@ def _unused(path: Path) -> Path:
 
 def _write_rows(path: Path, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
     at_a_time = max(1, _CHUNK_BYTES // (rows.shape[1] * 8))
-    with atomic_write(path) as temporary:
-        out = np.lib.format.open_memmap(temporary, "w+", dtype, rows.shape)
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": rows.shape,
+    }
+    # Not through a memory map: there a full disk ends the process.
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
         for begin in range(0, len(rows), at_a_time):
-            out[begin : begin + at_a_time] = rows[begin : begin + at_a_time]
-        out.flush()
+            file.write(np.ascontiguousarray(rows[begin : begin + at_a_time], dtype))
