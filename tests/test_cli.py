@@ -1400,6 +1400,67 @@ def test_progress_lines(monkeypatch, tmp_path, items_file):
     assert all(word in lines[-1] for word in ("/s", "loss", "mistakes", "sparsity"))
 
 
+def test_the_progress_of_an_evaluation_is_that_of_all_models(monkeypatch, items_file, model_file):
+    monkeypatch.setattr("simstream.cli.output._SECONDS_BETWEEN_LINES", 0.0)
+    result = succeed("evaluate", model_file, items_file)
+    shares = [int(n) for n in re.findall(r"(\d+) of 100 percent", result.stderr)]
+    assert shares == sorted(shares)
+    assert len(set(shares)) > 3
+    assert shares[-1] == 100
+
+
+def test_rates_fit_to_times_and_sparsity_says_when(monkeypatch, tmp_path, items_file):
+    monkeypatch.setattr("simstream.cli.output._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("simstream.cli.training._SECONDS_BETWEEN_READINGS", 0.0)
+    original, calls = SORS.sparsity_.fget, []
+
+    def read(self):
+        calls.append(self.n_rounds_)
+        if len(calls) == 1:
+            time.sleep(0.5)  # so costly that it is not read again for ten seconds
+        return original(self)
+
+    monkeypatch.setattr(SORS, "sparsity_", property(read))
+    options = ["-a", "sors", "-n", 2000, "-o", tmp_path / "model"]
+    result = succeed("train", items_file, *options, "--json")
+    facts = json.loads(result.stdout)
+    assert facts["triplets_per_second"] == pytest.approx(facts["n_learnt"] / facts["seconds"])
+    lines = [line for line in result.stderr.splitlines() if "sparsity" in line]
+    assert re.search(r"sparsity [\d.]+ %$", lines[0].partition(", about")[0])
+    assert all(f"% at {calls[0]:,}" in line for line in lines[1:-1])
+    assert lines[1:-1]
+    assert re.search(r"sparsity [\d.]+ %$", lines[-1])  # at the end it is read at once
+
+
+@pytest.mark.filterwarnings("default:set")
+def test_a_warning_is_one_line(items_file, tmp_path, monkeypatch):
+    def warn(self, *_):
+        warnings.warn("set\n  NUMBA_CACHE_DIR", RuntimeWarning, stacklevel=2)
+
+    monkeypatch.setattr(OASIS, "check_parameters", warn)
+    arguments = ["train", items_file, "-n", 10, "-o", tmp_path / "model"]
+    assert "simstream: warning: set NUMBA_CACHE_DIR\n" in succeed(*arguments).stderr
+    assert succeed(*arguments, "-q").stderr == ""
+
+
+def test_the_number_of_sparse_features_is_an_option(tmp_path):
+    path, model = tmp_path / "items.svm", tmp_path / "model"
+    path.write_text("0 1:1 5:1\n1 2:1\n0 100000000:1\n1 1:2\n")
+    for arguments in (["train", path, "-o", model], ["convert", path, tmp_path / "items.npz"]):
+        message = fail(1, *arguments)
+        assert "items.svm, line 3: improbably large feature number" in message
+        assert "--n-features" in message
+        assert "got 99999999" in message
+    path.write_text("0 1:1 5:1\n1 2:1\n0 3:1\n1 1:2\n")
+    succeed("train", path, "-n", 10, "-o", model, "--n-features", 9)
+    assert simstream.load(model).shape_ == (9, 9)
+    assert "as the model has" in fail(2, "train", path, "--resume", model, "--n-features", 8)
+    assert "below n_features=4" in fail(1, "active", path, "--n-features", 4)
+    target = tmp_path / "items.npz"
+    succeed("convert", path, target, "--n-features", 9)
+    assert read_items(target).items.shape == (4, 9)
+
+
 def test_progress_bar_on_a_terminal(tmp_path, items_file):
     pty = pytest.importorskip("pty")
     controller, terminal = pty.openpty()

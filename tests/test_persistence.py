@@ -29,6 +29,15 @@ def saved(tmp_path):
     return path
 
 
+def test_equal_models_are_equal_files(saved, tmp_path):
+    model, other = simstream.load(saved), tmp_path / "other"
+    for _ in range(10):  # one of two orders would be there five times
+        model.save(other, extra={"text": "\u00e4 \n \x01"})
+        content = other.read_bytes()
+        assert content.index(b'"simstream"') < content.index(b'"simstream_crc32"')
+    simstream.load(other)
+
+
 def test_every_truncation_is_refused(saved):
     content = saved.read_bytes()
     for size in [0, 1, 7, 8, 9, 50, len(content) // 2, len(content) - 1]:

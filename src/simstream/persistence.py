@@ -155,6 +155,19 @@ def write_file(path: str | Path, content: dict[str, Any], arrays: dict[str, np.n
             if number is None:
                 raise FormatError(f"{path}: cannot be written: {error}") from error
             raise OSError(int(number[1]), str(error)) from error
+        _sort_metadata(temporary)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Equal content makes equal files: safetensors writes the entries of the metadata in any order."""
+    with open(path, "r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= size:  # the header may end with spaces
+            file.seek(8)
+            file.write(text.ljust(size))
 
 
 def _checksum(header: str, arrays: dict[str, np.ndarray]) -> str:

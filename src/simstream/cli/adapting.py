@@ -190,6 +190,7 @@ def _read_vectors(options: AdaptOptions, model: OpenedModel | None, unit_norm: b
         model=model,
         unit_norm=unit_norm,
         dtype="float32",
+        n_features=options.n_features,
     )
     items = with_ids(data.items, options.item_ids)
     if data.queries is None:

@@ -14,6 +14,9 @@ from typing import Any
 
 import click
 
+from .output import warnings_as_lines
+from .threads import choose_threads
+
 #: Keys of ``click.Context.meta``: whether to show tracebacks, and whether learning has begun.
 DEBUG = "simstream.debug"
 LEARNING = "simstream.learning"
@@ -100,10 +103,16 @@ class ReportingGroup(click.Group):
         entry = _plugins().get(name)
         return None if entry is None else entry.load()
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program; how many threads it has is decided before anything numerical is loaded."""
+        choose_threads()
+        return super().main(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn what the library raises into a message and an exit code."""
         try:
-            return super().invoke(ctx)
+            with warnings_as_lines():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click reports these itself
         except (Exception, KeyboardInterrupt) as error:

@@ -174,6 +174,13 @@ label_column_option = click.option(
     help="Column of labels in a CSV file: its name, or its number (-1 is the last).",
 )
 
+n_features_option = click.option(
+    "--n-features",
+    type=COUNT,
+    help="Number of features, where items are sparse (default: up to the last one in the file, unless that "
+    "is improbably large).",
+)
+
 labels_option = click.option(
     "--labels",
     "labels_file",

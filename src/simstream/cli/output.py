@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,18 @@ def configure_logging(quiet: bool = False) -> None:
     logger.handlers = [_EchoHandler()]
     logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else logging.INFO)
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show what libraries warn of in one line, like everything else."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        logger.warning("%s", " ".join(str(message).split()))
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 # -- stdout ---------------------------------------------------------------------------------------

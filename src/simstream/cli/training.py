@@ -221,6 +221,7 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
         model=model,
         unit_norm=record.unit_norm,
         dtype=options.dtype,
+        n_features=options.n_features,
         label_column=options.label_column,
         labels_file=options.labels_file,
     )
@@ -519,10 +520,10 @@ def _train_online(
         "n_bad_records": source.n_bad,
         "tuples": source.tuples,
         "seconds": pace.seconds,
-        f"{source.tuples}_per_second": pace.rate,
+        f"{source.tuples}_per_second": pace.n_learnt / pace.seconds if pace.seconds else 0.0,
         "interrupted": signal is not None,
     }
-    text = f"{pace.n_learnt:,} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
+    text = f"{pace.n_learnt:,} {source.tuples} in {pace.describe()}"
     shown = learner if front is learner else learner.learner_
     _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text, saved)
     if signal is not None:
@@ -661,12 +662,12 @@ def _learn(
         return max(1, min(pace.wish, left))
 
     def measurements(is_last: bool = False) -> list[str]:
-        sparsity = gauge.read(at_once=is_last)
+        sparsity = gauge.read(done + pace.n_learnt, at_once=is_last)
         return [
             as_rate(pace.rate),
             f"loss {learner.average_loss_:.4f}",
             f"mistakes {100 * learner.mistake_rate_:.1f} %",
-            *([] if sparsity is None else [f"sparsity {100 * sparsity:.1f} %"]),
+            *([] if sparsity is None else [sparsity]),
             *([plural(source.n_bad, "bad record")] if source.n_bad else []),
         ]
 
@@ -723,6 +724,29 @@ class LearningPace:
         # Slowly up, since a short piece says little; down at once.
         self.wish = max(1, min(fitting, 4 * self.wish, _LARGEST_PIECE))
 
+    def describe(self) -> str:
+        """Time and rate of all tuples, and what compiling has to do with it.
+
+        Examples
+        --------
+        >>> pace = LearningPace()
+        >>> pace.note(100, 2.0)
+        >>> pace.describe()
+        '2.0 s (50/s)'
+        >>> pace.note(3900, 0.5)
+        >>> pace.describe()
+        '2.5 s (1,600/s; 7,800/s after the first 100, which wait for the compiler)'
+        """
+        text = f"{self.seconds:.1f} s"
+        if not self.seconds:
+            return text
+        overall = self.n_learnt / self.seconds
+        n_first = self._first[0]
+        if self.rate < 2 * overall:
+            return f"{text} ({as_rate(overall)})"
+        later = f"{as_rate(self.rate)} after the first {n_first:,}, which wait for the compiler"
+        return f"{text} ({as_rate(overall)}; {later})"
+
     @property
     def rate(self) -> float:
         """Tuples per second, without the first piece if there are more: it may have been compiling."""
@@ -740,16 +764,20 @@ class _SparsityGauge:
 
     def __init__(self, learner: Any, is_distance: bool) -> None:
         self._learner = learner
-        self._value: float | None = None
+        #: The sparsity that was read last, and after how many tuples that was.
+        self._last: tuple[float, int] | None = None
         rows, columns = learner.shape_
         self._is_affordable = rows * columns <= _LARGEST_READING and not is_distance
         self._next = time.perf_counter() + _SECONDS_BETWEEN_READINGS
 
-    def read(self, at_once: bool = False) -> float | None:
-        """The sparsity, or what it was a while ago."""
+    def read(self, n: int, at_once: bool = False) -> str | None:
+        """The sparsity after n tuples, or what it was a while ago, in words."""
         now = time.perf_counter()
         if self._is_affordable and (at_once or now >= self._next):
-            self._value = self._learner.sparsity_
+            self._last = self._learner.sparsity_, n
             cost = time.perf_counter() - now
             self._next = now + max(_SECONDS_BETWEEN_READINGS, cost / _SHARE_OF_READING)
-        return self._value
+        if self._last is None:
+            return None
+        value, then = self._last
+        return f"sparsity {100 * value:.1f} %{'' if then == n else f' at {then:,}'}"

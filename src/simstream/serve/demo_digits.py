@@ -116,6 +116,24 @@ def digits() -> tuple[Digits, Digits]:
     )
 
 
+def opening() -> tuple[str, str, str]:
+    """The first question: a digit, another one of its colour, and the same one in another colour.
+
+    Examples
+    --------
+    >>> served, _ = digits()
+    >>> text_of = dict(zip(served.names.tolist(), served.texts.tolist()))
+    >>> [text_of[name] for name in opening()]
+    ['red 0', 'red 2', 'black 0']
+    """
+    served, _ = digits()
+    has_shape = served.numbers == served.numbers[0]
+    has_colour = (served.inks == served.inks[0]).all(axis=1)
+    other = int(np.argmax(has_colour & ~has_shape))
+    same = int(np.argmax(has_shape & ~has_colour))
+    return str(served.names[0]), str(served.names[other]), str(served.names[same])
+
+
 def add_digits(service: Service) -> int:
     """Add the digits unless they are there already; return how many were added."""
     served, _ = digits()

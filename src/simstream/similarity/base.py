@@ -52,6 +52,10 @@ class SearchResult(NamedTuple):
     scores: np.ndarray
 
 
+#: Longer lists are not shown: they are items.
+_LONG = 8
+
+
 def short_repr(estimator: Any) -> str:
     """The parameters of an estimator that differ from their defaults; of arrays only the shape and type.
 
@@ -79,7 +83,7 @@ def _short(value: Any) -> str:
     if getattr(value, "shape", ()):
         size = " x ".join(map(str, value.shape))
         return f"<{size} {type(value).__name__} of {value.dtype}>"
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) or (isinstance(value, list) and len(value) > _LONG):
         return f"<{type(value).__name__} of {len(value)}>"
     return repr(value)
 
