@@ -30,10 +30,11 @@ class _EchoHandler(logging.Handler):
 
 
 def configure_logging(quiet: bool = False) -> None:
-    """Send the command line's log to stderr: everything, or errors only."""
-    logger.handlers = [_EchoHandler()]
-    logger.propagate = False
-    logger.setLevel(logging.ERROR if quiet else logging.INFO)
+    """Send the command line's log to stderr, and that of workers: everything, or errors only."""
+    for one in (logger, logging.getLogger("simstream.distributed")):
+        one.handlers = [_EchoHandler()]
+        one.propagate = False
+        one.setLevel(logging.ERROR if quiet else logging.INFO)
 
 
 @contextmanager

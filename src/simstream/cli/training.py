@@ -145,8 +145,9 @@ def _check_options(options: TrainOptions) -> None:
         if options.rounds is not None:
             raise click.UsageError("--rounds requires --mix")
         check_workers(options)
-    if options.workers is not None and options.device not in (None, "cpu"):
-        raise click.UsageError(f"expected --workers or --device {options.device}, got both")
+    for option, given in (("--workers", options.workers), ("--mix", options.mix)):
+        if given is not None and options.device not in (None, "cpu"):
+            raise click.UsageError(f"expected {option} or --device {options.device}, got both")
     inputs = ("items", "labels_file", "tasks_file", "queries", "records")
     for path in filter(None, (getattr(options, name) for name in inputs)):
         if options.output.resolve() == path.resolve():
@@ -234,13 +235,13 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
                 "--pairs, got none"
             )
     if run is not None:
-        stack.enter_context(losing_workers())
+        stack.enter_context(losing_workers(options))
         learner = stack.enter_context(continue_run(options, run, data))
     else:
         learner = _new_learner(options, algorithm, data) if model is None else model.learner
         place(learner, options.device)
         if options.workers is not None and options.mix is None:
-            stack.enter_context(losing_workers())
+            stack.enter_context(losing_workers(options))
             learner = stack.enter_context(divide(options, learner, data))
     if algorithm.is_batch:
         _train_at_once(options, algorithm, learner, data)
@@ -429,13 +430,22 @@ def _train_mixed(
         n_bad = 0
         if options.records is None:
             n = options.n_tuples or DEFAULT_N_TUPLES
+            n_least = options.mix * (options.rounds or 1)
+            if n < n_least:
+                raise click.UsageError(
+                    f"--n-tuples: expected at least --mix times --rounds ({n_least}), got {n}"
+                )
             triplets = TripletSampler(data.items.labels, _seed(options)).draw(n)
         else:
             checks = _record_options(options, algorithm, data)
             found, n_bad = read_records(options.records, options.source, **checks)
             (triplets,) = _without_tasks(algorithm.name, *found)
         started = time.perf_counter()
-        with losing_workers(), starting_workers():
+        with ExitStack() as stack:
+            if options.workers is not None:
+                n_workers = min(options.workers, options.mix)
+                stack.enter_context(losing_workers(options))
+                stack.enter_context(starting_workers(n_workers, options.address))
             mixed.fit(triplets)
         seconds = time.perf_counter() - started
     text = (
