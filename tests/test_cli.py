@@ -850,7 +850,7 @@ def test_batch_learners_say_what_is_wrong_with_the_labels(tmp_path, data):
         assert text in fail(1, "train", tmp_path / "items.npz", "-a", algorithm, "-o", path)
     write_items(tmp_path / "items.npz", items, labels)
     arguments = ["train", tmp_path / "items.npz", "-a", "lmnn", "-o", path]
-    assert "k = 20" in fail(1, *arguments, "-p", "k=20")
+    assert "k = 20" in fail(2, *arguments, "-p", "k=20")
     assert "mu" in fail(2, *arguments, "-p", "mu=3")
     assert "--quiet" in fail(2, *arguments, "-p", "verbose=true")
     assert not path.exists()
@@ -1232,6 +1232,10 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
         "for CSV and parquet": ["train", items_file, "--label-column", "kind", "-o", path],
         "m.xyz: unknown extension": ["convert", model_file, tmp_path / "m.xyz"],
         "t.svm: unknown extension": ["convert", triplets_file, tmp_path / "t.svm"],
+        "x.npz: no such folder": ["convert", items_file, tmp_path / "absent" / "x.npz"],
+        "p.foo: unknown extension": ["evaluate", model_file, items_file, "--plot", "p.foo"],
+        "'0' is less than 1MiB": ["evaluate", model_file, items_file, "--memory", 0],
+        "at most the 6 features": [*train, "-a", "rca", "-p", "n_components=7"],
         "--csv, got both": ["query", model_file, items_file, "--row", 0, "--csv", "--json"],
     }
     for text, arguments in cases.items():

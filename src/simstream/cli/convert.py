@@ -11,6 +11,7 @@ import click
 from .learners import is_distance, similarity_of, task_names
 from .options import (
     FILE,
+    check_writable,
     json_option,
     label_column_option,
     n_features_option,
@@ -60,6 +61,7 @@ def convert(
         raise click.UsageError(f"--task: expected a model, got {kind}: {source}")
     refuse_options("is for items", {"--n-features": n_features is not None and kind != "items"})
     _check_extension(target, kind)
+    check_writable(target, "OUT")
     facts: dict[str, Any]
     match kind:
         case "items":

@@ -199,8 +199,14 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
 def train_model(options: TrainOptions) -> None:
     """Train as the options say, save the model and show it."""
     _check_options(options)
-    with ExitStack() as stack:
-        _train_model(options, stack)
+    try:
+        with ExitStack() as stack:
+            _train_model(options, stack)
+    except ValueError as error:
+        # Some values are illegal for these items alone, such as more neighbours than there are.
+        if str(error).partition(":")[0] not in options.params:
+            raise
+        raise click.BadParameter(str(error), param_hint="--param") from error
 
 
 def _train_model(options: TrainOptions, stack: ExitStack) -> None:
