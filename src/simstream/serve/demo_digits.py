@@ -123,8 +123,9 @@ def opening() -> tuple[str, str, str]:
     --------
     >>> served, _ = digits()
     >>> text_of = dict(zip(served.names.tolist(), served.texts.tolist()))
-    >>> [text_of[name] for name in opening()]
-    ['red 0', 'red 2', 'black 0']
+    >>> anchor, other, same = (text_of[name].split() for name in opening())
+    >>> anchor[0] == other[0], anchor[1] == other[1], anchor[0] == same[0], anchor[1] == same[1]
+    (True, False, False, True)
     """
     served, _ = digits()
     has_shape = served.numbers == served.numbers[0]
