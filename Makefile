@@ -56,17 +56,17 @@ other-cpus: $(INSTALLED) ## the tests as if on other CPUs
 wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the README's tour
 	rm -rf dist .venv-wheel && $(BIN)/python -m build -q --wheel
 	$(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/python -m pip install -q -c constraints.txt dist/*.whl
+	.venv-wheel/bin/python -m pip install -qq -c constraints.txt dist/*.whl
 	.venv-wheel/bin/python tests/readme_tour.py
 
 oldest: ## the oldest dependencies pyproject allows
 	test -x $(OLDEST)/bin/pytest || ($(PYTHON) -m venv $(OLDEST) && \
-	  $(OLDEST)/bin/python -m pip install -q -c constraints-oldest.txt -e ".[repro]" pytest pytest-xdist hypothesis)
+	  $(OLDEST)/bin/python -m pip install -qq -c constraints-oldest.txt -e ".[repro]" pytest pytest-xdist hypothesis)
 	$(OLDEST)/bin/python $(QUICK) tests
 
 newest: ## the newest releases of everything, and examples of hypothesis that no run has seen
 	test -x $(NEWEST)/bin/pytest || $(PYTHON) -m venv $(NEWEST)
-	$(NEWEST)/bin/python -m pip install -q -U -e ".[dev]"
+	$(NEWEST)/bin/python -m pip install -qq -U -e ".[dev]"
 	HYPOTHESIS_PROFILE=random $(NEWEST)/bin/python $(QUICK) tests
 
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
@@ -95,18 +95,18 @@ clean:
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
 $(WITH_RAY): $(INSTALLED)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[distributed]"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[distributed]"
 	touch $@
 
 $(WITH_TORCH): $(WITH_RAY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[gpu]"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[gpu]"
 	touch $@
 
 $(PEERS)/.installed: constraints-peers.txt
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install -q --disable-pip-version-check -c constraints-peers.txt metric-learn
+	$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-peers.txt metric-learn
 	touch $@

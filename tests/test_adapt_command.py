@@ -400,12 +400,41 @@ def test_interrupted_and_resumed_is_never_interrupted(rotated, tmp_path, monkeyp
     assert same_arrays(rotated.model, whole)
 
 
+def test_an_interrupted_run_leaves_a_good_model_alone(rotated, monkeypatch):
+    monkeypatch.setattr(training, "_FIRST_PIECE", 5)
+    monkeypatch.setattr(training, "_SECONDS_PER_PIECE", 1e-9)
+    succeed(*rotated.arguments)
+    good = rotated.model.read_bytes()
+    beside = rotated.model.with_name(f"{rotated.model.stem}.unfinished{rotated.model.suffix}")
+    original = Adapter.partial_fit
+
+    def interrupted(self, *args, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Adapter, "partial_fit", interrupted)
+    result = run(*rotated.arguments)
+    assert result.exit_code == 130
+    assert f"saved to {beside}" in result.stderr
+    assert rotated.model.read_bytes() == good
+    assert 0 < simstream.load(beside).n_queries_ < simstream.load(rotated.model).n_queries_
+
+
 def test_a_second_ctrl_c_leaves_nothing_behind(rotated, tmp_path, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+    original, calls = Adapter.partial_fit, []
+
+    def interrupted(*args, **kwargs):
+        calls.append(1)
+        if len(calls) != 2:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
 
     before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(training, "_FIRST_PIECE", 5)
+    monkeypatch.setattr(training, "_SECONDS_PER_PIECE", 1e-9)
     monkeypatch.setattr(Adapter, "partial_fit", interrupted)
+    message = fail(130, *rotated.arguments)
+    assert message == "simstream: interrupted before learning began; nothing was written"
     message = fail(130, *rotated.arguments)
     assert message == "simstream: interrupted; what was learnt is lost, and nothing was written"
     assert sorted(tmp_path.iterdir()) == before

@@ -41,7 +41,7 @@ from simstream import (
 )
 from simstream.cli import main
 from simstream.cli.learners import ALGORITHMS, BASELINES
-from simstream.cli.sources import StoppableInput
+from simstream.cli.sources import RecordSource, StoppableInput
 from simstream.data import (
     read_items,
     read_pairs,
@@ -392,6 +392,60 @@ def test_a_bad_record_ends_the_run_but_what_was_learnt_is_kept(tmp_path, items_f
     source.write_text("\n".join(lines))  # repaired
     succeed("train", items_file, "--triplets", source, "--resume", path)
     assert simstream.load(path).n_rounds_ == len(lines)
+
+
+def test_a_run_that_fails_leaves_a_good_model_alone(tmp_path, items_file, triplets, model_file):
+    lines = [",".join(map(str, triplet)) for triplet in triplets.tolist()]
+    source, beside = tmp_path / "triplets.csv", tmp_path / "model.unfinished.safetensors"
+    source.write_text("\n".join([*lines[:100], "oops", *lines[100:]]))
+    good = model_file.read_bytes()
+    arguments = ["train", items_file, "--triplets", source, "-o", model_file]
+    message = fail(1, *arguments, "--checkpoint-every", 10)
+    assert f"progress up to there is saved in {beside}" in message
+    assert model_file.read_bytes() == good
+    assert position_of(beside)["position"] == 100
+    source.write_text("\n".join(lines))
+    other = tmp_path / "other.safetensors"
+    succeed("train", items_file, "--triplets", source, "-o", other)
+    succeed(*arguments, "--resume", beside, "--checkpoint-every", 10)
+    assert same_state(model_file, other)
+    # What a finished run has saved on its way is not left behind.
+    beside.unlink()
+    succeed(*arguments, "--checkpoint-every", 10)
+    assert not beside.exists()
+
+
+def test_an_interrupted_run_leaves_a_good_model_alone(
+    tmp_path, items_file, model_file, monkeypatch
+):
+    good, beside = model_file.read_bytes(), tmp_path / "model.unfinished.safetensors"
+    _signal_at_checkpoint(monkeypatch, OASIS, signal.SIGINT)
+    result = run("train", items_file, "-o", model_file, "--checkpoint-every", 500)
+    assert result.exit_code == 130
+    assert f"checkpoint saved to {beside}" in result.stderr
+    assert f"--resume {beside}" in result.stderr
+    assert str(beside) in result.stdout
+    assert model_file.read_bytes() == good
+    assert 500 <= simstream.load(beside).n_rounds_ < 100_000
+
+
+def test_a_run_that_diverges_leaves_a_good_model_alone(
+    tmp_path, items_file, model_file, monkeypatch
+):
+    good, beside = model_file.read_bytes(), tmp_path / "model.unfinished.safetensors"
+    original, calls = OASIS.partial_fit, []
+
+    def diverge(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 4:
+            raise simstream.DivergedError("use a smaller step")
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(OASIS, "partial_fit", diverge)
+    message = fail(4, "train", items_file, "-o", model_file, "--checkpoint-every", 10)
+    assert message.endswith(f"use a smaller step (the last checkpoint is {beside})")
+    assert model_file.read_bytes() == good
+    assert simstream.load(beside).n_rounds_ == 30
 
 
 def test_resume_reads_on_in_the_same_file_and_begins_another(tmp_path, data, items_file, triplets):
@@ -796,7 +850,7 @@ def test_batch_learners_say_what_is_wrong_with_the_labels(tmp_path, data):
         assert text in fail(1, "train", tmp_path / "items.npz", "-a", algorithm, "-o", path)
     write_items(tmp_path / "items.npz", items, labels)
     arguments = ["train", tmp_path / "items.npz", "-a", "lmnn", "-o", path]
-    assert "k = 20" in fail(1, *arguments, "-p", "k=20")
+    assert "k = 20" in fail(2, *arguments, "-p", "k=20")
     assert "mu" in fail(2, *arguments, "-p", "mu=3")
     assert "--quiet" in fail(2, *arguments, "-p", "verbose=true")
     assert not path.exists()
@@ -986,7 +1040,21 @@ def test_ctrl_c_before_learning_says_that_nothing_was_written(tmp_path, items_fi
     message = fail(130, "train", items_file, "-o", path)
     assert message == "simstream: interrupted before learning began; nothing was written"
     monkeypatch.undo()
-    monkeypatch.setattr(OASIS, "partial_fit", interrupted)  # as a second Ctrl-C would do
+    with monkeypatch.context() as patched:  # a second Ctrl-C while the first piece is compiled
+        patched.setattr(OASIS, "partial_fit", interrupted)
+        message = fail(130, "train", items_file, "-o", path)
+    assert message == "simstream: interrupted before learning began; nothing was written"
+    with monkeypatch.context() as patched:  # the first one, before there is anything to learn from
+        patched.setattr(RecordSource, "pieces", lambda *_: signal.raise_signal(signal.SIGINT) or ())
+        message = fail(130, "train", items_file, "--triplets", "-", "-o", path, stdin="")
+    assert message == "simstream: interrupted before learning began; nothing was written"
+    original, calls = OASIS.partial_fit, []
+
+    def interrupted_later(*args):
+        calls.append(1)
+        return original(*args) if len(calls) < 3 else interrupted()
+
+    monkeypatch.setattr(OASIS, "partial_fit", interrupted_later)
     message = fail(130, "train", items_file, "-o", path)
     assert message == "simstream: interrupted; progress since the last checkpoint is lost"
     assert not path.exists()
@@ -1164,6 +1232,10 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
         "for CSV and parquet": ["train", items_file, "--label-column", "kind", "-o", path],
         "m.xyz: unknown extension": ["convert", model_file, tmp_path / "m.xyz"],
         "t.svm: unknown extension": ["convert", triplets_file, tmp_path / "t.svm"],
+        "x.npz: no such folder": ["convert", items_file, tmp_path / "absent" / "x.npz"],
+        "p.foo: unknown extension": ["evaluate", model_file, items_file, "--plot", "p.foo"],
+        "'0' is less than 1MiB": ["evaluate", model_file, items_file, "--memory", 0],
+        "at most the 6 features": [*train, "-a", "rca", "-p", "n_components=7"],
         "--csv, got both": ["query", model_file, items_file, "--row", 0, "--csv", "--json"],
     }
     for text, arguments in cases.items():
@@ -1330,6 +1402,67 @@ def test_progress_lines(monkeypatch, tmp_path, items_file):
     lines = succeed("train", items_file, *options).stderr.splitlines()
     assert "2,000 of 2,000 triplets" in lines[-1]
     assert all(word in lines[-1] for word in ("/s", "loss", "mistakes", "sparsity"))
+
+
+def test_the_progress_of_an_evaluation_is_that_of_all_models(monkeypatch, items_file, model_file):
+    monkeypatch.setattr("simstream.cli.output._SECONDS_BETWEEN_LINES", 0.0)
+    result = succeed("evaluate", model_file, items_file)
+    shares = [int(n) for n in re.findall(r"(\d+) of 100 percent", result.stderr)]
+    assert shares == sorted(shares)
+    assert len(set(shares)) > 3
+    assert shares[-1] == 100
+
+
+def test_rates_fit_to_times_and_sparsity_says_when(monkeypatch, tmp_path, items_file):
+    monkeypatch.setattr("simstream.cli.output._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("simstream.cli.training._SECONDS_BETWEEN_READINGS", 0.0)
+    original, calls = SORS.sparsity_.fget, []
+
+    def read(self):
+        calls.append(self.n_rounds_)
+        if len(calls) == 1:
+            time.sleep(0.5)  # so costly that it is not read again for ten seconds
+        return original(self)
+
+    monkeypatch.setattr(SORS, "sparsity_", property(read))
+    options = ["-a", "sors", "-n", 2000, "-o", tmp_path / "model"]
+    result = succeed("train", items_file, *options, "--json")
+    facts = json.loads(result.stdout)
+    assert facts["triplets_per_second"] == pytest.approx(facts["n_learnt"] / facts["seconds"])
+    lines = [line for line in result.stderr.splitlines() if "sparsity" in line]
+    assert re.search(r"sparsity [\d.]+ %$", lines[0].partition(", about")[0])
+    assert all(f"% at {calls[0]:,}" in line for line in lines[1:-1])
+    assert lines[1:-1]
+    assert re.search(r"sparsity [\d.]+ %$", lines[-1])  # at the end it is read at once
+
+
+@pytest.mark.filterwarnings("default:set")
+def test_a_warning_is_one_line(items_file, tmp_path, monkeypatch):
+    def warn(self, *_):
+        warnings.warn("set\n  NUMBA_CACHE_DIR", RuntimeWarning, stacklevel=2)
+
+    monkeypatch.setattr(OASIS, "check_parameters", warn)
+    arguments = ["train", items_file, "-n", 10, "-o", tmp_path / "model"]
+    assert "simstream: warning: set NUMBA_CACHE_DIR\n" in succeed(*arguments).stderr
+    assert succeed(*arguments, "-q").stderr == ""
+
+
+def test_the_number_of_sparse_features_is_an_option(tmp_path):
+    path, model = tmp_path / "items.svm", tmp_path / "model"
+    path.write_text("0 1:1 5:1\n1 2:1\n0 100000000:1\n1 1:2\n")
+    for arguments in (["train", path, "-o", model], ["convert", path, tmp_path / "items.npz"]):
+        message = fail(1, *arguments)
+        assert "items.svm, line 3: improbably large feature number" in message
+        assert "--n-features" in message
+        assert "got 99999999" in message
+    path.write_text("0 1:1 5:1\n1 2:1\n0 3:1\n1 1:2\n")
+    succeed("train", path, "-n", 10, "-o", model, "--n-features", 9)
+    assert simstream.load(model).shape_ == (9, 9)
+    assert "as the model has" in fail(2, "train", path, "--resume", model, "--n-features", 8)
+    assert "below n_features=4" in fail(1, "active", path, "--n-features", 4)
+    target = tmp_path / "items.npz"
+    succeed("convert", path, target, "--n-features", 9)
+    assert read_items(target).items.shape == (4, 9)
 
 
 def test_progress_bar_on_a_terminal(tmp_path, items_file):

@@ -153,18 +153,56 @@ def test_the_fingerprint_knows_the_version(monkeypatch):
     assert dispatch._fingerprint() != before
 
 
-@compiled_only
-def test_the_compile_cache_notices_a_change_of_a_helper(tmp_path):
-    """Numba looks at the driver's own file alone, and only at its time and size."""
+@pytest.fixture
+def kernels(tmp_path):
+    """A package of two drivers, for processes of their own."""
     kernels = tmp_path / "package" / "kernels"
     kernels.mkdir(parents=True)
     (kernels.parent / "__init__.py").write_text("__version__ = '1'\n")
     (kernels / "__init__.py").write_text("")
     shutil.copy(dispatch.__file__, kernels / "dispatch.py")
+    (kernels / "helpers.py").write_text(
+        "from .dispatch import helper\n\n\n@helper\ndef number():\n    return 1\n"
+    )
     (kernels / "drivers.py").write_text(
         "from .dispatch import driver\nfrom .helpers import number\n\n\n"
-        "@driver\ndef call():\n    return number()\n"
+        "@driver\ndef call():\n    return number()\n\n\n"
+        "@driver\ndef other():\n    return number() + 1\n"
     )
+    return kernels
+
+
+@compiled_only
+def test_without_a_folder_to_write_to_kernels_are_compiled_without_a_cache(tmp_path, kernels):
+    """A read-only installation, and a user without a home: one warning says what helps."""
+    file = tmp_path / "a file"
+    file.write_text("")
+    (kernels / "__pycache__").write_text("")  # a file where the folder would be stops root too
+    environment = {name: value for name, value in os.environ.items() if "NUMBA" not in name}
+    environment |= {
+        "PYTHONPATH": str(tmp_path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": str(file),
+        "XDG_CACHE_HOME": str(file),
+    }
+    code = "from package.kernels.drivers import call, other; print(call(), other())"
+    for given in ({}, {"NUMBA_CACHE_DIR": str(file)}):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment | given,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == ["1", "2"]
+        assert done.stderr.count("RuntimeWarning") == 1
+        assert "NUMBA_CACHE_DIR" in done.stderr
+
+
+@compiled_only
+def test_the_compile_cache_notices_a_change_of_a_helper(tmp_path, kernels):
+    """Numba looks at the driver's own file alone, and only at its time and size."""
     code = "from package.kernels.drivers import call; print(call(), sum(call.stats.cache_hits.values()))"
     environment = {
         **os.environ,

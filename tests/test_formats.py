@@ -379,6 +379,7 @@ BAD_ITEMS = [
     ("long.csv", "1,2\n1,2,3\n", "long.csv, line 2: ragged row.*got 3"),
     ("header.csv", "a,label\n1,2,x\n3,4,y\n", "header.csv, line 2: ragged row.*2 cells.*got 3"),
     ("names.csv", "a,b,label\n\n1,2\n", "names.csv, line 3: ragged row.*3 cells.*got 2"),
+    ("comma.csv", "1,5,a\n2,25,b,c\n", "comma.csv, line 2: ragged row.*3 cells.*got 4"),
     ("cell.csv", "a,b\n1,x\n", r"cell.csv, line 2: .*column 1 .*\(b\).*a number, got 'x'"),
     ("score.csv", "a,b\n1,1_0\n", "score.csv, line 2: .*'1_0'"),
     ("gap.csv", "1,2\n1,\n", "gap.csv, line 2: .*got ''"),
@@ -461,6 +462,15 @@ def test_missing_files_and_folders(tmp_path):
     )
 
 
+def test_a_label_that_is_half_of_a_number_is_refused(tmp_path):
+    """Semicolons between cells and commas in numbers: 1,5;0 is 1.5 of class 0, not 1 of class "5;0"."""
+    path = tmp_path / "items.csv"
+    path.write_text("1,5;0\n2,5;1\n")
+    refuse("items.csv, line 1: semicolons.*'1,5;0'", read_items, path, label_column=-1)
+    path.write_text("1,cat;dog\n2,cat\n")
+    assert read_items(path, label_column=-1).labels.tolist() == ["cat;dog", "cat"]
+
+
 def test_wrong_label_columns(tmp_path):
     path = text_file(tmp_path, "items.csv", "a,b\n1,2\n")
     refuse(
@@ -489,7 +499,9 @@ def test_wrong_number_of_features(tmp_path):
 def test_one_mistyped_feature_number_does_not_take_gigabytes(tmp_path, name, line):
     path = text_file(tmp_path, name, line % 7 + line % 100_000_000)
     first = 100_000_000 - name.endswith(".svm")  # numbered from 1 there
-    message = f"{name}, line 2: improbably large feature number in row 1 .*n_features, got {first}"
+    message = (
+        f"{name}, line 2: improbably large feature number in row 1 .*n_features.*, got {first}"
+    )
     refuse(message, read_items, path)
     assert read_items(path, n_features=100_000_001).items.shape == (2, 100_000_001)
     wide = text_file(tmp_path, name, line % 16_000_000)

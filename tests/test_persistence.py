@@ -1,16 +1,22 @@
 """Model files: damaged, foreign and newer ones are refused, and writing is atomic."""
 
+import errno
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 import simstream
 from cases import dense, items, triplets
+from commands import fail
 from simstream import OASIS, SORS, AdaSORS, FromLabels, ModelFileError, persistence
+from simstream.data import write_items
 from test_contract import same_model
 
 X, T = items(), triplets()
@@ -21,6 +27,15 @@ def saved(tmp_path):
     path = tmp_path / "model.safetensors"
     OASIS(preprocessor=X).fit(T).save(path)
     return path
+
+
+def test_equal_models_are_equal_files(saved, tmp_path):
+    model, other = simstream.load(saved), tmp_path / "other"
+    for _ in range(10):  # one of two orders would be there five times
+        model.save(other, extra={"text": "\u00e4 \n \x01"})
+        content = other.read_bytes()
+        assert content.index(b'"simstream"') < content.index(b'"simstream_crc32"')
+    simstream.load(other)
 
 
 def test_every_truncation_is_refused(saved):
@@ -199,3 +214,51 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     with pytest.raises((TypeError, ModelFileError), match="Mine"):
         Mine(preprocessor=X).fit(T).save(tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of the size of files")
+def test_no_room_is_told_and_leaves_the_file_as_it_was(tmp_path):
+    """A limit on the size of files is met like the end of a disk."""
+    path = tmp_path / "model.safetensors"
+    simstream.OASIS().fit(np.eye(3)[None]).save(path)
+    before = path.read_bytes()
+    code = (
+        "import resource, sys, numpy as np, simstream\n"
+        "from simstream.data import write_items\n"
+        "model = simstream.OASIS().fit(np.eye(60)[:3][None])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "for save in (model.save, lambda path: write_items(path + '.npy', np.eye(60))):\n"
+        "    try:\n"
+        "        save(sys.argv[1])\n"
+        "    except simstream.data.FormatError as error:\n"
+        "        print(error)\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == [
+        f"{path}: cannot be written: file too large",
+        f"{path}.npy: cannot be written: no space left on device",
+    ]
+    assert all(f"free in {tmp_path}" in line for line in lines)
+    assert path.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("Error while serializing: I/O error: No space left (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_no_bug_of_the_command_line(tmp_path, monkeypatch, error):
+    path = tmp_path / "items.npz"
+    write_items(path, np.eye(6), [0, 1] * 3)
+
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr("simstream.persistence.save_file", full)
+    message = fail(1, "train", path, "-n", 10, "-o", tmp_path / "model.safetensors")
+    assert "model.safetensors: cannot be written: no space left on device" in message

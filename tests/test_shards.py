@@ -857,3 +857,115 @@ def test_several_machines_need_a_folder_however_they_are_found(connected, is_cli
     one = Cluster(2)
     one._ray = ConnectedRay("10.0.0.1", n_dead=2)
     assert one.is_one_machine() != is_client
+
+
+# -- the command line, without Ray ------------------------------------------------------------------
+
+
+@pytest.fixture
+def divided_command(tmp_path, monkeypatch):
+    """A command that trains with workers in this process."""
+    monkeypatch.setitem(ShardedLearner.__init__.__kwdefaults__, "backend", "serial")
+    np.save(tmp_path / "items.npy", items())
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, np.arange(N) % 5)))
+    labels = ["--labels", tmp_path / "labels.txt"]
+    return ["train", tmp_path / "items.npy", *labels, "-o", tmp_path / "model.safetensors"]
+
+
+def test_items_that_were_moved_are_found_where_the_command_says(tmp_path, divided_command):
+    folder = tmp_path / "run"
+    begun = succeed(*divided_command, "-n", 500, "--workers", 2, "--checkpoint", folder)
+    assert "simstream: starting 2 workers" in begun.stderr
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "items.npy").rename(tmp_path / "elsewhere" / "items.npy")
+    divided_command[1] = tmp_path / "elsewhere" / "items.npy"
+    result = succeed(*divided_command, "-n", 900, "--resume", folder)
+    assert "simstream: starting 2 workers" in result.stderr
+    assert simstream.load(tmp_path / "model.safetensors").n_rounds_ == 900
+    # From then on the run knows where they are.
+    with ShardedLearner.resume(folder, backend="serial") as found:
+        assert found.n_rounds_ == 900
+
+
+def test_tuples_that_wait_are_learnt_from_items_that_were_moved(tmp_path, monkeypatch):
+    path, folder = tmp_path / "items.npy", tmp_path / "run"
+    np.save(path, items())
+    with ShardedLearner(OASIS(), 2, preprocessor=path, backend="serial") as found:
+        expected = bits_of(found.fit(TRIPLETS).learner_)
+    with monkeypatch.context() as patched:
+        patched.setattr("simstream.distributed.run.Run.finish", lambda self: None)
+        learner = ShardedLearner(OASIS(), 2, preprocessor=path, folder=folder, backend="serial")
+        learner.fit(TRIPLETS)
+        learner.close()
+    path.rename(tmp_path / "moved.npy")
+    moved = {"preprocessor": tmp_path / "moved.npy", "backend": "serial"}
+    with ShardedLearner.resume(folder, **moved) as found:
+        assert found.n_rounds_ == len(TRIPLETS)
+        assert bits_of(found.learner_) == expected
+
+
+def test_the_loss_of_a_worker_is_told_and_a_final_one_with_the_command_that_continues(
+    tmp_path, divided_command, monkeypatch
+):
+    folder = tmp_path / "run"
+    original, calls = SerialWorkers.learn, []
+
+    def lose_one(self, method, *args):
+        calls.append(method)
+        if len(calls) == 3:
+            raise RestartedError
+        return original(self, method, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SerialWorkers, "learn", lose_one)
+        result = succeed(*divided_command, "-n", 500, "--workers", 2)
+    assert result.stderr.count("simstream: warning: a worker was lost and started again") == 1
+
+    def lose(*_):
+        raise WorkerLostError("worker 0 of 2 was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SerialWorkers, "learn", lose)
+        message = fail(1, *divided_command, "--workers", 2)
+        assert "was lost, then begin again, with --checkpoint FOLDER" in message
+        message = fail(1, *divided_command, "--workers", 2, "--checkpoint", folder)
+        assert f"repeat the command with --resume {folder} in place of --checkpoint" in message
+        assert "ShardedLearner" not in message
+        message = fail(1, *divided_command, "--resume", folder)
+        assert f"repeat the command with the same --resume {folder}" in message
+        with pytest.raises(WorkerLostError, match=r"was lost; continue .* ShardedLearner\.resume"):
+            ShardedLearner.resume(folder, backend="serial")
+    succeed(*divided_command, "--resume", folder, "-n", 500)
+
+
+def test_options_of_workers_that_make_no_sense_are_wrong_usage(tmp_path, divided_command):
+    def refusal(*options):
+        return fail(2, *divided_command, *options)
+
+    assert "expected --mix or --device torch" in refusal("--mix", 2, "--device", "torch")
+    assert "--workers: expected at most" in refusal("--workers", 2000)
+    assert "--checkpoint: expected one that all" in refusal("--workers", 2, "--address", "h:1")
+    assert "--n-tuples: expected at least" in refusal("--mix", 20, "-n", 5)
+    wide = tmp_path / "narrow.npy"
+    np.save(wide, items()[:, :2])
+    divided_command[1] = wide
+    assert "--workers: expected at most one for each of 2 columns" in refusal("--workers", 3)
+
+
+def test_errors_about_files_name_them(tmp_path):
+    X, path = items(), tmp_path / "wrong.npy"
+    given = {"n_workers": 2, "backend": "serial"}
+    for content, problem in ((b"", "empty|No data"), (b"1,2\n3,4\n", "not an array")):
+        path.write_bytes(content)
+        with pytest.raises(simstream.data.FormatError, match=rf"wrong\.npy: .*({problem})"):
+            ShardedLearner(OASIS(), preprocessor=path, **given).prepare()
+        with ShardedLearner(OASIS(), preprocessor=X, **given) as found:
+            with pytest.raises(simstream.data.FormatError, match=r"wrong\.npy: "):
+                found.fit(path)
+            found.fit(TRIPLETS)
+            with pytest.raises(simstream.data.FormatError, match=r"wrong\.npy: "):
+                found.search(X, path)
+    with pytest.raises(NotADirectoryError, match=r"expected a folder, got the file .*wrong\.npy"):
+        ShardedLearner(OASIS(), preprocessor=X, folder=path, **given).prepare()
+    with pytest.raises(NotADirectoryError, match=r"expected a folder, got the file .*wrong\.npy"):
+        ShardedLearner.resume(path, backend="serial")

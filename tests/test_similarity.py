@@ -179,6 +179,7 @@ def test_repr_shows_the_shapes_of_arrays_not_their_numbers():
         "preprocessor=(<40 x 16 ndarray of float64>, <40 x 16 csr_matrix of float64>))"
     )
     assert repr(OASIS(C=0.1)) == "OASIS()"
+    assert repr(OASIS(preprocessor=np.eye(20).tolist())) == "OASIS(preprocessor=<list of 20>)"
     wrapper = simstream.FromLabels(OASIS(preprocessor=X))
     assert repr(wrapper) == ("FromLabels(learner=OASIS(preprocessor=<40 x 16 ndarray of float64>))")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from safetensors.numpy import save_file
 
 import simstream
 
-from .data import atomic_write
+from .data import FormatError, atomic_write
 
 #: Version of the file layout; files with a higher number are refused.
 FORMAT_VERSION = 2
@@ -146,7 +147,27 @@ def write_file(path: str | Path, content: dict[str, Any], arrays: dict[str, np.n
     text = json.dumps(versions | content)
     metadata = {_HEADER_KEY: text, _CHECKSUM_KEY: _checksum(text, contiguous)}
     with atomic_write(path) as temporary:
-        save_file(contiguous, temporary, metadata)
+        try:
+            save_file(contiguous, temporary, metadata)
+        except SafetensorError as error:
+            # It tells the number of the system's error in its text alone.
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise FormatError(f"{path}: cannot be written: {error}") from error
+            raise OSError(int(number[1]), str(error)) from error
+        _sort_metadata(temporary)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Equal content makes equal files: safetensors writes the entries of the metadata in any order."""
+    with open(path, "r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= size:  # the header may end with spaces
+            file.seek(8)
+            file.write(text.ljust(size))
 
 
 def _checksum(header: str, arrays: dict[str, np.ndarray]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sqlite3
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from click.testing import CliRunner
 from live import Client, ServerProcess, add_items, do, judge, learner_of, oasis_of, running, vectors
 
 import simstream
+from simstream import catalogue
 from simstream.cli import main
 from simstream.data import write_items
 from simstream.serve.import_export import import_file, import_items
-from simstream.serve.log import LogError
+from simstream.serve.log import Log, LogError
 from simstream.serve.snapshots import adopt_learning
 from simstream.serve.state import Learning, State
 from simstream.serve.writer import Ledger
@@ -146,6 +148,29 @@ def test_serve_refuses_what_it_cannot_do(tmp_path, arguments, message):
     assert message in done.output
 
 
+def test_an_unknown_learner_is_answered_with_those_that_can_serve(tmp_path):
+    done = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), "-a", "nope"])
+    listed = done.output.partition("expected one of ")[2].partition(", got nope")[0].split(", ")
+    assert {"oasis", "sors", "omtrsl"} <= set(listed)
+    for name in listed:
+        Learning(name).new_learner()
+    for name in {known.name.lower() for known in catalogue.ALGORITHMS} - set(listed):
+        with pytest.raises(ValueError, match="expected an online learner"):
+            Learning(name).new_learner()
+
+
+def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
+    path = tmp_path / "items.npy"
+    np.save(path, np.eye(5))
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Log, "append", full)
+    message = run("serve", path, "--data", tmp_path / "data", "--port", 0, code=1)
+    assert "data: the log cannot be written: database or disk is full" in message
+
+
 def test_a_port_in_use_is_told_before_anything_is_made(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -192,7 +217,7 @@ def test_replay_compares_and_changes_the_learner(tmp_path):
         assert np.array_equal(got, expected.get_bilinear_matrix())
     half = json.loads(run("replay", "--data", folder, "--until", 50, "--json"))
     assert half["models"]["kept: sors lam=0.001"]["triplets"] == 20
-    assert "unknown algorithm" in run("replay", "--data", folder, "-a", "nothing", code=2)
+    assert "expected one of oasis" in run("replay", "--data", folder, "-a", "nothing", code=2)
     run("replay", "--data", tmp_path / "absent", code=2)
 
 

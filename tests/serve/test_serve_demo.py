@@ -10,6 +10,7 @@ from live import Client, ServerProcess, add_items, judge, running, vectors, wait
 
 from simstream import Bilinear
 from simstream.asking import Asking
+from simstream.serve.demo import load_demo
 from simstream.serve.demo_digits import (
     ASKING,
     LEARNING,
@@ -24,6 +25,7 @@ from simstream.serve.engine import model_of, similarities
 from simstream.serve.events import EventKind
 from simstream.serve.log import LogError
 from simstream.serve.schemas import decode_picture
+from simstream.serve.writer import Ledger, Write
 
 
 def test_the_first_neighbours_get_better_within_a_few_questions(tmp_path):
@@ -54,6 +56,29 @@ def test_the_first_neighbours_get_better_within_a_few_questions(tmp_path):
         }
         assert asked <= set(served.names.tolist())
         assert not asked & set(kept_back.names.tolist())
+
+
+@pytest.mark.parametrize("name", ["digits", "docstrings"])
+def test_the_first_question_has_a_clear_answer(tmp_path, name):
+    demo = load_demo(name)
+    asking = replace(demo.asking, random_share=1.0)
+    with running(tmp_path, learning=demo.learning, asking=asking, opening=demo.opening) as service:
+        demo.add_to(service)
+        question = service.choose_question(None)
+        assert (question.anchor, *question.candidates) == demo.opening
+        assert not question.is_random
+        if name == "digits":
+            assert Annotator().winner(question.anchor, question.candidates) == 1
+        else:
+            assert (
+                question.candidates[1] == "numpy.argmin"
+            )  # and argmax, of which it is the opposite
+        service.submit([Write(Ledger.ask, (question,))]).result()
+        wait_until(lambda: service.version.tally.questions == 1)
+        assert service.choose_question(None).is_random
+    with running(tmp_path / "other", opening=("not", "there", "at all")) as service:
+        add_items(service, vectors(5))
+        assert service.choose_question(None)
 
 
 def test_digits_are_kept_with_pictures_and_words(tmp_path):

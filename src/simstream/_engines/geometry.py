@@ -107,7 +107,10 @@ class Geometry:
         if self.item_mean is not None:
             items = items - self.item_mean
         return replace(
-            tuples, left=Items._of(self._dense_queries(queries)), right=Items._of(items), index=index
+            tuples,
+            left=Items._of(self._dense_queries(queries)),
+            right=Items._of(items),
+            index=index,
         )
 
     def sparse_queries(self, rows: sp.csr_matrix) -> sp.csr_matrix:

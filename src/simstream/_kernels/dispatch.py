@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -71,11 +72,30 @@ def driver(function: Callable[..., Any]) -> Any:
 
     Numba's cache notices changes of the driver's own file alone, by its time and size, but a driver is
     compiled together with helpers from other files. Numba names its cache files after the qualified name
-    of the function: with a fingerprint of all sources in it, no other release's code can be found.
+    of the function: with a fingerprint of all sources in it, no other release's code can be found. Where no
+    folder for such files can be written to, every process compiles what it needs.
     """
     function.__qualname__ += f".{_FINGERPRINT}"
-    return njit(cache=True, **_OPTIONS, **_ELSEWHERE, **_CALLED_BY_PYTHON, fastmath=_FASTMATH)(
-        function
+    compiled = functools.partial(
+        njit, **_OPTIONS, **_ELSEWHERE, **_CALLED_BY_PYTHON, fastmath=_FASTMATH
+    )
+    try:
+        return compiled(cache=True)(function)
+    except RuntimeError as error:  # numba has no class of its own for it
+        if "cannot cache function" not in str(error):
+            raise
+    _warn_of_no_cache()
+    return compiled()(function)
+
+
+@functools.cache  # once is enough
+def _warn_of_no_cache() -> None:
+    warnings.warn(
+        "no folder for compiled code: neither the folder of the installation nor the user's cache can be "
+        "written to, so every process compiles anew, for seconds to minutes; set the environment variable "
+        "NUMBA_CACHE_DIR to a folder that can be written to",
+        RuntimeWarning,
+        stacklevel=2,
     )
 
 

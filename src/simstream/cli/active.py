@@ -20,6 +20,7 @@ from .options import (
     json_option,
     label_column_option,
     labels_option,
+    n_features_option,
     on_error_option,
     params_option,
     quiet_option,
@@ -51,6 +52,7 @@ class _Stop(Exception):
 @click.argument("items", type=FILE)
 @labels_option
 @label_column_option
+@n_features_option
 @tasks_option
 @click.option(
     "--triplets",
@@ -107,6 +109,7 @@ def active(
     items: Path,
     labels_file: Path | None,
     label_column: str | int | None,
+    n_features: int | None,
     tasks_file: Path | None,
     triplets: Path | None,
     algorithm: str,
@@ -156,7 +159,11 @@ def active(
     _check_parameters(learning, deltas)
     with stopping_at_once("interrupted before the first question: there is nothing to show"):
         rows = read_rows(
-            items, unit_norm=unit_norm, label_column=label_column, labels_file=labels_file
+            items,
+            unit_norm=unit_norm,
+            n_features=n_features,
+            label_column=label_column,
+            labels_file=labels_file,
         )
         recorded = None
         if triplets is not None:

@@ -12,6 +12,7 @@ from .options import (
     SHARE,
     item_ids_option,
     json_option,
+    n_features_option,
     parse_value,
     query_ids_option,
     quiet_option,
@@ -50,6 +51,7 @@ def _half_life(ctx: click.Context, _: click.Parameter, text: str | None) -> Any:
     type=FILE,
     help="A log of searches: JSON lines with query, shown and clicked. The query may be a vector.",
 )
+@n_features_option
 @item_ids_option
 @query_ids_option
 @click.option(

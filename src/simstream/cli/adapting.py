@@ -21,7 +21,7 @@ from ..adaptation.report import MEASURES, AdaptationReport, Comparison
 from ..data import FormatError, read_clicks, read_labels, read_texts
 from ..data.files import format_error, open_text_output
 from ..metrics import measure_ranking, paired_interval
-from .exits import LEARNING, Interruption
+from .exits import BEFORE_LEARNING, LEARNING, Interruption, Stopped
 from .inputs import (
     Collection,
     OpenedModel,
@@ -35,7 +35,7 @@ from .inputs import (
     with_ids,
 )
 from .learners import DEFAULT_SEED, untrained
-from .options import check_picture, check_writable, refuse_options
+from .options import check_picture, check_writable, refuse_options, unfinished_file
 from .output import as_rate, echo_json, echo_table, logger, progress
 from .sources import earlier_state
 from .training import LearningPace
@@ -112,22 +112,25 @@ def adapt_search(options: AdaptOptions) -> None:
     # Before the first query, so that an interruption has something to save from the first moment on.
     adapter.set_items(data.items.items, data.items.ids)
     before, skipped_before = adapter.n_queries_, adapter.n_skipped_
-    click.get_current_context().meta[LEARNING] = True
+    unfinished = unfinished_file(options.output, options.resume)
     with Interruption() as interruption:
         pace = _learn(adapter, feedback, options, interruption.requested)
-        if not adapter.n_queries_ and not interruption.requested():
+        # A signal that arrives with the last piece, or later, interrupts nothing.
+        signal = interruption.signal if feedback.position < len(feedback) else None
+        if signal is not None and not pace.n_learnt:
+            raise Stopped(signal, f"interrupted{BEFORE_LEARNING}")
+        if signal is None and not adapter.n_queries_:
             raise FormatError(
                 f"{options.feedback}: nothing to learn from; expected a query that is not zero with "
                 "a relevant item, got none"
             )
         record = TrainingRecord(record.unit_norm, feedback.state())
-        adapter.save(options.output, extra=record.as_extra())
-    # A signal that arrived with the last piece has interrupted nothing.
-    signal = interruption.signal if feedback.position < len(feedback) else None
+        saved = options.output if signal is None else unfinished
+        adapter.save(saved, extra=record.as_extra())
     report = adapter.report(texts)
     _write(options, report)
     facts = {
-        "model": str(options.output),
+        "model": str(saved),
         "n_learnt": adapter.n_queries_ - before,
         "n_skipped": adapter.n_skipped_ - skipped_before,
         "seconds": pace.seconds,
@@ -142,8 +145,8 @@ def adapt_search(options: AdaptOptions) -> None:
     if signal is not None:
         logger.warning(
             "interrupted; what was learnt is saved to %s. To continue, repeat the command with --resume %s",
-            options.output,
-            options.output,
+            saved,
+            saved,
         )
         click.get_current_context().exit(128 + signal)
 
@@ -187,6 +190,7 @@ def _read_vectors(options: AdaptOptions, model: OpenedModel | None, unit_norm: b
         model=model,
         unit_norm=unit_norm,
         dtype="float32",
+        n_features=options.n_features,
     )
     items = with_ids(data.items, options.item_ids)
     if data.queries is None:
@@ -460,6 +464,7 @@ def _learn(
             started = time.perf_counter()
             n = feedback.learn(adapter, pace.wish)
             pace.note(n, time.perf_counter() - started)
+            click.get_current_context().meta[LEARNING] = True
             report(feedback.position, measurements)
     return pace
 
@@ -512,7 +517,7 @@ def _show(
             title=f"the outcome on {outcome[0]:,} queries held out, which were never learnt from",
         )
     click.echo()
-    click.echo(f"used from now on: {_used(report)} ({options.output})")
+    click.echo(f"used from now on: {_used(report)} ({facts['model']})")
     click.echo(report.verdict)
 
 

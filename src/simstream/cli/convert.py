@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from .learners import is_distance, similarity_of, task_names
-from .options import FILE, json_option, label_column_option, on_error_option
+from .options import (
+    FILE,
+    check_writable,
+    json_option,
+    label_column_option,
+    n_features_option,
+    on_error_option,
+    refuse_options,
+)
 from .output import as_percent, echo_json, logger, plural
 
 #: Formats that hold every entry of a matrix; the others get its non-zeros.
@@ -26,6 +34,7 @@ _DENSE_FORMATS = (".npy", ".csv", ".parquet")
 )
 @click.option("--task", help="Write this task's matrix of a model (default: what all tasks share).")
 @label_column_option
+@n_features_option
 @on_error_option
 @json_option
 def convert(
@@ -34,6 +43,7 @@ def convert(
     kind: str | None,
     task: str | None,
     label_column: str | int | None,
+    n_features: int | None,
     on_error: str,
     as_json: bool,
 ) -> None:
@@ -49,11 +59,13 @@ def convert(
     kind = kind or ("items" if label_column is not None else kind_of(source))
     if task is not None and kind != "model":
         raise click.UsageError(f"--task: expected a model, got {kind}: {source}")
+    refuse_options("is for items", {"--n-features": n_features is not None and kind != "items"})
     check_extension(target, kind, "OUT")
+    check_writable(target, "OUT")
     facts: dict[str, Any]
     match kind:
         case "items":
-            facts = _convert_items(source, target, label_column)
+            facts = _convert_items(source, target, label_column, n_features)
         case "triplets" | "pairs":
             facts = _convert_records(kind, source, target, on_error)
         case _:
@@ -176,12 +188,14 @@ def write_part(target: Path, kind: str, *parts: Any) -> None:
         write_items(target, items, labels, ids)
 
 
-def _convert_items(source: Path, target: Path, label_column: str | int | None) -> dict[str, Any]:
+def _convert_items(
+    source: Path, target: Path, label_column: str | int | None, n_features: int | None
+) -> dict[str, Any]:
     import scipy.sparse as sp
 
     from ..data import read_items
 
-    items, labels, ids = read_items(source, label_column=label_column)
+    items, labels, ids = read_items(source, label_column=label_column, n_features=n_features)
     write_part(target, "items", items, labels, ids)
     extras = [name for name, value in (("labels", labels), ("ids", ids)) if value is not None]
     with_extras = f", with {' and '.join(extras)}" if extras else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -11,6 +12,13 @@ import click
 from ..persistence import from_params
 from .inputs import Collection, TrainingRecord
 from .options import refuse_options
+from .output import logger, plural
+
+#: More on one machine only wait for each other.
+_WORKERS_PER_CPU = 4
+
+#: Options by the names that errors of the library begin with.
+_OPTIONS = {"n_workers": "--workers", "address": "--address", "folder": "--checkpoint"}
 
 
 def check_workers(options: Any) -> None:
@@ -50,27 +58,59 @@ def check_workers(options: Any) -> None:
 
 
 @contextmanager
-def starting_workers() -> Iterator[None]:
-    """Report workers that cannot be had as wrong usage: there is no Ray, or it has too few CPUs."""
+def starting_workers(n: int, address: str | None) -> Iterator[None]:
+    """Announce workers, and report those that cannot be had as wrong usage.
+
+    There is no Ray, it has too few CPUs, or an option is wrong.
+    """
     from ..distributed import WorkerLostError
 
+    if address in (None, "local") and not os.environ.get("RAY_ADDRESS"):
+        cpus = os.cpu_count() or 1
+        if n > _WORKERS_PER_CPU * cpus:
+            raise click.UsageError(
+                f"--workers: expected at most {_WORKERS_PER_CPU * cpus} on this machine of "
+                f"{plural(cpus, 'CPU')}, got {n}; --address names a cluster of several machines"
+            )
+    logger.info("starting %s, which takes 10 s or more", plural(n, "worker"))
     try:
         yield
     except WorkerLostError:
         raise
+    except ValueError as error:
+        option = _OPTIONS.get(str(error).partition(":")[0])
+        if option is None:
+            raise
+        raise click.UsageError(f"{option}:{str(error).partition(':')[2]}") from error
     except (ImportError, RuntimeError) as error:
         raise click.UsageError(f"--workers: {error}") from error
 
 
 @contextmanager
-def losing_workers() -> Iterator[None]:
-    """Report the loss of workers as what it is."""
+def losing_workers(options: Any = None) -> Iterator[None]:
+    """Report the loss of workers as what it is, and how to go on; the options are those of train."""
     from ..distributed import WorkerLostError
 
     try:
         yield
     except WorkerLostError as error:
-        raise click.ClickException(str(error)) from error
+        advice = "then begin again"
+        if options is not None and options.mix is None:
+            advice = _advice(options)
+        raise click.ClickException(f"{error.problem}, {advice}") from error
+
+
+def _advice(options: Any) -> str:
+    """How a run whose workers are lost is continued."""
+    if options.checkpoint is not None:
+        how = f"--resume {options.checkpoint} in place of --checkpoint"
+    elif options.resume is not None and options.resume.is_dir():
+        how = f"the same --resume {options.resume}"
+    else:
+        return "then begin again, with --checkpoint FOLDER, from which a run can be continued"
+    return (
+        f"then repeat the command with {how}, and with fewer --workers if there are fewer machines"
+    )
 
 
 class FoundRun(NamedTuple):
@@ -82,6 +122,7 @@ class FoundRun(NamedTuple):
     record: TrainingRecord
     #: The files of its items.
     items: list[dict[str, str]]
+    n_workers: int
 
 
 def find_run(options: Any) -> FoundRun:
@@ -89,10 +130,12 @@ def find_run(options: Any) -> FoundRun:
     from ..distributed.folder import RunFolder
 
     folder = RunFolder(options.resume.resolve())
-    record = TrainingRecord.from_extra(folder.read_run()["extra"], options.resume)
+    kept = folder.read_run()
+    record = TrainingRecord.from_extra(kept["extra"], options.resume)
     content, arrays = folder.read_learner()
     files = content["items"]
-    return FoundRun(type(from_params(content, arrays)).__name__, files[0]["dtype"], record, files)
+    name = type(from_params(content, arrays)).__name__
+    return FoundRun(name, files[0]["dtype"], record, files, kept["n_workers"])
 
 
 def continue_run(options: Any, run: FoundRun, data: Collection) -> Any:
@@ -100,32 +143,41 @@ def continue_run(options: Any, run: FoundRun, data: Collection) -> Any:
     from ..distributed import ShardedLearner
     from ..distributed.folder import RunFolder
 
+    folder = RunFolder(options.resume.resolve())
     try:
-        RunFolder(options.resume.resolve()).check_same(run.items, data.preprocessor)
+        folder.check_same(run.items, data.preprocessor)
     except (TypeError, ValueError) as error:
         text = str(error).removeprefix("preprocessor: ")
         raise click.UsageError(f"--resume {options.resume}: {text}") from error
-    with starting_workers():
-        return ShardedLearner.resume(options.resume, options.workers, address=options.address)
+    # Those that the run has mapped may have been moved: ITEMS says where they are now.
+    is_there = all((folder.path / file["path"]).exists() for file in run.items)
+    source = None if is_there else _source(options, data, run.record.unit_norm)
+    with starting_workers(options.workers or run.n_workers, options.address):
+        return ShardedLearner.resume(
+            options.resume, options.workers, preprocessor=source, address=options.address
+        )
+
+
+def _source(options: Any, data: Collection, unit_norm: bool) -> Any:
+    """The items: a file that workers can map need not be written a second time."""
+    if options.items.suffix == ".npy" and data.queries is None and not unit_norm:
+        return options.items
+    return data.preprocessor
 
 
 def divide(options: Any, learner: Any, data: Collection) -> Any:
     """The learner with its columns divided; workers are started when it is prepared."""
     from ..distributed import ShardedLearner
 
-    # A file that workers can map need not be written a second time.
-    source = data.preprocessor
-    if options.items.suffix == ".npy" and data.queries is None and not options.unit_norm:
-        source = options.items
     try:
         divided = ShardedLearner(
             learner,
             options.workers,
-            preprocessor=source,
+            preprocessor=_source(options, data, bool(options.unit_norm)),
             address=options.address,
             folder=options.checkpoint,
         )
-        with starting_workers():
+        with starting_workers(options.workers, options.address):
             divided.prepare()
     except TypeError as error:
         problem = str(error).partition(";")[0]

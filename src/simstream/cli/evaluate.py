@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from math import fsum
 from pathlib import Path
@@ -232,6 +232,7 @@ def evaluate(
     models = _contestants(opened, baseline, JUDGED_BASELINES if relevance else BASELINES)
     facts: dict[str, Any] = {"model": str(model), "items": str(items)}
     sweeping = _Sweeping(memory, workers, address, device, map_divisor)
+    sweeping.n_expected = len(models)
     if relevance is not None:
         if task_names(opened.learner):
             models[LEARNT] = similarity_of(opened.learner)
@@ -259,6 +260,7 @@ def evaluate(
             logger.info(
                 "no tasks given: measuring what all tasks of the model share; --tasks measures each task"
             )
+    sweeping.n_expected *= sum(ranked is not None for ranked, _ in parts.values())
     with sweeping:
         by_task = _measure(models, parts, data.preprocessor, k, sweeping, facts)
     results = _average(by_task.values(), models)
@@ -454,6 +456,9 @@ class _Sweeping(ExitStack):
         self._memory, self._where = memory, (workers, address, device)
         self._normalizer = normalizer
         self._runner: Any = None
+        self._progress: Callable[[int, int], object] | None = None
+        #: How often `measure` will be called, and how often it was.
+        self.n_expected, self._n_done = 1, 0
 
     def measure(self, model: Any, queries: Any, items: Any, **given: Any) -> RankingMeasures:
         """Rank items, in processes that are started when they are first needed."""
@@ -461,23 +466,26 @@ class _Sweeping(ExitStack):
         from ..search import DeviceRunner
         from .sweeping import percents, runner_of
 
-        if self._runner is None:
+        if self._progress is None:
             self._runner = self.enter_context(runner_of(*self._where))
+            self._progress = self.enter_context(percents())
+        tell, before = self._progress, self._n_done
         runner = self._runner
         if isinstance(runner, DeviceRunner) and not runner.can_score(model):
             logger.info("%s: scored on the CPU", type(model).__name__)
             runner = None
-        with percents() as progress:
-            return measure_ranking(
-                model,
-                queries,
-                items,
-                normalizer=self._normalizer,
-                memory=self._memory,
-                runner=runner,
-                progress=progress,
-                **given,
-            )
+        found = measure_ranking(
+            model,
+            queries,
+            items,
+            normalizer=self._normalizer,
+            memory=self._memory,
+            runner=runner,
+            progress=lambda n, total: tell(before * total + n, self.n_expected * total),
+            **given,
+        )
+        self._n_done += 1
+        return found
 
 
 def _measure_judged(

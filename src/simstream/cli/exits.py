@@ -14,6 +14,9 @@ from typing import Any
 
 import click
 
+from .output import warnings_as_lines
+from .threads import choose_threads
+
 #: Keys of ``click.Context.meta``: whether to show tracebacks, and whether learning has begun.
 DEBUG = "simstream.debug"
 LEARNING = "simstream.learning"
@@ -49,6 +52,10 @@ _LOST = {
     "train": "; progress since the last checkpoint is lost",
     "adapt": "; what was learnt is lost, and nothing was written",
 }
+
+
+#: What Ctrl-C costs before that.
+BEFORE_LEARNING = " before learning began; nothing was written"
 
 
 def exit_code_help() -> str:
@@ -96,10 +103,16 @@ class ReportingGroup(click.Group):
         entry = _plugins().get(name)
         return None if entry is None else entry.load()
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program; how many threads it has is decided before anything numerical is loaded."""
+        choose_threads()
+        return super().main(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn what the library raises into a message and an exit code."""
         try:
-            return super().invoke(ctx)
+            with warnings_as_lines():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click reports these itself
         except (Exception, KeyboardInterrupt) as error:
@@ -108,7 +121,7 @@ class ReportingGroup(click.Group):
                 click.echo(traceback.format_exc(), err=True)
             lost = _LOST.get(ctx.invoked_subcommand or "", "")
             if lost and not ctx.meta.get(LEARNING):
-                lost = " before learning began; nothing was written"
+                lost = BEFORE_LEARNING
             click.echo(f"simstream: {_one_line(error, code, lost)}", err=True)
             ctx.exit(code)
 

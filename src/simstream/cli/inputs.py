@@ -282,6 +282,7 @@ def read_collection(
     model: OpenedModel | None = None,
     unit_norm: bool = False,
     dtype: str | None = None,
+    n_features: int | None = None,
     label_column: str | int | None = None,
     labels_file: Path | None = None,
     query_labels: Path | None = None,
@@ -291,9 +292,13 @@ def read_collection(
 
     Items of the formats `in_blocks` stay in the file; see `read_rows`.
     """
-    widths: tuple[int | None, int | None] = (None, None)
+    widths: tuple[int | None, int | None] = (n_features, n_features)
     if model is not None:
         widths, dtype = model.learner.shape_, str(model.learner.dtype_)
+        if n_features not in (None, widths[1]):
+            raise click.UsageError(
+                f"--n-features: expected {widths[1]}, as the model has, got {n_features}"
+            )
         unit_norm = model.record.unit_norm
         if queries is None and widths[0] != widths[1]:
             raise click.UsageError(

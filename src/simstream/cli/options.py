@@ -15,6 +15,10 @@ from .exits import DEBUG
 FILE = click.Path(path_type=Path)
 
 
+#: What blocks of items need, however small they are.
+_LEAST_BYTES = 2**20
+
+
 class Whole(click.IntRange):
     """A whole number within bounds, shown as N in the help."""
 
@@ -59,7 +63,10 @@ class Size(click.ParamType):
         except (AssertionError, ValueError):
             self.fail(f"{value!r} is not a size such as 512MB or 2GiB", param, ctx)
         base = 1024 if found[3] else 1000
-        return int(number * base ** " kmgt".index(found[2] or " "))
+        size = int(number * base ** " kmgt".index(found[2] or " "))
+        if size < _LEAST_BYTES:
+            self.fail(f"{value!r} is less than 1MiB", param, ctx)
+        return size
 
 
 COUNT = Whole(min=1)
@@ -174,6 +181,13 @@ label_column_option = click.option(
     help="Column of labels in a CSV or parquet file: its name, or its number (-1 is the last).",
 )
 
+n_features_option = click.option(
+    "--n-features",
+    type=COUNT,
+    help="Number of features, where items are sparse (default: up to the last one in the file, unless that "
+    "is improbably large).",
+)
+
 labels_option = click.option(
     "--labels",
     "labels_file",
@@ -262,12 +276,24 @@ def check_writable(path: Path, option: str) -> None:
     raise click.BadParameter(f"{path}: {reason}", param_hint=option)
 
 
+def unfinished_file(output: Path, resume: Path | None) -> Path:
+    """Where a run that is not finished saves what it has learnt: never over another model.
+
+    That is the output itself where there is none yet, or where it is the model that the run continues.
+    """
+    is_continued = resume is not None and resume.resolve() == output.resolve()
+    if is_continued or not output.exists():
+        return output
+    return output.with_name(f"{output.stem}.unfinished{output.suffix}")
+
+
 def check_picture(path: Path) -> None:
     """Find out before measuring whether a picture can be drawn."""
+    from ..data import FormatError
     from ..plots import PlottingUnavailableError, check_extension
 
     try:
         check_extension(path)
-    except PlottingUnavailableError as error:
+    except (FormatError, PlottingUnavailableError) as error:
         raise click.BadParameter(str(error), param_hint="--plot") from error
     check_writable(path, "--plot")

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,10 +30,23 @@ class _EchoHandler(logging.Handler):
 
 
 def configure_logging(quiet: bool = False) -> None:
-    """Send the command line's log to stderr: everything, or errors only."""
-    logger.handlers = [_EchoHandler()]
-    logger.propagate = False
-    logger.setLevel(logging.ERROR if quiet else logging.INFO)
+    """Send the command line's log to stderr, and that of workers: everything, or errors only."""
+    for one in (logger, logging.getLogger("simstream.distributed")):
+        one.handlers = [_EchoHandler()]
+        one.propagate = False
+        one.setLevel(logging.ERROR if quiet else logging.INFO)
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show what libraries warn of in one line, like everything else."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        logger.warning("%s", " ".join(str(message).split()))
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 # -- stdout ---------------------------------------------------------------------------------------

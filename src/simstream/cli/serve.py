@@ -13,15 +13,17 @@ from typing import Any
 
 import click
 
-from .learners import ALGORITHMS, DEFAULT_ALGORITHM, check_names
+from .learners import ALGORITHMS, DEFAULT_ALGORITHM, check_names, names_of
 from .options import (
     COUNT,
     FILE,
     NATURAL,
     Whole,
     json_option,
+    n_features_option,
     params_option,
     quiet_option,
+    refuse_options,
     service_folder_option,
 )
 from .output import configure_logging, echo_json, echo_table, logger
@@ -73,6 +75,7 @@ def publishing_options(command: Any) -> Any:
 
 @click.command(short_help="Search over HTTP that learns from feedback.")
 @click.argument("items", type=FILE, required=False)
+@n_features_option
 @service_folder_option
 @click.option(
     "--add",
@@ -162,6 +165,7 @@ def publishing_options(command: Any) -> Any:
 @quiet_option
 def serve(
     items: Path | None,
+    n_features: int | None,
     folder: Path,
     may_add: bool,
     follow: bool,
@@ -204,14 +208,14 @@ def serve(
     _check_installed()
     if simulate and not demo:
         raise click.UsageError("--simulate requires --demo")
-    if may_add and items is None:
-        raise click.UsageError("--add requires ITEMS")
+    if items is None:
+        refuse_options("requires ITEMS", {"--add": may_add, "--n-features": n_features is not None})
     if follow and (items is not None or demo):
         raise click.UsageError("--follow only reads: not with ITEMS or --demo")
     if demo and items is not None:
         raise click.UsageError("--demo brings its own items: not with ITEMS")
 
-    from ..serve.access import KeyRing, check_host
+    from ..serve.access import KeyRing, StorageError, check_host
     from ..serve.app import check_port, run
     from ..serve.demo import FOLDERS, load_demo
     from ..serve.evidence import Publishing
@@ -228,20 +232,21 @@ def serve(
         text = str(error).removeprefix("host: ")
         raise click.BadParameter(text, param_hint="--host") from error
     check_port(host, port)
-    data = None if items is None else read_items(items, dtype="float32")
+    data = None if items is None else read_items(items, dtype="float32", n_features=n_features)
     learning, asking, measure, publishing = Learning(), Asking(), None, Publishing()
+    opening = None
     shown = None if demo is None else load_demo(demo)
     if shown is not None:
         learning, asking, measure = shown.learning, shown.asking, shown.measure
-        publishing = shown.publishing
+        publishing, opening = shown.publishing, shown.opening
     kept = _kept(folder)
-    learning, n_features = _learning(folder, kept, learning, algorithm, dict(params), block, data)
+    learning, n_sparse = _learning(folder, kept, learning, algorithm, dict(params), block, data)
     published = Publishing.stored_in(kept) if kept else publishing
     given: dict[str, Any] = {"delta": delta, "near": near, "random_share": random_share}
     settings = Settings(
         folder,
         learning=learning,
-        n_features=n_features,
+        n_features=n_sparse,
         asking=replace(asking, **{name: v for name, v in given.items() if v is not None}),
         limits=Limits(rate=rate),
         snapshot_every=snapshot_every,
@@ -249,6 +254,7 @@ def serve(
         publishing=_published(published, promote, half_life, propensity),
         randomise=randomise,
         follow=follow,
+        opening=opening,
     )
     with damage_told(folder / "log.sqlite"), ExitStack() as stack:
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only
@@ -258,7 +264,10 @@ def serve(
         service = Service(settings)
         stack.callback(service.close)
         if items is not None:
-            came = import_file(service, items, data, may_add=may_add)
+            try:
+                came = import_file(service, items, data, may_add=may_add)
+            except StorageError as error:
+                raise click.ClickException(f"{folder}: {error}") from error
             logger.info("%d items added from %s", came.added, items)
             if came.present:
                 text = "%d were already there and stay unchanged (%d have a different vector in the file)"
@@ -340,9 +349,7 @@ def _learning(
     before = Learning(**kept["learning"]) if kept else default
     learning = _changed(before, algorithm, params, block)
     if learning.algorithm not in ALGORITHMS:
-        raise click.BadParameter(
-            f"expected one of {', '.join(ALGORITHMS)}, got {algorithm}", param_hint="--algorithm"
-        )
+        raise _unknown_algorithm(algorithm)
     check_names(learning.algorithm, params)
     try:
         learning.new_learner()
@@ -360,6 +367,14 @@ def _learning(
             "choose another folder (--data)"
         )
     return learning, known
+
+
+def _unknown_algorithm(name: str | None) -> click.BadParameter:
+    from ..serve.state import can_serve
+
+    return click.BadParameter(
+        f"expected one of {names_of(can_serve)}, got {name}", param_hint="--algorithm"
+    )
 
 
 def _changed(kept: Any, algorithm: str | None, params: dict[str, Any], block: int | None) -> Any:
@@ -446,7 +461,7 @@ def replay(
         with damage_told(folder / "log.sqlite"):
             report, learner = compare(folder, chosen, until, published)
     except KeyError as error:
-        raise click.BadParameter(f"unknown algorithm {error}", param_hint="--algorithm") from None
+        raise _unknown_algorithm(algorithm) from error
     # The kept model is compared with the log learnt in the kept way, whatever else was rebuilt.
     report["kept_model_matches_log"] = report["identical"]
     if not is_same:

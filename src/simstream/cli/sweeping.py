@@ -34,7 +34,7 @@ def runner_of(workers: int, address: str | None, device: str) -> Iterator[Runner
 
     runner = EvaluationWorkers(workers, address=address)
     with losing_workers():
-        with starting_workers():
+        with starting_workers(workers, address):
             runner.__enter__()
         try:
             yield runner

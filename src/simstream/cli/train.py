@@ -20,6 +20,7 @@ from .options import (
     json_option,
     label_column_option,
     labels_option,
+    n_features_option,
     on_error_option,
     params_option,
     query_ids_option,
@@ -33,6 +34,7 @@ from .output import configure_logging
 @click.argument("items", type=FILE)
 @labels_option
 @label_column_option
+@n_features_option
 @tasks_option
 @click.option(
     "--triplets",

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 import numpy as np
 import scipy.sparse as sp
 
-from .. import TripletSampler
+from .. import DivergedError, TripletSampler
 from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
 from ..data.files import content_identity
@@ -27,7 +28,7 @@ from .dividing import (
     losing_workers,
     starting_workers,
 )
-from .exits import LEARNING, Interruption, stopping_at_once
+from .exits import BEFORE_LEARNING, LEARNING, Interruption, Stopped, stopping_at_once
 from .info import summarise, summary_fields
 from .inputs import (
     Collection,
@@ -53,7 +54,7 @@ from .learners import (
     resume_learner,
     task_names,
 )
-from .options import check_writable, refuse_options
+from .options import check_writable, refuse_options, unfinished_file
 from .output import as_rate, echo_fields, echo_json, logger, plural, progress
 from .sources import DEFAULT_N_TUPLES, LabelSource, RecordSource
 
@@ -83,6 +84,8 @@ class TrainOptions(SimpleNamespace):
                 raise click.UsageError("expected --normalise or --param normalise, got both")
             self.params["normalise"] = given["normalise"]
         self.output = given["output"] or given["resume"]
+        #: Where checkpoints go until all is learnt.
+        self.unfinished = self.output and unfinished_file(self.output, given["resume"])
         #: The file of triplets or pairs, None if tuples are drawn from labels.
         self.records = given["triplets"] or given["pairs"]
         #: What the input consists of.
@@ -150,8 +153,9 @@ def _check_options(options: TrainOptions) -> None:
         if options.rounds is not None:
             raise click.UsageError("--rounds requires --mix")
         check_workers(options)
-    if options.workers is not None and options.device not in (None, "cpu"):
-        raise click.UsageError(f"expected --workers or --device {options.device}, got both")
+    for option, given in (("--workers", options.workers), ("--mix", options.mix)):
+        if given is not None and options.device not in (None, "cpu"):
+            raise click.UsageError(f"expected {option} or --device {options.device}, got both")
     inputs = ("items", "labels_file", "tasks_file", "queries", "records", "item_ids", "query_ids")
     for path in filter(None, (getattr(options, name) for name in inputs)):
         if options.output.resolve() == path.resolve():
@@ -203,8 +207,14 @@ def _check_algorithm(options: TrainOptions, algorithm: Algorithm) -> None:
 def train_model(options: TrainOptions) -> None:
     """Train as the options say, save the model and show it."""
     _check_options(options)
-    with ExitStack() as stack:
-        _train_model(options, stack)
+    try:
+        with ExitStack() as stack:
+            _train_model(options, stack)
+    except ValueError as error:
+        # Some values are illegal for these items alone, such as more neighbours than there are.
+        if str(error).partition(":")[0] not in options.params:
+            raise
+        raise click.BadParameter(str(error), param_hint="--param") from error
 
 
 def _train_model(options: TrainOptions, stack: ExitStack) -> None:
@@ -226,6 +236,7 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
         model=model,
         unit_norm=record.unit_norm,
         dtype=options.dtype,
+        n_features=options.n_features,
         label_column=options.label_column,
         labels_file=options.labels_file,
         in_blocks=_in_blocks(options, algorithm),
@@ -241,13 +252,13 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
                 "--pairs, got none"
             )
     if run is not None:
-        stack.enter_context(losing_workers())
+        stack.enter_context(losing_workers(options))
         learner = stack.enter_context(continue_run(options, run, data))
     else:
         learner = _new_learner(options, algorithm, data) if model is None else model.learner
         place(learner, options.device)
         if options.workers is not None and options.mix is None:
-            stack.enter_context(losing_workers())
+            stack.enter_context(losing_workers(options))
             learner = stack.enter_context(divide(options, learner, data))
     if algorithm.is_batch:
         _train_at_once(options, algorithm, learner, data)
@@ -328,10 +339,15 @@ def _record_options(
 
 
 def _show(
-    options: TrainOptions, learner: Any, record: TrainingRecord, run: dict[str, Any], text: str
+    options: TrainOptions,
+    learner: Any,
+    record: TrainingRecord,
+    run: dict[str, Any],
+    text: str,
+    saved: Path | None = None,
 ) -> None:
-    """Print the saved model and what this run did."""
-    facts = summarise(options.output, learner, record) | run
+    """Print the saved model, which is the output unless told otherwise, and what this run did."""
+    facts = summarise(saved or options.output, learner, record) | run
     if options.as_json:
         echo_json(facts)
     elif not options.quiet:
@@ -447,13 +463,22 @@ def _train_mixed(
         n_bad = 0
         if options.records is None:
             n = options.n_tuples or DEFAULT_N_TUPLES
+            n_least = options.mix * (options.rounds or 1)
+            if n < n_least:
+                raise click.UsageError(
+                    f"--n-tuples: expected at least --mix times --rounds ({n_least}), got {n}"
+                )
             triplets = TripletSampler(data.items.labels, _seed(options)).draw(n)
         else:
             checks = _record_options(options, algorithm, data)
             found, n_bad = read_records(options.records, options.source, **checks)
             (triplets,) = _without_tasks(algorithm.name, *found)
         started = time.perf_counter()
-        with losing_workers(), starting_workers():
+        with ExitStack() as stack:
+            if options.workers is not None:
+                n_workers = min(options.workers, options.mix)
+                stack.enter_context(losing_workers(options))
+                stack.enter_context(starting_workers(n_workers, options.address))
             mixed.fit(triplets)
         seconds = time.perf_counter() - started
     text = (
@@ -505,40 +530,48 @@ def _train_online(
     if options.records is None and data.items.tasks is None and expects_tasks(front):
         wanted = "--tasks, a name per item (one new name for all items begins a new task)"
         raise missing_tasks(front, wanted)
-    click.get_current_context().meta[LEARNING] = True
     with Interruption() as interruption:
         source = _open_source(
             options, algorithm, learner, data, record, block, interruption.requested
         )
 
-        def save() -> None:
+        saved_to = set[Path]()
+
+        def save(path: Path = options.unfinished) -> None:
             so_far = TrainingRecord(record.unit_norm, source.state())
-            learner.save(options.output, extra=so_far.as_extra())
+            learner.save(path, extra=so_far.as_extra())
+            saved_to.add(path)
 
         def keep() -> None:
             if front is not learner:  # a run that is continued knows what it was given last
                 learner.extra_ = TrainingRecord(record.unit_norm, source.state()).as_extra()
 
         pace = _learn(learner, front, source, changes, (keep, save), options)
-        if learner.n_rounds_ == 0 and not pace.n_learnt and not interruption.requested():
+        # A signal that arrives with the last piece, or later, interrupts nothing.
+        signal = None if source.finished else interruption.signal
+        if signal is not None and not pace.n_learnt and options.checkpoint is None:
+            raise Stopped(signal, f"interrupted{BEFORE_LEARNING}")
+        if signal is None and learner.n_rounds_ == 0 and not pace.n_learnt:
             raise no_records(options.records or options.items, source.tuples)
-        save()
-    # A signal that arrived with the last piece has interrupted nothing.
-    signal = None if source.finished else interruption.signal
+        saved = options.output if signal is None else options.unfinished
+        save(saved)
+        if signal is None:
+            for path in saved_to - {options.output, options.resume}:
+                path.unlink(missing_ok=True)
     run = {
         "n_learnt": pace.n_learnt,
         "n_bad_records": source.n_bad,
         "tuples": source.tuples,
         "seconds": pace.seconds,
-        f"{source.tuples}_per_second": pace.rate,
+        f"{source.tuples}_per_second": pace.n_learnt / pace.seconds if pace.seconds else 0.0,
         "interrupted": signal is not None,
     }
-    text = f"{pace.n_learnt:,} {source.tuples} in {pace.seconds:.1f} s ({as_rate(pace.rate)})"
+    text = f"{pace.n_learnt:,} {source.tuples} in {pace.describe()}"
     shown = learner if front is learner else learner.learner_
-    _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text)
+    _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text, saved)
     if signal is not None:
         # A run of several workers continues from its folder, with the columns where they are.
-        saved = options.checkpoint or options.output
+        saved = options.checkpoint or saved
         hint = " in place of --checkpoint" if options.checkpoint else ""
         logger.warning(
             "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s%s",
@@ -656,7 +689,8 @@ def _learn(
     The first of the keepers is called before a piece is learnt, the second saves a checkpoint.
 
     The first piece may be refused because of changed parameters; only after it the changes are reported.
-    Before an error of the input is passed on, what was learnt until then is saved.
+    Before an error of the input is passed on, what was learnt until then is saved, beside the output if that
+    is another model.
     """
     keep, save = keepers
     feed = _feeder(learner, front)
@@ -671,12 +705,12 @@ def _learn(
         return max(1, min(pace.wish, left))
 
     def measurements(is_last: bool = False) -> list[str]:
-        sparsity = gauge.read(at_once=is_last)
+        sparsity = gauge.read(done + pace.n_learnt, at_once=is_last)
         return [
             as_rate(pace.rate),
             f"loss {learner.average_loss_:.4f}",
             f"mistakes {100 * learner.mistake_rate_:.1f} %",
-            *([] if sparsity is None else [f"sparsity {100 * sparsity:.1f} %"]),
+            *([] if sparsity is None else [sparsity]),
             *([plural(source.n_bad, "bad record")] if source.n_bad else []),
         ]
 
@@ -687,6 +721,7 @@ def _learn(
                 keep()
                 feed(*piece)
                 pace.note(len(piece[0]), time.perf_counter() - started)
+                click.get_current_context().meta[LEARNING] = True
                 while changes:
                     logger.info("%s", changes.pop(0))
                 n_unsaved += len(piece[0])
@@ -699,8 +734,13 @@ def _learn(
                 save()
             if not pace.n_learnt:
                 raise
-            kept = f"progress up to there is saved in {options.output}"
+            kept = f"progress up to there is saved in {options.unfinished}"
             raise FormatError(f"{error} ({kept})") from error
+        except DivergedError as error:
+            if pace.n_learnt == n_unsaved:
+                raise
+            kept = f"the last checkpoint is {options.unfinished}"
+            raise DivergedError(f"{error} ({kept})") from error
         if pace.n_learnt:
             report(done + pace.n_learnt, partial(measurements, is_last=True))
     return pace
@@ -727,6 +767,29 @@ class LearningPace:
         # Slowly up, since a short piece says little; down at once.
         self.wish = max(1, min(fitting, 4 * self.wish, _LARGEST_PIECE))
 
+    def describe(self) -> str:
+        """Time and rate of all tuples, and what compiling has to do with it.
+
+        Examples
+        --------
+        >>> pace = LearningPace()
+        >>> pace.note(100, 2.0)
+        >>> pace.describe()
+        '2.0 s (50/s)'
+        >>> pace.note(3900, 0.5)
+        >>> pace.describe()
+        '2.5 s (1,600/s; 7,800/s after the first 100, which wait for the compiler)'
+        """
+        text = f"{self.seconds:.1f} s"
+        if not self.seconds:
+            return text
+        overall = self.n_learnt / self.seconds
+        n_first = self._first[0]
+        if self.rate < 2 * overall:
+            return f"{text} ({as_rate(overall)})"
+        later = f"{as_rate(self.rate)} after the first {n_first:,}, which wait for the compiler"
+        return f"{text} ({as_rate(overall)}; {later})"
+
     @property
     def rate(self) -> float:
         """Tuples per second, without the first piece if there are more: it may have been compiling."""
@@ -744,16 +807,20 @@ class _SparsityGauge:
 
     def __init__(self, learner: Any, is_distance: bool) -> None:
         self._learner = learner
-        self._value: float | None = None
+        #: The sparsity that was read last, and after how many tuples that was.
+        self._last: tuple[float, int] | None = None
         rows, columns = learner.shape_
         self._is_affordable = rows * columns <= _LARGEST_READING and not is_distance
         self._next = time.perf_counter() + _SECONDS_BETWEEN_READINGS
 
-    def read(self, at_once: bool = False) -> float | None:
-        """The sparsity, or what it was a while ago."""
+    def read(self, n: int, at_once: bool = False) -> str | None:
+        """The sparsity after n tuples, or what it was a while ago, in words."""
         now = time.perf_counter()
         if self._is_affordable and (at_once or now >= self._next):
-            self._value = self._learner.sparsity_
+            self._last = self._learner.sparsity_, n
             cost = time.perf_counter() - now
             self._next = now + max(_SECONDS_BETWEEN_READINGS, cost / _SHARE_OF_READING)
-        return self._value
+        if self._last is None:
+            return None
+        value, then = self._last
+        return f"sparsity {100 * value:.1f} %{'' if then == n else f' at {then:,}'}"

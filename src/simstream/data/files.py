@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import bz2
 import csv
+import errno
 import gzip
 import io
 import json
 import os
 import secrets
+import shutil
 import stat
 import zlib
 from collections.abc import Collection, Iterator
@@ -24,6 +26,9 @@ PathLike = str | os.PathLike[str]
 _COMPRESSIONS = (".gz", ".bz2")
 #: Formats that are not text, and are never compressed once more.
 _BINARY = ("npy", "npz", "parquet")
+
+#: Errors of writing that say that there is no room: on the disk, for this user, in one file.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FormatError(ValueError):
@@ -209,7 +214,7 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     Raises
     ------
     FormatError
-        If the folder does not exist or cannot be written to, or ``path`` is a folder.
+        If the folder does not exist, cannot be written to or is full, or ``path`` is a folder.
 
     Examples
     --------
@@ -241,10 +246,25 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         os.chmod(temporary, stat.S_IMODE(mode))
         _flush_to_disk(temporary)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and _is_full(error):
+            raise _no_room(path, error) from None
         raise
     _flush_to_disk(target.parent)
+
+
+def _is_full(error: OSError) -> bool:
+    # numpy writes arrays without telling the number of the error.
+    return error.errno in _FULL or str(error).endswith(" written")
+
+
+def _no_room(path: PathLike, error: OSError) -> FormatError:
+    """Say what is full, and how much room there is."""
+    folder = Path(os.path.realpath(path)).parent
+    reason = os.strerror(error.errno or errno.ENOSPC).lower()
+    free = f"{shutil.disk_usage(folder).free / 1e6:,.1f} MB free in {folder}"
+    return FormatError(f"{path}: cannot be written: {reason} ({free})")
 
 
 def _flush_to_disk(path: Path) -> None:

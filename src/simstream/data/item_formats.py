@@ -286,6 +286,10 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
             for role, column in special.items():
                 texts[role].append(cells[column])
                 suspicious = suspicious or not cells[column]
+                if not lines and role == "label" and _is_semicolons(cells[column]):
+                    problem = "semicolons between numbers"
+                    expected = "commas between cells, and points in numbers"
+                    raise format_error(path, problem, expected, excerpt(text.rstrip()), line)
             if suspicious:
                 _check_cells(path, line, cells, is_feature, names if has_header else [])
             lines.append(line)
@@ -298,6 +302,11 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
         lines.__getitem__,
         [name.strip() for name in compress(names, is_feature)] if has_header else None,
     )
+
+
+def _is_semicolons(cell: str) -> bool:
+    """Whether a label is part of a row with semicolons between cells and commas in numbers."""
+    return ";" in cell and all(map(is_number, cell.split(";")))
 
 
 def _check_cells(

@@ -331,7 +331,7 @@ def _check_width(path: Path, raw: RawItems, items: Any) -> None:
         return
     row = _row_of(items, int(np.argmax(items.indices)))
     problem = f"improbably large feature number in row {row} (rows and features counted from 0)"
-    expected = f"at most {_MANY_FEATURES:,} features, or more of them given by n_features"
+    expected = f"at most {_MANY_FEATURES:,} features, or their number as n_features (--n-features)"
     line = raw.line_of and raw.line_of(row)
     raise format_error(path, problem, expected, items.shape[1] - 1, line)
 

@@ -26,7 +26,22 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 
 
 class WorkerLostError(RuntimeError):
-    """A worker is gone for good: it was started again too often, or its machine is lost."""
+    """A worker is gone for good: it was started again too often, or its machine is lost.
+
+    Parameters
+    ----------
+    problem : what happened
+    advice : how to go on, in Python
+
+    Attributes
+    ----------
+    problem : str
+        The message without the advice.
+    """
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(f"{problem}; {advice}" if advice else problem)
+        self.problem = problem
 
 
 class Cluster:
@@ -229,7 +244,7 @@ class Cluster:
             reason = str(error).strip().splitlines()[0]
             raise WorkerLostError(
                 f"a worker was lost, and could not be started again ({reason}): see that the machines of the "
-                "cluster are up and have memory, then repeat the command: what was saved is continued"
+                "cluster are up and have memory"
             ) from error
 
 

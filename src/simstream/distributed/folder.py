@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 from .._engines.columns import cut_state, joined_state
 from ..data import atomic_write, read_items
-from ..data.files import content_identity
+from ..data.files import cannot_read, content_identity, format_error
 from ..persistence import ModelFileError, read_file, write_file
 
 try:
@@ -108,6 +108,7 @@ class RunFolder:
 
     def make(self) -> None:
         """Make the folder of a new run; raise if there is anything in it."""
+        self._check_folder()
         self.path.mkdir(parents=True, exist_ok=True)
         if self.has_run:
             raise FileExistsError(
@@ -120,6 +121,10 @@ class RunFolder:
             raise FileExistsError(
                 f"folder: expected a new or empty one, got {self.path}, which has {found[0]}{more}"
             )
+
+    def _check_folder(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(f"folder: expected a folder, got the file {self.path}")
 
     def clear(self) -> None:
         """Delete what a run that could not begin has written."""
@@ -139,6 +144,7 @@ class RunFolder:
 
     def read_run(self) -> dict[str, Any]:
         """The record of the run; raises if there is none, or if it is of another version."""
+        self._check_folder()
         path = self.path / _RUN
         if not path.exists():
             raise ModelFileError(
@@ -252,7 +258,7 @@ class RunFolder:
                 raise FileNotFoundError(
                     f"{path}: no such file of items; every worker must find it under this name"
                 )
-            found.append(np.asarray(np.load(path, mmap_mode="r")))
+            found.append(np.asarray(map_array(path)))
         return found
 
     def check_items(self, files: list[dict[str, str]]) -> None:
@@ -264,6 +270,20 @@ class RunFolder:
                 raise ValueError(
                     f"{path}: expected the items that the run began with ({file['identity']}), got {found}"
                 )
+
+
+def map_array(path: str | Path) -> np.ndarray:
+    """The array of an .npy file, memory-mapped; whatever is wrong with the file, the error names it."""
+    expected = "an .npy file of numbers"
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise cannot_read(Path(path), error) from None
+    except (EOFError, ValueError) as error:  # an empty file, or one of another kind
+        raise format_error(path, "not an array", expected, error) from None
+    if not isinstance(found, np.ndarray):
+        raise format_error(path, "not an array", expected, "an .npz file")
+    return found
 
 
 class _Side(NamedTuple):
@@ -295,7 +315,7 @@ def _read_side(source: Any, dtype: Any) -> _Side:
         elif not path.exists():
             raise FileNotFoundError(f"{path}: no such file")
         else:
-            array = np.load(path, mmap_mode="r")
+            array = map_array(path)
             wanted = array.dtype if dtype is None else np.dtype(dtype)
             is_right = array.dtype == wanted and wanted in (np.float32, np.float64)
             if is_right and array.ndim == 2 and array.flags.c_contiguous:
@@ -337,8 +357,13 @@ def _unused(path: Path) -> Path:
 
 def _write_rows(path: Path, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
     at_a_time = max(1, _CHUNK_BYTES // (rows.shape[1] * 8))
-    with atomic_write(path) as temporary:
-        out = np.lib.format.open_memmap(temporary, "w+", dtype, rows.shape)
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": rows.shape,
+    }
+    # Not through a memory map: there a full disk ends the process.
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
         for begin in range(0, len(rows), at_a_time):
-            out[begin : begin + at_a_time] = rows[begin : begin + at_a_time]
-        out.flush()
+            file.write(np.ascontiguousarray(rows[begin : begin + at_a_time], dtype))

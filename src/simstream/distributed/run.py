@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,8 @@ from .._kernels.steps import ROUNDS, UPDATES
 from .cluster import WorkerLostError
 from .folder import Checkpoint, RunFolder
 from .shard import RestartedError
+
+logger = logging.getLogger("simstream.distributed")
 
 #: Takes notice of how far learning is: the clock, and the number of tasks seen.
 Note = Callable[[np.ndarray, int], None]
@@ -105,7 +108,7 @@ class Run:
                     self._save()
             raise
         except WorkerLostError as error:
-            raise WorkerLostError(f"{error}; {self._advice()}") from error
+            raise WorkerLostError(error.problem, self._advice()) from error
 
     def _learn_up_to(self, goal: Call | None, block: int) -> None:
         """Learn what waits, up to this block of this call, or all of it."""
@@ -159,6 +162,8 @@ class Run:
 
     def _go_back(self) -> None:
         """Bring all workers to the last checkpoint: what was learnt after it is learnt again."""
+        begun = "the beginning" if self.checkpoint is None else "the last checkpoint"
+        logger.warning("a worker was lost and started again: learning goes on from %s", begun)
         while True:
             try:
                 self.workers.call("restore", self.checkpoint)

@@ -26,7 +26,7 @@ from ..persistence import check_saved_task, from_params, load, to_params
 from ..similarity.base import SearchResult, chunks, top_k
 from ..validation import check_choice, check_integer, check_items, check_number, tuples_by_rows
 from .cluster import DEFAULT_STORE_BYTES, Cluster
-from .folder import Checkpoint, RunFolder
+from .folder import Checkpoint, RunFolder, map_array
 from .run import Run
 from .shard import geometry_of
 from .workers import RayWorkers, SerialWorkers
@@ -344,7 +344,7 @@ class ShardedLearner:
     def _learn(self, tuples: Any, y: Any, tasks: Any, oracle: Any) -> Self:
         run = self._running()
         if isinstance(tuples, (str, Path)):
-            tuples = np.load(tuples, mmap_mode="r", allow_pickle=False)
+            tuples = map_array(tuples)
         sides = self._source if isinstance(self._source, tuple) else (self._source,)
         rows = tuples_by_rows(tuples, sides[0], sides[-1], "tuples")
         read = self._read(rows, y, tasks, oracle)
@@ -461,10 +461,6 @@ class ShardedLearner:
         learner = from_params(content, arrays)
         self = cls(learner, n_workers or record["n_workers"], **options)
         if preprocessor is not None:
-            if record["calls"]:
-                raise ValueError(
-                    "preprocessor: expected None, since tuples wait that refer to the items of the run"
-                )
             found.check_same(content["items"], preprocessor)
             content["items"] = found.items(preprocessor, np.dtype(content["items"][0]["dtype"]))
             found.write_learner(content, arrays)
@@ -560,7 +556,7 @@ class ShardedLearner:
         if items is None:
             items = self._whole.right.values
         elif isinstance(items, (str, Path)):
-            items = np.load(items, mmap_mode="r")
+            items = map_array(items)
         is_plain = self._reads_by_columns() and not self._front._engine.geometry.n_extra
         if not is_plain or self._front._engine.geometry.query_mean is not None:
             return self.learner_.search(queries, items, k)

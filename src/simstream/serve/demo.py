@@ -33,6 +33,8 @@ class Demo(NamedTuple):
     progress: Callable[[Service, Any], str]
     #: Makes a simulated user: a function that does one thing.
     make_user: Callable[[], Callable[[Service], None]]
+    #: The first question: an anchor and two candidates.
+    opening: tuple[str, str, str]
 
 
 def load_demo(name: str) -> Demo:
@@ -56,6 +58,7 @@ def load_demo(name: str) -> Demo:
             add_to=docstrings.add_docstrings,
             progress=docstrings.progress,
             make_user=docstrings.Reader,
+            opening=docstrings.OPENING,
         )
     from . import demo_digits as digits
 
@@ -73,6 +76,7 @@ def load_demo(name: str) -> Demo:
         add_to=digits.add_digits,
         progress=digits.progress,
         make_user=make_user,
+        opening=digits.opening(),
     )
 
 

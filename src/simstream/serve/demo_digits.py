@@ -116,6 +116,25 @@ def digits() -> tuple[Digits, Digits]:
     )
 
 
+def opening() -> tuple[str, str, str]:
+    """The first question: a digit, another one of its colour, and the same one in another colour.
+
+    Examples
+    --------
+    >>> served, _ = digits()
+    >>> text_of = dict(zip(served.names.tolist(), served.texts.tolist()))
+    >>> anchor, other, same = (text_of[name].split() for name in opening())
+    >>> anchor[0] == other[0], anchor[1] == other[1], anchor[0] == same[0], anchor[1] == same[1]
+    (True, False, False, True)
+    """
+    served, _ = digits()
+    has_shape = served.numbers == served.numbers[0]
+    has_colour = (served.inks == served.inks[0]).all(axis=1)
+    other = int(np.argmax(has_colour & ~has_shape))
+    same = int(np.argmax(has_shape & ~has_colour))
+    return str(served.names[0]), str(served.names[other]), str(served.names[same])
+
+
 def add_digits(service: Service) -> int:
     """Add the digits unless they are there already; return how many were added."""
     served, _ = digits()

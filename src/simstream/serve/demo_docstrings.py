@@ -25,6 +25,9 @@ from .writer import Judgement, Ledger, Write
 LEARNING = Learning("oasis", {"C": 0.02})
 ASKING = Asking(delta=0.1, near=24)
 
+#: The first question, with a clear answer.
+OPENING = ("numpy.argmax", "scipy.linalg.solve", "numpy.argmin")
+
 ABOUT = (
     "Functions and classes of NumPy, SciPy and scikit-learn. Choose one: a click on a neighbour in the right "
     "column teaches that it belongs there."

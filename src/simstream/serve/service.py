@@ -110,6 +110,8 @@ class Settings:
         Whether another service writes to this folder: this one reads what it writes, and changes nothing.
     measure : function, optional
         Extra status of a demo: takes the served `Model`, returns JSON values.
+    opening : three ids, optional
+        An anchor and two candidates to ask about first, so that the first answer is clear.
     """
 
     folder: Path
@@ -122,6 +124,7 @@ class Settings:
     publishing: Publishing | None = None
     randomise: float = 0.0
     follow: bool = False
+    opening: tuple[str, str, str] | None = None
 
 
 def digest_of(value: Any) -> str:
@@ -261,6 +264,11 @@ class Service:
         model, view = version.model.learnt, version.view  # what the learner is unsure about
         if len(view) < 3:
             raise NotFoundError("question: there are fewer than three items to ask about")
+        opening = self.settings.opening
+        if opening is not None and not version.tally.questions:
+            known = (items.position_in(view, name) for name in opening)
+            if None not in known:
+                return Question(opening[0], opening[1:], task, False, 1)
         positions = np.array(view.ids)
 
         def rows(numbers: np.ndarray) -> Any:

@@ -259,6 +259,11 @@ def _share(right: int, total: int) -> dict[str, float | None]:
 # -- learning ---------------------------------------------------------------------------------
 
 
+def can_serve(known: catalogue.Algorithm) -> bool:
+    """Whether a service can learn by this algorithm: from one event after the other, for an inner product."""
+    return not known.is_batch and known.learns == catalogue.BILINEAR
+
+
 @dataclass(frozen=True)
 class Learning:
     """How events become a model. Stored in the log, because other settings would give another model.
@@ -288,7 +293,7 @@ class Learning:
     def new_learner(self) -> Any:
         """A learner that has seen nothing yet."""
         known = catalogue.find(self.algorithm)
-        if known.is_batch or known.learns != catalogue.BILINEAR:
+        if not can_serve(known):
             raise ValueError(
                 f"algorithm: expected an online learner of a bilinear similarity, got {known.name}"
             )

@@ -52,6 +52,10 @@ class Sides(NamedTuple):
     scores: Callable[[Any, Any], np.ndarray]
 
 
+#: Longer lists are not shown: they are items.
+_LONG = 8
+
+
 class _Best(NamedTuple):
     indices: np.ndarray
     scores: np.ndarray
@@ -113,7 +117,7 @@ def _short(value: Any) -> str:
         size = " x ".join(map(str, value.shape))
         kind = f" of {value.dtype}" if hasattr(value, "dtype") else ""  # tables have several
         return f"<{size} {type(value).__name__}{kind}>"
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) or (isinstance(value, list) and len(value) > _LONG):
         return f"<{type(value).__name__} of {len(value)}>"
     return repr(value)
 
