@@ -1,4 +1,4 @@
-"""Embedding objects of frameworks: queries are mapped as the model says, documents only where it needs that."""
+"""Embedding objects of frameworks: queries are mapped by the model, documents only where needed."""
 
 import asyncio
 import importlib
@@ -128,5 +128,5 @@ def test_embeddings_of_a_framework(framework):
 @pytest.mark.parametrize("framework", CALLS)
 def test_what_is_wrapped_is_checked(framework):
     kind = type(framework(Bilinear(M)))
-    with pytest.raises(TypeError, match="expected .*Embedding.*, got 'all-MiniLM'"):
+    with pytest.raises(TypeError, match=r"expected .*Embedding.*, got 'all-MiniLM'"):
         kind("all-MiniLM", Bilinear(M))

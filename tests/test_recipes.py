@@ -64,7 +64,7 @@ def database(tmp_path, monkeypatch):
 
 @pytest.fixture
 def small_encoder(tmp_path):
-    """Folder of a sentence encoder with random weights: a transformer of two layers, pooled, of length one."""
+    """Folder of a sentence encoder with random weights: a transformer of two layers, pooled."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
