@@ -130,3 +130,19 @@ def test_what_is_wrapped_is_checked(framework):
     kind = type(framework(Bilinear(M)))
     with pytest.raises(TypeError, match=r"expected .*Embedding.*, got 'all-MiniLM'"):
         kind("all-MiniLM", Bilinear(M))
+
+
+def test_weights_of_a_layer_for_queries_of_length_one():
+    """What docs/connectors.md puts into a module of sentence-transformers."""
+    items = RNG.normal(size=(300, 16))
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    queries = np.roll(items, 8, axis=1) + 0.5 * items
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    adapter = Adapter(random_state=0).fit(queries, items, [(row, row) for row in range(200)])
+    assert adapter.chosen_ is not None
+    shifted = Bilinear(RNG.normal(size=(16, 16)), centre=items.mean(axis=0), item_term=items[0])
+    for model in (adapter, shifted):
+        ahead, back = (model.transform_query(sign * np.eye(16)) for sign in (1, -1))
+        weight, bias = (ahead - back).T / 2, (ahead + back)[0] / 2
+        assert abs(bias).max() > 1e-4
+        assert np.allclose(queries @ weight.T + bias, model.transform_query(queries), atol=1e-5)
