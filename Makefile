@@ -8,13 +8,14 @@ WITH_TORCH := $(VENV)/.installed-gpu
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PEERS := .venv-peers
+CONNECTORS := .venv-connectors
 
 # Contiguous halves of the suite: workers seldom compile the same kernel at the same time.
 QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
 
 .PHONY: demo test devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
   repro-quick clean build wheel-test oldest newest nojit \
-  other-cpus
+  other-cpus connectors
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
@@ -69,6 +70,12 @@ newest: ## the newest releases of everything, and examples of hypothesis that no
 	$(NEWEST)/bin/python -m pip install -qq -U -e ".[dev]"
 	HYPOTHESIS_PROFILE=random $(NEWEST)/bin/python $(QUICK) tests
 
+connectors: ## the recipes for vector stores, encoders and frameworks, with everything that they use
+	test -x $(CONNECTORS)/bin/python || $(PYTHON) -m venv $(CONNECTORS)
+	$(CONNECTORS)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+	  -e ".[connectors]" hypothesis pytest
+	$(CONNECTORS)/bin/python -m pytest -q tests/test_recipes.py tests/test_connectors.py src/simstream/connectors
+
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
 	$(BIN)/python benchmarks/bench.py --write
 
@@ -91,7 +98,7 @@ build: $(INSTALLED)
 	$(BIN)/python -m build -q
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(PEERS) .venv-wheel dist demo-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(PEERS) $(CONNECTORS) .venv-wheel dist demo-output .pytest_cache .mypy_cache .ruff_cache
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -25,7 +25,7 @@ LAYERS = [
     {"batch", "online"},
     {"adaptation"},
     {"catalogue", "plots", "search"},
-    {"distributed"},
+    {"connectors", "distributed"},
     {"formats", "index", "serve"},
     {"cli"},
 ]

@@ -1,5 +1,6 @@
-"""The recipes for vector stores run as printed, each after the page's set-up."""
+"""The recipes for vector stores, encoders and frameworks run as printed, each after its page's set-up."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -7,36 +8,110 @@ import pytest
 
 import readme_tour
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "recipes.md"
-SET_UP, *RECIPES = readme_tour.blocks("python", PAGE)
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = {
+    name: readme_tour.blocks("python", DOCS / name) for name in ("recipes.md", "connectors.md")
+}
+RECIPES = [(page, number) for page, blocks in PAGES.items() for number in range(1, len(blocks))]
+
+#: Packages that simstream works without, and what else their recipes need.
+OPTIONAL = {
+    "faiss": (),
+    "langchain_core": (),
+    "llama_index": (),
+    "psycopg": ("pgserver",),
+    "pymilvus": ("milvus_lite",),
+    "qdrant_client": (),
+    "sentence_transformers": (),
+    "usearch": (),
+}
 
 
 def packages(code):
-    return {
-        name
-        for name in ("usearch", "faiss", "qdrant_client")
-        if f"import {name}" in code or f"from {name}" in code
-    }
+    """Optional packages that a recipe imports."""
+    names = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module.partition(".")[0])
+            names |= {"usearch" for alias in node.names if alias.name == "HnswIndex"}
+    return names & set(OPTIONAL)
 
 
 @pytest.fixture(scope="module")
 def prepared():
-    session = {}
-    exec(compile(SET_UP, str(PAGE), "exec"), session)
-    return session
+    sessions = {}
+    for page, (set_up, *_) in PAGES.items():
+        exec(compile(set_up, page, "exec"), session := {})
+        sessions[page] = session
+    return sessions
 
 
-@pytest.mark.parametrize("number", range(len(RECIPES)))
-def test_recipe(number, prepared, tmp_path, monkeypatch):
-    code = RECIPES[number]
-    needed = packages(code) | ({"usearch"} if "HnswIndex" in code else set())
-    for name in needed:
-        pytest.importorskip(name, reason=f"{name} is not installed: its recipe is not tried")
+@pytest.fixture
+def database(tmp_path, monkeypatch):
+    """A PostgreSQL with pgvector for this test alone."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    import pgserver
+
+    server = pgserver.get_server(tmp_path / "postgres")
+    monkeypatch.setenv("DATABASE_URL", server.get_uri())
+    yield
+    server.cleanup()
+
+
+@pytest.fixture
+def small_encoder(tmp_path):
+    """Folder of a sentence encoder with random weights: a transformer of two layers, pooled."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path / "transformer"
+    folder.mkdir()
+    set_up = PAGES["connectors.md"][0]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *sorted(set(re.findall(r"[a-z]+", set_up))),
+    ]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    config = BertConfig(vocab_size=len(words), num_attention_heads=2, initializer_range=0.3, **size)
+    BertModel(config).save_pretrained(folder)
+    parts = [modules.Transformer(str(folder)), modules.Pooling(32), modules.Normalize()]
+    SentenceTransformer(modules=parts).save(str(tmp_path / "encoder"))
+    return str(tmp_path / "encoder")
+
+
+@pytest.mark.filterwarnings("default")  # those of the packages are not ours
+@pytest.mark.parametrize(("page", "number"), RECIPES)
+def test_recipe(page, number, prepared, tmp_path, monkeypatch, request):
+    code = PAGES[page][number]
+    for name in packages(code):
+        for needed in (name, *OPTIONAL[name]):
+            pytest.importorskip(
+                needed, reason=f"{needed} is not installed: its recipe is not tried"
+            )
+    if "DATABASE_URL" in code:
+        request.getfixturevalue("database")
+    if "all-MiniLM-L6-v2" in code:
+        code = code.replace("all-MiniLM-L6-v2", request.getfixturevalue("small_encoder"))
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, str(PAGE), "exec"), dict(prepared))
+    exec(compile(code, page, "exec"), dict(prepared[page]))
 
 
-def test_every_store_has_a_recipe():
-    used = set().union(*(packages(code) for code in RECIPES))
-    assert used == {"usearch", "faiss", "qdrant_client"}
-    assert re.search(r"ORDER BY embedding <#>", "".join(readme_tour.blocks("sql", PAGE)))
+def test_every_package_has_a_recipe():
+    used = set().union(*(packages(PAGES[page][number]) for page, number in RECIPES))
+    assert used == set(OPTIONAL)
+    assert re.search(
+        r"ORDER BY embedding <#>", "".join(readme_tour.blocks("sql", DOCS / "recipes.md"))
+    )

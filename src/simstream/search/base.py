@@ -85,7 +85,7 @@ def item_vectors(model: Any, items: Any) -> Any:
     >>> item_vectors(model, [[1.0, 1.0]]), query_vectors(model, [[0.0, 1.0]])
     (array([[ 2. ,  1. , -2.5]]), array([[0., 1., 1.]]))
     """
-    learner = _learner(model)
+    learner = learner_of(model)
     if getattr(learner, "normalise", False):
         return learner.unit_vectors(items)
     if hasattr(learner, "transform_items"):
@@ -107,7 +107,7 @@ def query_vectors(model: Any, queries: Any) -> Any:
     changes no distance and loses fewer digits in float32. With ``normalise=True``: vectors whose inner
     products with `item_vectors` are the cosines.
     """
-    learner = _learner(model)
+    learner = learner_of(model)
     if getattr(learner, "normalise", False):
         return learner.unit_vectors(queries, side="queries")
     if not hasattr(learner, "pair_distance"):
@@ -116,7 +116,7 @@ def query_vectors(model: Any, queries: Any) -> Any:
     return np.column_stack([mapped, np.ones(len(mapped), mapped.dtype)])
 
 
-def _learner(model: Any) -> Any:
+def learner_of(model: Any) -> Any:
     """The learner inside ``FromLabels``, or the model itself."""
     return getattr(model, "learner_", model)
 
