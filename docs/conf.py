@@ -12,7 +12,7 @@ import reference  # noqa: E402
 
 project = "simstream"
 author = "The simstream developers"
-copyright = "2026, The simstream developers"  # noqa: A001
+copyright = "2026, The simstream developers"
 version = release = simstream.__version__
 
 extensions = [
@@ -28,6 +28,8 @@ myst_enable_extensions = ["colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
 highlight_language = "text"
 copybutton_exclude = ".linenos, .gp, .go"
+
+smartquotes = False
 
 # Docstrings are plain text with names in single backticks.
 default_role = "py:obj"
@@ -65,7 +67,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
-html_sidebars = {"index": [], "tour": [], "which-learner": [], "changelog": []}
+html_sidebars = {"index": [], "tour": [], "which-learner": []}
 
 
 def setup(app):

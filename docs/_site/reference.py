@@ -40,7 +40,14 @@ PAGES = {
         "triplets_from_clicks",
     ),
     "Similarities": ("Bilinear", "Mahalanobis", "LowRank", "Tasks", "SearchResult"),
-    "Features and sequences": ("mrmr", "csfs", "csfc", "csfs_weights", "CSFSResult", "smooth_labels"),
+    "Features and sequences": (
+        "mrmr",
+        "csfs",
+        "csfc",
+        "csfs_weights",
+        "CSFSResult",
+        "smooth_labels",
+    ),
     "Files and errors": ("load", "read_header", "ModelFileError", "DivergedError"),
 }
 
@@ -59,7 +66,9 @@ def write(folder: Path) -> None:
             path.unlink()
     for name, lines in pages.items():
         path, text = folder / f"{name}.rst", "\n".join(lines) + "\n"
-        if not path.exists() or path.read_text(encoding="utf-8") != text:  # else nothing is built again
+        if (
+            not path.exists() or path.read_text(encoding="utf-8") != text
+        ):  # else nothing is built again
             path.write_text(text, encoding="utf-8")
 
 
@@ -70,7 +79,9 @@ def as_plain_text(app: Any, what: str, name: str, obj: Any, options: Any, lines:
         in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>>"))
         if not in_example and set(line.strip()) != {"-"}:
             parts = re.split(r"(`[^`]*`+)", line)
-            parts[::2] = [re.sub(r"(\||(?<=\w)_(?!\w)|(?<!\w)\*(?=\w))", r"\\\1", p) for p in parts[::2]]
+            parts[::2] = [
+                re.sub(r"(\||(?<=\w)_(?!\w)|(?<!\w)\*(?=\w))", r"\\\1", p) for p in parts[::2]
+            ]
             lines[number] = "".join(parts)
 
 
@@ -116,9 +127,12 @@ def _overview() -> _Lines:
         yield from _table(rows, widths="20 25 55")
     yield from _title("Everything else", "-")
     grouped = _grouped_names()
-    rows = [(f":doc:`{t} <{_slug(t)}>`", ", ".join(f"``{n}``" for n in grouped[t])) for t in grouped]
+    rows = [
+        (f":doc:`{t} <{_slug(t)}>`", ", ".join(f"``{n}``" for n in grouped[t])) for t in grouped
+    ]
     for name in MODULES:
-        rows.append((f":doc:`simstream.{name} <{name}>`", _text(_summary(import_module(f"simstream.{name}")))))
+        summary = _text(_summary(import_module(f"simstream.{name}")))
+        rows.append((f":doc:`simstream.{name} <{name}>`", summary))
     yield from _table(rows, widths="35 65")
     yield from ("", ".. toctree::", "   :hidden:", "", "   command-line")
     for family, algorithms in _families().items():
