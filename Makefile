@@ -85,6 +85,7 @@ bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minut
 
 bench-track: $(INSTALLED) ## a few benchmarks of this commit, kept in .asv to compare with others (asv)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt asv virtualenv
+	$(BIN)/asv machine --yes --config benchmarks/asv.conf.json
 	$(BIN)/asv run --config benchmarks/asv.conf.json HEAD^!
 
 bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager NumPy, to docs/benchmarks-peers.md
