@@ -13,9 +13,8 @@ PEERS := .venv-peers
 # Contiguous halves of the suite: workers seldom compile the same kernel at the same time.
 QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
 
-.PHONY: demo test docs figures coverage bench-track devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
-  repro-quick clean build wheel-test oldest newest nojit \
-  other-cpus
+.PHONY: demo test devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
+  bench-track coverage docs figures repro-quick clean build wheel-test oldest newest nojit other-cpus
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
@@ -48,7 +47,7 @@ types: $(INSTALLED)
 
 check: $(WITH_TORCH) lint types test devices repro-quick ## what CI runs
 
-check-full: check nojit other-cpus wheel-test oldest newest ## the long checks too
+check-full: check nojit other-cpus wheel-test oldest newest docs ## the long checks too
 	$(BIN)/python -m pytest -q -m slow
 
 # The whole matrix of learners, layouts and precisions, of which `make test` compiles a sample.

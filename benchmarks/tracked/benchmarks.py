@@ -4,6 +4,7 @@ They are small (seconds each) and on made-up items; the measurements of docs/ben
 """
 
 import numpy as np
+import scipy.linalg  # noqa: F401  its BLAS must be there to be limited
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 

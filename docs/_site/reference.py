@@ -1,7 +1,7 @@
 """The pages of the reference, made from the catalogue, the docstrings and the command line.
 
-They are written before every build (docs/reference, not under version control): a new learner is there as soon as
-it is in the catalogue, a new public name as soon as it is one.
+They are written before every build (docs/reference, not under version control): a new learner is there as
+soon as it is in the catalogue, a new public name as soon as it is one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from sphinx.addnodes import pending_xref
 
 import simstream
 from simstream.catalogue import ALGORITHMS, Algorithm
@@ -95,7 +94,7 @@ def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) 
 
 def unlink_words(app: Any, doctree: Any) -> None:
     """Types are prose ("int, optional"): only names of classes are links."""
-    for node in list(doctree.findall(pending_xref)):
+    for node in list(doctree.findall(lambda node: node.tagname == "pending_xref")):
         if node.get("reftype") == "class" and node["reftarget"] not in simstream.__all__:
             node.replace_self(node.children)
 
