@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WITH_RAY := $(VENV)/.installed-distributed
 WITH_TORCH := $(VENV)/.installed-gpu
+WITH_SPHINX := $(VENV)/.installed-docs
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PEERS := .venv-peers
@@ -14,14 +15,23 @@ CONNECTORS := .venv-connectors
 QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
 
 .PHONY: demo test devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
-  repro-quick clean build wheel-test oldest newest nojit \
-  other-cpus connectors
+  bench-track coverage docs figures repro-quick clean build wheel-test oldest newest nojit other-cpus connectors
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
 
 test: $(WITH_RAY) ## the tests, on all cores
 	$(BIN)/python $(QUICK)
+
+docs: $(WITH_SPHINX) ## the documentation site, in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -q -W --keep-going -j auto -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+figures: $(WITH_SPHINX) ## the pictures of the site, in docs/images
+	$(BIN)/python docs/_site/figures.py
+
+coverage: $(INSTALLED) ## which lines the tests run, in htmlcov/
+	$(BIN)/python $(QUICK) --cov --cov-report=html
 
 # The code for GPUs on the CPU. On a machine with one: make devices DEVICE=cuda
 DEVICE ?= torch
@@ -38,7 +48,7 @@ types: $(INSTALLED)
 
 check: $(WITH_TORCH) lint types test devices repro-quick ## what CI runs
 
-check-full: check nojit other-cpus wheel-test oldest newest ## the long checks too
+check-full: check nojit other-cpus wheel-test oldest newest docs ## the long checks too
 	$(BIN)/python -m pytest -q -m slow
 
 # The whole matrix of learners, layouts and precisions, of which `make test` compiles a sample.
@@ -79,6 +89,11 @@ connectors: ## the recipes for vector stores, encoders and frameworks, with ever
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
 	$(BIN)/python benchmarks/bench.py --write
 
+bench-track: $(INSTALLED) ## a few benchmarks of this commit, kept in .asv to compare with others (asv)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt asv virtualenv
+	$(BIN)/asv machine --yes --config benchmarks/asv.conf.json
+	$(BIN)/asv run --config benchmarks/asv.conf.json HEAD^!
+
 bench-peers: $(INSTALLED) $(PEERS)/.installed ## against metric-learn and eager NumPy, to docs/benchmarks-peers.md
 	$(BIN)/python benchmarks/bench_peers.py --write
 
@@ -98,7 +113,7 @@ build: $(INSTALLED)
 	$(BIN)/python -m build -q
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(PEERS) $(CONNECTORS) .venv-wheel dist demo-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(PEERS) $(CONNECTORS) .venv-wheel dist demo-output docs/_build docs/reference .asv .pytest_cache .mypy_cache .ruff_cache
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -111,6 +126,10 @@ $(WITH_RAY): $(INSTALLED)
 
 $(WITH_TORCH): $(WITH_RAY)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[gpu]"
+	touch $@
+
+$(WITH_SPHINX): $(INSTALLED)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch $@
 
 $(PEERS)/.installed: constraints-peers.txt

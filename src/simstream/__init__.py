@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .catalogue import ALGORITHMS
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time names come from the table below
     from . import datasets as datasets

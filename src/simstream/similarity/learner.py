@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
@@ -39,7 +40,8 @@ def documented(**texts: str) -> Callable[[type], type]:
             # Newer versions of Python strip the indentation, older ones keep it: strip it always.
             doc = inspect.cleandoc(cls.__doc__)
             for name, text in texts.items():
-                doc = doc.replace(f"{{{name}}}", inspect.cleandoc(text))
+                # Texts are indented as in a docstring of a class: by four, descriptions by eight.
+                doc = doc.replace(f"{{{name}}}", re.sub(r"^ {4}", "", text, flags=re.MULTILINE))
             cls.__doc__ = doc
         return cls
 
