@@ -384,8 +384,8 @@ def _summarise(work: list[Job], store: RecordStore) -> None:
 def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     """Say how many cells of each study are still to be run, and how many records come from other code.
 
-    Hours are those that the same cells took, and for cells without a record the mean of their method on
-    their data set, or of their study.
+    Hours are those that the same cells took, and for cells without a record those of the most similar ones
+    with one: their method on their data set, their study, their protocol.
 
     \b
     simstream repro status p0 --results docs/repro/records
@@ -404,7 +404,7 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
         echo_json([row._asdict() for row in rows])
         return
     names = ["study", "cells", "done", "to run", "hours", "stale", "hours"]
-    numbers = {row.study: row[1:] for row in rows}
+    numbers: dict[str, tuple[float, ...]] = {row.study: row[1:] for row in rows}
     numbers["all"] = tuple(map(sum, zip(*numbers.values(), strict=True)))
     echo_table(
         names,

@@ -56,12 +56,17 @@ _FAMILIES = {
     "mtLMNN": "#000000",
     "MCML": "#8C564B",
     "RCA": "#7B3F9E",
+    "IROS": "#7B3F9E",
+    "1-NN": "#999999",
+    "5-NN": "#555555",
 }
 #: Colours of methods without a family, in the order in which they are listed.
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 #: Lines of the members of a family by the end of their names, in every figure: PAI+ and PAI-, SORS-I and -II.
 _LINE_OF = {"": "-", "+": "-", "-I": "-", "-": "--", "-II": "--"}
+#: Lines of methods that lie on those of another family for a part of a figure.
+_OWN_LINE = {"PALS": "--", "PA-I": "--"}
 _MARKERS = "osD^vPX*<>"
 #: Width of a line, and the longest line whose points all have a mark.
 _WIDTH = 1.6
@@ -107,7 +112,11 @@ def style_of(method: str, present: Sequence[str] = ()) -> Style:
     """
     family = _family(method)
     members = sorted({name for name in (*present, method) if _family(name) == family})
-    fixed = {name: line for name in members if (line := _LINE_OF.get(name.removeprefix(family)))}
+    fixed = {
+        name: line
+        for name in members
+        if (line := _OWN_LINE.get(name) or _LINE_OF.get(name.removeprefix(family)))
+    }
     free = [line for line in _LINES if line not in fixed.values()] or list(_LINES)
     others = [name for name in members if name not in fixed]
     line = fixed[method] if method in fixed else free[others.index(method) % len(free)]
@@ -138,6 +147,8 @@ class Drawn(NamedTuple):
     #: Method -> what the legend calls it, and its name in published numbers.
     shown: dict[str, str]
     printed_as: dict[str, str]
+    #: Data sets that are exactly the paper's.
+    exact: frozenset[str]
 
     def of(self, dataset: str, method: str) -> list[Record]:
         """Finished records of a method on a data set."""
@@ -169,6 +180,7 @@ def draw(given: PaperRecords, exhibit: Exhibit) -> Any | None:
         {} if lines is None else given.table(paper.studies[lines.study]),
         {name: paper.shown(name) for name in methods},
         exhibit.printed_as,
+        frozenset(name for name, data in paper.datasets.items() if data.standing == "exact"),
     )
     return {"lines": _lines, "bars": _bars, "matrix": _matrix}[how.form](table, how)
 
@@ -187,7 +199,8 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
             for method in table.methods
             for one in _series(table.of(dataset, method), how)
         ]
-        widths = _widths([(x, y) for _, _, x, y, _ in lines])
+        heights = (np.log(np.maximum(y, 1e-12)) if how.log_y else y for _, _, _, y, _ in lines)
+        widths = _widths([(line[2], y) for line, y in zip(lines, heights, strict=True)])
         for number, (method, name, x, y, spread) in enumerate(lines):
             shown = table.shown[method]
             label = shown if name is None else f"{shown}, {name}"
@@ -233,7 +246,7 @@ def _widths(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[float]:
     --------
     >>> x, y = np.arange(3), np.array([0.0, 1.0, 2.0])
     >>> _widths([(x, y), (x, y + 0.001), (x, y[::-1])])
-    [4.5, 1.6, 1.6]
+    [3.4, 1.6, 1.6]
     """
     heights = [y for _, y in lines if len(y)]
     height = max((np.max(y) for y in heights), default=1.0) - min(
@@ -247,7 +260,7 @@ def _widths(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[float]:
             and float(np.max(np.abs(y - other_y))) <= _COVERED * height
             for other_x, other_y in lines[number + 1 :]
         )
-        widths.append(_WIDTH if n_above == 0 else _WIDTH + 2.9 * n_above)
+        widths.append(_WIDTH + 1.8 * min(n_above, 3))
     return widths
 
 
@@ -262,6 +275,9 @@ def _draw_printed(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawi
     if how.printed is None:
         return
     numbers = published(how.printed.file)
+    datasets = tuple(one for one in datasets if one in table.exact or how.printed.everywhere)
+    if not datasets:
+        return
     for dataset in datasets:
         for method in table.methods:
             key = (dataset, table.printed_as.get(method, method), how.printed.measure)
@@ -520,7 +536,7 @@ def finish_figure(figure: Any, all_axes: list[Any]) -> Any:
     n_rows = -(-len(handles) // columns)
     # The legend must not take its height from the panels.
     figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * (n_rows - 1))
-    figure.legend(
+    legend = figure.legend(
         list(handles.values()),
         list(handles),
         loc="outside lower center",
@@ -529,6 +545,9 @@ def finish_figure(figure: Any, all_axes: list[Any]) -> Any:
         fontsize=8,
         handlelength=3,  # long enough to tell dashes from dots
     )
+    for handle in legend.get_lines():
+        handle.set_linewidth(_WIDTH)
+        handle.set_alpha(1.0)
     return figure
 
 

@@ -164,13 +164,15 @@ class ReferenceLines(TypedTable, frozen=True, kw_only=True):
 
 
 class PrintedPoints(TypedTable, frozen=True, kw_only=True):
-    """Printed numbers that a figure of lines shows as stars at one place of its x."""
+    """Printed numbers that a figure of lines shows as stars at one place of its x, for exact data."""
 
     #: File of published numbers, and the measure in it.
     file: str
     measure: str
     x: float
     scale: float = 1.0
+    #: Also beside parts of the data and stand-ins.
+    everywhere: bool = False
 
 
 class Drawing(TypedTable, frozen=True, kw_only=True):

@@ -21,7 +21,11 @@ def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
     """
     known = [one for one in numbers if one.ours is not None and one.published is not None]
     kind = "quality" if any(one.measure.kind == "quality" for one in known) else "time"
-    known = [one for one in known if one.measure.kind == kind]
+    first: dict[tuple[str, str, str], JudgedNumber] = {}
+    for one in known:
+        if one.measure.kind == kind:
+            first.setdefault((one.dataset, one.method, one.measure.name), one)
+    known = list(first.values())
     names = list(dict.fromkeys(one.measure.name for one in known))[:2]
     if not names:
         return None

@@ -106,12 +106,14 @@ def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
     records = {one.fingerprint: store.find(one) for one in cells.values()}
     done = {name: one for name, one in records.items() if one and one["status"] in FINAL}
     seconds: dict[tuple[str, ...], list[float]] = {}
-    for one in done.values():
-        for key in ((one["dataset"], one["method"]), ()):
-            seconds.setdefault(key, []).append(one.get("wall_seconds", 0.0))
+    for name in paper.studies:
+        for one in store.of_study(name):
+            for key in _likeness(one["study"], one["protocol"], one["dataset"], one["method"]):
+                seconds.setdefault(key, []).append(one.get("wall_seconds", 0.0))
 
     def expected(cell: Cell) -> float:
-        known = seconds.get((cell.dataset, cell.method)) or seconds.get(()) or [0.0]
+        keys = _likeness(cell.study, cell.protocol, cell.dataset, cell.method)
+        known = next((seconds[key] for key in keys if key in seconds), [0.0])
         return sum(known) / len(known)
 
     missing = [cell for name, cell in cells.items() if name not in done]
@@ -125,6 +127,17 @@ def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
         len(stale),
         sum(one.get("wall_seconds", 0.0) for one in stale) / 3600,
     )
+
+
+def _likeness(study: str, protocol: str, dataset: str, method: str) -> list[tuple[str, ...]]:
+    """What cells may have in common that says how long one takes, the most telling first."""
+    return [
+        (study, dataset, method),
+        (study, "", ""),
+        (protocol, dataset, method),
+        (protocol, dataset),
+        (protocol,),
+    ]
 
 
 def _by_method(records: list[Record], known: dict[str, Cell]) -> RecordTable:

@@ -49,6 +49,7 @@ def test_a_cell_is_measured_and_recorded(tmp_path):
     assert record["seconds"] > 0
     assert record["peak_mb"] > 10
     assert record["versions"]["simstream"]
+    assert record["versions"]["cpu"]
 
 
 def test_same_seed_same_stream_for_all_methods(tmp_path):
@@ -68,6 +69,48 @@ def test_what_is_finished_is_not_run_again(tmp_path):
     assert [progress.job.cell.seed for progress in seen] == [1]
     assert seen[0].n_cells == seen[0].n_done == 2
     assert store.find(cell(seed=1))["status"] == "done"
+
+
+def test_a_record_knows_the_code_it_comes_from(tmp_path):
+    """What was imported counts, whether it is the learner or the protocol; the service and pages do not."""
+    _, store = run([cell()], tmp_path)
+    record = store.find(cell())
+    modules = json.loads((tmp_path / "sources.json").read_text())[record["versions"]["source"]]
+    assert {"simstream.online.triplets", "simstream_repro.protocols.retrieval"} <= modules.keys()
+    others = ("simstream.serve", "simstream_repro.report", "simstream_repro.protocols.questions")
+    assert not [name for name in modules if name.startswith(others)]
+    assert not store.is_stale(record)
+    assert store.is_stale({"versions": {}})
+    assert store.is_stale({})
+
+
+def test_records_of_other_code_are_run_again_when_asked(tmp_path):
+    """Parameters are chosen again too, before the runs that need them."""
+    grid = {"C": [1e-9, 0.1]}
+    tuned = cell(parameters={}, grid=grid)
+    run([tuned, cell()], tmp_path)
+    path = tmp_path / "sources.json"
+    codes = json.loads(path.read_text())
+    for modules in codes.values():
+        modules["simstream.validation"] = "another"
+    path.write_text(json.dumps(codes))
+    store = RecordStore(tmp_path)
+    assert store.is_stale(store.find(cell()))
+    seen, _ = run([tuned, cell()], tmp_path)
+    assert seen == []
+    seen, store = run([tuned, cell()], tmp_path, stale=True)
+    assert sorted(one.job.cell.seed for one in seen) == [-1, 0, 0]
+    assert seen[[one.job.cell.grid == grid for one in seen].index(True)].job.cell.is_tuning
+    assert not store.is_stale(store.find(cell()))
+    seen, _ = run([tuned, cell()], tmp_path, stale=True)
+    assert seen == []
+
+
+def test_a_run_that_was_stopped_knows_its_code_too(tmp_path):
+    _, store = run([cell(seed=0), cell(seed=1)], tmp_path, budget=Budget(0.001, 8))
+    first, second = (store.find(cell(seed=seed)) for seed in (0, 1))
+    assert first["status"] == second["status"] == "over budget"
+    assert first["versions"]["source"] == second["versions"]["source"]
 
 
 def test_a_line_cut_by_a_crash_is_run_again_and_does_not_spoil_the_next(tmp_path):
