@@ -173,7 +173,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         },
         "exhibits": [
             _exhibit(given, exhibit, shown.get(exhibit.id, []))
-            for exhibit in paper.exhibits.values()
+            for exhibit in sorted(paper.exhibits.values(), key=_is_beyond)
         ],
         "claims": check_claims(given),
         "below": _grouped((one, one.explanation) for one in below),
@@ -187,6 +187,11 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "counted": COUNTED,
         "is_compared": is_compared,
     }
+
+
+def _is_beyond(exhibit: Exhibit) -> bool:
+    """Whether it shows what the paper does not: those come last."""
+    return exhibit.title.startswith("Beyond the paper")
 
 
 def _exhibit(
@@ -212,6 +217,8 @@ def _exhibit(
         view |= _provenance(given, exhibit, study)
     if study is None:
         view["text"] = "Not run: its data is not available."
+    elif exhibit.kind == "table" and not any(one.ours or one.limit for one in comparisons):
+        view |= {"tables": [], "text": "Not run yet."}
     elif exhibit.kind == "figure":
         view["figure"] = draw(given, exhibit)
         view["text"] = "" if view["figure"] else "Not run yet."
@@ -239,7 +246,7 @@ def _provenance(given: PaperRecords, exhibit: Exhibit, study: Study) -> dict[str
     return {
         "command": f"simstream repro run {exhibit.id}",
         "duration": _duration(sum(one.get("wall_seconds", 0.0) for one in records) / 3600),
-        "hashes": [f"{name} {files.get(name, '(hash not recorded)')}" for name in names if name],
+        "hashes": [f"{name} {files[name]}" for name in names if name in files],
     }
 
 
