@@ -119,7 +119,9 @@ class _Queue:
     """Which cells can run now: those whose parameters are known."""
 
     def __init__(self, jobs: Sequence[Job], store: RecordStore, *, stale: bool = False) -> None:
-        self._store, self._stale = store, stale
+        self._store = store
+        #: Fingerprints of cells whose records are from other code, until they have been run again.
+        self._stale: set[str] = set()
         wanted: dict[str, Job] = {}
         for job in jobs:
             if job.cell.grid:
@@ -127,6 +129,9 @@ class _Queue:
                 wanted.setdefault(choosing.cell.fingerprint, choosing)
             wanted.setdefault(job.cell.fingerprint, job)
         self.n_cells = len(wanted)
+        if stale:
+            records = {name: store.find(job.cell) for name, job in wanted.items()}
+            self._stale = {name for name, one in records.items() if one and store.is_stale(one)}
         self.waiting = [job for job in wanted.values() if not self._is_final(job)]
         self.n_done = self.n_cells - len(self.waiting)
         for job in list(self.waiting):  # their parameters were over budget in an earlier run
@@ -148,8 +153,7 @@ class _Queue:
 
     def _find(self, cell: Cell) -> Record | None:
         """The record of a cell, unless it has to be run again."""
-        found = self._store.find(cell)
-        return None if found is not None and self._stale and self._store.is_stale(found) else found
+        return None if cell.fingerprint in self._stale else self._store.find(cell)
 
     def next(self) -> Job | None:
         for place, job in enumerate(self.waiting):
@@ -170,6 +174,7 @@ class _Queue:
 
     def done(self, job: Job, record: Record) -> None:
         self.n_done += 1
+        self._stale.discard(job.cell.fingerprint)
         if record["status"] == "over budget":
             like = replace(job.cell, seed=0)
             same = [other for other in self.waiting if replace(other.cell, seed=0) == like]
@@ -186,6 +191,7 @@ class _Queue:
         kept = {name: record[name] for name in names if name in record}
         self._store.append(job.cell, kept | {"measures": {}, "note": f"as {like.name}"})
         self.waiting.remove(job)
+        self._stale.discard(job.cell.fingerprint)
         self.n_done += 1
 
 

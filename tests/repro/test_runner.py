@@ -89,11 +89,9 @@ def test_records_of_other_code_are_run_again_when_asked(tmp_path):
     grid = {"C": [1e-9, 0.1]}
     tuned = cell(parameters={}, grid=grid)
     run([tuned, cell()], tmp_path)
-    path = tmp_path / "sources.json"
-    codes = json.loads(path.read_text())
-    for modules in codes.values():
-        modules["simstream.validation"] = "another"
-    path.write_text(json.dumps(codes))
+    path = tmp_path / "test.jsonl"
+    (digest,) = json.loads((tmp_path / "sources.json").read_text())
+    path.write_text(path.read_text().replace(digest, "older"))
     store = RecordStore(tmp_path)
     assert store.is_stale(store.find(cell()))
     seen, _ = run([tuned, cell()], tmp_path)
