@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from simstream.data import atomic_write
 
-from .claims import adjusted_p_value, check_claims, rank_methods
+from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
@@ -175,7 +175,8 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
             _exhibit(given, exhibit, shown.get(exhibit.id, []))
             for exhibit in sorted(paper.exhibits.values(), key=_is_beyond)
         ],
-        "claims": check_claims(given),
+        "claims": (claims := check_claims(given)),
+        "claims_text": _claims_text(claims),
         "below": _grouped((one, one.explanation) for one in below),
         "untested": [_name(one) for one in below if not one.is_tested],
         "another": _grouped((one, one.another) for one in counted),
@@ -187,6 +188,25 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "counted": COUNTED,
         "is_compared": is_compared,
     }
+
+
+def _claims_text(claims: list[Finding]) -> str:
+    """How many claims came out how.
+
+    Examples
+    --------
+    >>> _claims_text([Finding("", "holds", ""), Finding("", "open so far", ""), Finding("", "holds", "")])
+    '2 hold, 1 open'
+    """
+    words = {
+        "holds": "hold",
+        "holds where decided": "hold where decided",
+        "partly": "hold in part",
+        "does not hold": "do not hold",
+        "open": "open",
+    }
+    counts = Counter(one.verdict.removesuffix(" so far") for one in claims)
+    return ", ".join(f"{counts[word]} {text}" for word, text in words.items() if counts[word])
 
 
 def _is_beyond(exhibit: Exhibit) -> bool:

@@ -29,6 +29,7 @@ def test_query_time_uses_a_sparse_matrix_only_where_there_are_zeros():
     assert sparse["measures"]["sparsity"] > 0.5
     assert "query seconds, sparse M" in sparse["curves"]
     assert sparse["measures"]["query seconds, dense M"] >= 0
+    assert 0 < sparse["measures"]["sparsity of used rows"] <= 1
 
 
 def test_rows_of_a_sparse_matrix_are_added_up_in_dense_rows():

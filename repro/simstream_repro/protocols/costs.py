@@ -205,4 +205,8 @@ def run_queries(cell: Cell, settings: QueryTimeSettings) -> dict[str, Any]:
     curves["query seconds"] = curves[best]
     measures = {name: curve["y"][-1] for name, curve in curves.items()}
     measures |= {"sparsity": zeros, "seconds": seconds}
+    if zeros > 0.5:  # of the rows that queries use, each as often as it is used
+        uses = np.asarray((test.items != 0).sum(axis=0)).ravel()
+        filled = np.diff(sparse_matrix.indptr) / sparse_matrix.shape[1]
+        measures["sparsity of used rows"] = 1 - float(uses @ filled / uses.sum())
     return record(cell, measures, curves, seconds, stream=digest(triplets))
