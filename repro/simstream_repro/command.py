@@ -574,3 +574,6 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
             logger.info("%s: %d of %d records %s", study.id, n_kept, len(records), word)
     if not yes:
         logger.info("nothing was deleted: --yes deletes the others")
+        return
+    kept = (one for path in results.glob("*.jsonl") for one in store.of_study(path.stem))
+    store.sources.keep(one.get("versions", {}).get("source", "") for one in kept)
