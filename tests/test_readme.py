@@ -5,7 +5,6 @@ from pathlib import Path
 
 import readme_tour
 from commands import succeed
-from simstream_repro.verdicts import MISSING
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,14 +17,13 @@ def test_tour():
 
 def headline(summary):
     """What the README says of the published results."""
-    counts = summary["counts"]
-    missing = sum(counts.get(word, 0) for word in MISSING)
-    share = round(100 * summary["reproduced or better"])
-    fewer = summary["fewer runs than planned"]
+    found = summary["all"]
+    total = found["within"] + found["above"] + found["below"]
     return (
-        f"{counts['reproduced']} are reproduced, {counts['better']} better and {counts['worse']} worse "
-        f"({share} % reproduced or better; {fewer} from fewer runs than planned); "
-        f"{missing} were not run, or not within their budget"
+        f"Of all {total} published quality numbers on exactly the papers' data, {found['within']} are within "
+        f"the uncertainty of the printed one, {found['above']} above "
+        f"({found['above, another experiment']} of them by another experiment) and {found['below']} below; "
+        f"{found['missing']} are missing"
     )
 
 

@@ -1,21 +1,34 @@
-"""What papers claim, checked against the records; ranks of methods over data sets."""
+"""What papers claim, checked against the records; ranks of methods over data sets.
+
+A difference counts if it is larger than its uncertainty: two standard errors over the runs, which share their
+data wherever the studies are the same. From a single run no uncertainty is known: there a difference counts
+from 0.01 on (measures between 0 and 1) or from a tenth on (all others). A claim is judged on exactly the
+paper's data where there is some; what parts of it and stand-ins say is told beside it.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import NamedTuple
 
 import numpy as np
 
 from simstream.metrics.statistics import FriedmanResult, friedman
 
-from .plan import Beats, BestRank, Check, MeasureRatio, Paper, Reaches, Study, Where
+from .plan import Beats, BestRank, Check, MeasureRatio, NoDifference, Paper, Reaches, Trend, Where
 from .records import TUNING, Record, mean_curve, over_seeds
-from .verdicts import PaperRecords
+from .verdicts import PaperRecords, RecordTable
 
 #: Where a claim has more comparisons than this, only those that speak against it are listed.
 _MOST_LISTED = 4
+#: The least difference that counts from a single run: of measures between 0 and 1, and as a share of others.
+_LEAST, _LEAST_SHARE = 0.01, 0.1
+#: Level of tests.
+_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -23,7 +36,7 @@ class Finding:
     """What became of a claim."""
 
     claim: str
-    #: "holds", "partly", "does not hold" (with " so far" where numbers are missing), or "open".
+    #: "holds", "holds where decided", "partly", "does not hold" or "open"; " so far" where numbers miss.
     verdict: str
     text: str
 
@@ -39,150 +52,357 @@ def _check(check: Check, given: PaperRecords) -> tuple[str, str]:
     raise TypeError(f"check: expected a kind with a rule, got {type(check).__name__}")
 
 
+def _studies(check: Check) -> tuple[str, ...]:
+    return (check.study, *check.also)
+
+
+def _datasets(check: Check, paper: Paper) -> tuple[str, ...]:
+    """The data sets that a claim is about."""
+    if check.datasets:
+        return check.datasets
+    names = (name for study in _studies(check) for name in paper.studies[study].datasets)
+    return tuple(dict.fromkeys(names))
+
+
+# -- comparisons and what they add up to ------------------------------------------------------------------
+
+
+class _Outcome(NamedTuple):
+    """One comparison: 1 if it supports the claim, -1 if it speaks against it, 0 if it leaves it open."""
+
+    dataset: str
+    sign: int
+    #: Whether the means alone support the claim.
+    leans: bool
+    text: str
+
+
+def _summed_up(paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0) -> tuple[str, str]:
+    """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
+    if not outcomes:
+        return "open", "not run"
+    exact = [one for one in outcomes if paper.datasets[one.dataset].standing == "exact"]
+    judged = exact or list(outcomes)
+    parts = []
+    if exact and len(exact) < len(outcomes):
+        parts = [
+            f"on exact data {_counted(exact)}",
+            f"with parts and stand-ins {_counted(outcomes)}",
+        ]
+    elif len(outcomes) > 1:
+        parts = [_counted(outcomes)]
+    listed = [one.text for one in outcomes if len(outcomes) <= _MOST_LISTED or one.sign <= 0]
+    verdict = _verdict([one.sign for one in judged])
+    if n_missing:
+        verdict += " so far"
+        listed.append(
+            f"{n_missing} of the numbers it compares {'is' if n_missing == 1 else 'are'} missing"
+        )
+    return verdict, "; ".join([*parts, *listed])
+
+
+def _counted(outcomes: Sequence[_Outcome]) -> str:
+    signs = [one.sign for one in outcomes]
+    text = f"in {signs.count(1)} of {len(signs)} comparisons"
+    if 0 not in signs:
+        return text
+    by_means = sum(one.leans for one in outcomes)
+    return f"{text} ({signs.count(0)} open; by the means alone, {by_means} of {len(signs)})"
+
+
+def _verdict(signs: Sequence[int]) -> str:
+    """What comparisons add up to.
+
+    Examples
+    --------
+    >>> [_verdict(signs) for signs in ([1, 1], [1, 0], [1, -1], [0, -1], [0, 0])]
+    ['holds', 'holds where decided', 'partly', 'does not hold', 'open']
+    """
+    if 1 in signs and -1 in signs:
+        return "partly"
+    if -1 in signs:
+        return "does not hold"
+    if 1 in signs:
+        return "holds where decided" if 0 in signs else "holds"
+    return "open"
+
+
+def _sign(gain: float, error: float | None, values: tuple[float, float], measure: str) -> int:
+    """Whether a gain is one, given its standard error or, without one, the two values it comes from."""
+    largest = max(map(abs, values))
+    if error is not None:
+        least = 2 * error
+    elif largest <= 1 and "seconds" not in measure:
+        least = _LEAST
+    else:
+        least = _LEAST_SHARE * largest
+    return 0 if abs(gain) <= least else (1 if gain > 0 else -1)
+
+
+def difference(
+    ours: Iterable[Record], theirs: Iterable[Record], measure: str, factor: float = 1.0
+) -> tuple[float, float, float | None] | None:
+    """Both means, and the standard error of ours - factor * theirs; None without two means.
+
+    The error is that of the mean difference over the runs that both have, which share their data; without
+    two such runs it is computed from both spreads; None from a single run.
+
+    Examples
+    --------
+    >>> def runs(*values):
+    ...     return [{"seed": i, "variant": {}, "measures": {"mAP": x}} for i, x in enumerate(values)]
+    >>> difference(runs(0.5, 0.7), runs(0.4, 0.6), "mAP")
+    (0.6, 0.5, 0.0)
+    >>> difference(runs(0.5), runs(0.4, 0.6), "mAP")
+    (0.5, 0.5, None)
+    """
+    ours, theirs = list(ours), list(theirs)
+    a, b = over_seeds(ours, measure), over_seeds(theirs, measure)
+    if a is None or b is None:
+        return None
+    first, second = (_by_run(records, measure) for records in (ours, theirs))
+    by_seed: dict[int, list[float]] = {}
+    for key in first.keys() & second.keys():
+        by_seed.setdefault(key[0], []).append(first[key] - factor * second[key])
+    if len(by_seed) > 1:
+        gains = [float(np.mean(found)) for found in by_seed.values()]
+        # Equal differences have no error but that of rounding.
+        return a[0], b[0], round(float(np.std(gains, ddof=1)) / math.sqrt(len(gains)), 15)
+    n, m = (len({one["seed"] for one in records}) for records in (ours, theirs))
+    if min(n, m) < 2:
+        return a[0], b[0], None
+    return a[0], b[0], math.sqrt(a[1] ** 2 / (n - 1) + (factor * b[1]) ** 2 / (m - 1))
+
+
+def _by_run(records: Iterable[Record], measure: str) -> dict[tuple[int, str], float]:
+    """A measure by seed and swept values; empty for measures of mean curves."""
+    return {
+        (one["seed"], json.dumps(one.get("variant", {}), sort_keys=True)): value
+        for one in records
+        if (value := one.get("measures", {}).get(measure)) is not None
+    }
+
+
+# -- kinds of claims --------------------------------------------------------------------------------------
+
+
 @_check.register
 def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
-    paper, study = given.paper, given.paper.studies[check.study]
-    means = _means(given, study, check.measure, check.where)
-    others = means
-    if check.against:
-        others = _means(given, paper.studies[check.against], check.measure)
-    records = given.table(study) if check.paired else {}
-    sign = 1 if check.better == "higher" else -1
-    contests = _contests(check, study)
-    lines, exceptions = [], []
-    for dataset in check.datasets or study.datasets:
+    paper = given.paper
+    table = _allowed(given.merged(_studies(check)), check.where)
+    others = given.table(paper.studies[check.against]) if check.against else table
+    best_of = max if check.better == "higher" else min
+    contests = _contests(check, paper.studies[check.study].methods)
+    outcomes = []
+    for dataset in _datasets(check, paper):
         for winner, losers in contests:
-            found = {name: others[dataset, name] for name in losers if (dataset, name) in others}
-            if (dataset, winner) not in means or not found:
-                continue
-            best = max(found, key=lambda name: sign * found[name])
-            gain = sign * (means[dataset, winner] - found[best])
-            line = f"{paper.datasets[dataset].label}: " + (
-                f"{winner} " if len(contests) > 1 else ""
-            )
-            line += f"{'ahead of' if gain > 0 else 'behind'} {best} by {abs(gain):.3g}"
-            if check.by is not None and found[best]:
-                line += f" ({gain / abs(found[best]):+.1%})"
-            if check.paired:
-                both = (records.get((dataset, name), []) for name in (winner, best))
-                seeds = _seeds_ahead(*both, measure=check.measure, sign=sign)
-                line += f", in {seeds[0]} of {seeds[1]} seeds"
-            lines.append(line)
-            if not gain > (check.by or 0.0) * abs(found[best]):
-                exceptions.append(line)
-    if not lines:
-        return "open", "not run"
-    n, n_ahead = len(lines), len(lines) - len(exceptions)
-    told = lines if n <= _MOST_LISTED else exceptions
-    verdict = _verdict(n_ahead, n)
-    if n_missing := _n_missing(paper, study, contests, check, {*means, *others}):
-        verdict += " so far"
-        are = "is" if n_missing == 1 else "are"
-        told = [*told, f"{n_missing} of the numbers it compares {are} missing"]
-    return verdict, "; ".join([f"in {n_ahead} of {n} comparisons", *told])
+            rivals = {name: _each(others.get((dataset, name), []), check) for name in losers}
+            for swept, mine in _each(table.get((dataset, winner), []), check).items():
+                means = {
+                    name: _mean(found[swept], check.measure)
+                    for name, found in rivals.items()
+                    if swept in found
+                }
+                if not means:
+                    continue
+                best = best_of(means, key=lambda name: means[name])
+                place = f"{paper.datasets[dataset].label}: "
+                place += f"{check.each} {swept}, " if swept else ""
+                place += f"{paper.shown(winner)} " if len(contests) > 1 else ""
+                rival = (paper.shown(best), rivals[best][swept])
+                outcomes.append(_outcome(check, dataset, place, mine, rival))
+    wanted = {name for winner, losers in contests for name in (winner, *losers)}
+    return _summed_up(paper, outcomes, _n_missing(check, given, wanted, {*table, *others}))
 
 
-def _contests(check: Beats, study: Study) -> list[tuple[str, tuple[str, ...]]]:
+def _outcome(
+    check: Beats, dataset: str, place: str, mine: list[Record], rival: tuple[str, list[Record]]
+) -> _Outcome:
+    """One contest, against the best of the others."""
+    best, theirs = rival
+    direction = 1 if check.better == "higher" else -1
+    by = check.by or 0.0
+    found = difference(mine, theirs, check.measure, 1 + direction * by)
+    if found is None:
+        raise ValueError(f"{check.measure}: expected records with it")
+    ours, other, error = found
+    gain = (ours - other) * direction
+    text = f"{place}{'ahead of' if gain > 0 else 'behind'} {best} by {abs(gain):.3g}"
+    text += "" if error is None else f" ± {2 * error:.2g}"
+    if check.by is not None and other:
+        text += f" ({gain / abs(other):+.1%})"
+    margin = gain - by * abs(other)
+    sign = _sign(margin, error, (ours, other), check.measure)
+    return _Outcome(dataset, sign, margin > 0, text + (" (open)" if sign == 0 else ""))
+
+
+def _contests(check: Beats, methods: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     """Every winner with the methods it is to be ahead of."""
     if check.pairs:
         return [(winner, (loser,)) for winner, loser in check.pairs]
     winners = check.winners or (check.winner,)
-    others = tuple(name for name in study.methods if name not in winners)
+    others = tuple(name for name in methods if name not in winners)
     return [(winner, check.losers or others) for winner in winners]
 
 
-def _means(
-    given: PaperRecords, study: Study, measure: str, where: Where | None = None
-) -> dict[tuple[str, str], float]:
-    """Mean over seeds and swept values by (data set, method), of the records `where` allows."""
-    found = {}
-    for key, records in given.table(study).items():
-        if where is not None:
-            records = [
-                one
-                for one in records
-                if where.above < one.get("measures", {}).get(where.measure, np.nan) < where.below
-            ]
-        value = over_seeds(records, measure)
-        if value is not None:
-            found[key] = value[0]
-    return found
+def _allowed(table: RecordTable, where: Where | None) -> RecordTable:
+    """The records that a claim is about."""
+    if where is None:
+        return table
+    return {
+        key: [
+            one
+            for one in records
+            if where.above < one.get("measures", {}).get(where.measure, np.nan) < where.below
+        ]
+        for key, records in table.items()
+    }
+
+
+def _each(records: list[Record], check: Beats) -> dict[str, list[Record]]:
+    """Records with the measure, by the swept value that is compared one by one; else all together."""
+    groups: dict[str, list[Record]] = {}
+    for one in records:
+        swept = str(one["variant"][check.each]) if check.each else ""
+        groups.setdefault(swept, []).append(one)
+    return {
+        swept: found
+        for swept, found in groups.items()
+        if over_seeds(found, check.measure) is not None
+    }
+
+
+def _mean(records: list[Record], measure: str) -> float:
+    """NaN without records."""
+    found = over_seeds(records, measure)
+    return math.nan if found is None else found[0]
 
 
 def _n_missing(
-    paper: Paper,
-    study: Study,
-    contests: list[tuple[str, tuple[str, ...]]],
-    check: Beats,
-    found: set[tuple[str, str]],
+    check: Check, given: PaperRecords, wanted: set[str], found: set[tuple[str, str]]
 ) -> int:
     """How many numbers that a claim is about are planned, and missing."""
-    wanted = {name for winner, losers in contests for name in (winner, *losers)}
+    studies = [given.paper.studies[name] for name in _studies(check)]
+    planned = {
+        (dataset, name)
+        for study in studies
+        for dataset in study.datasets
+        for name in study.methods
+        if (dataset, name) not in study.skip and given.paper.datasets[dataset].data
+    }
+    datasets = _datasets(check, given.paper)
     return sum(
-        (dataset, name) not in found and (dataset, name) not in study.skip
-        for dataset in check.datasets or study.datasets
-        if paper.datasets[dataset].data
-        for name in wanted
+        dataset in datasets and name in wanted and (dataset, name) not in found
+        for dataset, name in planned
     )
-
-
-def _seeds_ahead(
-    winner: list[Record], loser: list[Record], *, measure: str, sign: int
-) -> tuple[int, int]:
-    """In how many of the seeds that both have one is ahead of the other."""
-    ours, theirs = (
-        {
-            one["seed"]: value
-            for one in records
-            if (value := one["measures"].get(measure)) is not None
-        }
-        for records in (winner, loser)
-    )
-    gains = [sign * (ours[seed] - theirs[seed]) for seed in ours.keys() & theirs.keys()]
-    return sum(gain > 0 for gain in gains), len(gains)
 
 
 @_check.register
 def _best_rank(check: BestRank, given: PaperRecords) -> tuple[str, str]:
-    paper, study = given.paper, given.paper.studies[check.study]
-    records = [one for found in given.table(study).values() for one in found]
-    lower = check.better == "lower"
-    ranked = rank_methods(records, check.methods, check.measure, lower_is_better=lower)
+    ranked = _exact_ranks(check, given)
     if ranked is None:
         return "open", "not run on enough data sets"
     result, used = ranked
     ranks = dict(zip(check.methods, result.average_ranks, strict=True))
     best = min(ranks, key=lambda name: ranks[name])
-    verdict = _verdict(best == check.winner, 1) + _so_far(paper, study.datasets, len(used))
     text = f"{check.winner} {ranks[check.winner]:.2f}, best {best} {ranks[best]:.2f}"
-    return verdict, f"{text}, over {len(used)} data sets"
+    others = sorted((rank, name) for name, rank in ranks.items() if name != check.winner)
+    p_value = adjusted_p_value(result, f"{check.winner} vs {others[0][1]}")
+    if best == check.winner:
+        text += f", next {others[0][1]} {others[0][0]:.2f} (adjusted p of the two {p_value:.2g})"
+    verdict = "holds" if best == check.winner else "does not hold"
+    return verdict + _so_far(check, given, len(used)), f"{text}, over {len(used)} data sets"
+
+
+@_check.register
+def _no_difference(check: NoDifference, given: PaperRecords) -> tuple[str, str]:
+    ranked = _exact_ranks(check, given)
+    if ranked is None:
+        return "open", "not run on enough data sets"
+    result, used = ranked
+    verdict = "holds" if result.p_value > _LEVEL else "does not hold"
+    text = f"Friedman over {len(used)} data sets and {len(check.methods)} methods: "
+    text += f"chi2 = {result.chi2:.1f}, p = {result.p_value:.2g}"
+    return verdict + _so_far(check, given, len(used)), text
+
+
+def _exact_ranks(
+    check: BestRank | NoDifference, given: PaperRecords
+) -> tuple[FriedmanResult, list[str]] | None:
+    """Ranks over the exact data sets of a claim."""
+    wanted = _datasets(check, given.paper)
+    records = [
+        one
+        for (dataset, _), found in given.merged(_studies(check)).items()
+        for one in found
+        if dataset in wanted and given.paper.datasets[dataset].standing == "exact"
+    ]
+    lower = check.better == "lower"
+    return rank_methods(records, check.methods, check.measure, lower_is_better=lower)
+
+
+@_check.register
+def _trend(check: Trend, given: PaperRecords) -> tuple[str, str]:
+    table = given.merged(_studies(check))
+    direction = 1 if check.direction == "rises" else -1
+    outcomes = []
+    for dataset in _datasets(check, given.paper):
+        groups: dict[float, list[Record]] = {}
+        for one in table.get((dataset, check.method), []):
+            groups.setdefault(float(one["variant"][check.along]), []).append(one)
+        means = {place: _mean(groups[place], check.measure) for place in sorted(groups)}
+        ends = [min(means, default=0.0), max(means, default=0.0)]
+        # Records of the two ends that agree in everything else pair up.
+        low, high = (_without(groups.get(end, []), check.along) for end in ends)
+        found = difference(high, low, check.measure)
+        if found is None or ends[0] == ends[1]:
+            continue
+        change = direction * (found[0] - found[1])
+        sign = _sign(change, found[2], found[:2], check.measure)
+        best = max(means, key=lambda place: means[place])
+        text = "; ".join(f"{means[end]:.3f} at {end:g}" for end in ends)
+        label = given.paper.datasets[dataset].label
+        text = f"{label}: {text}; highest {means[best]:.3f} at {best:g}"
+        outcomes.append(_Outcome(dataset, sign, change > 0, text))
+    return _summed_up(given.paper, outcomes)
+
+
+def _without(records: list[Record], swept: str) -> list[Record]:
+    return [
+        one | {"variant": {k: v for k, v in one["variant"].items() if k != swept}}
+        for one in records
+    ]
 
 
 @_check.register
 def _ratio(check: MeasureRatio, given: PaperRecords) -> tuple[str, str]:
-    paper, study = given.paper, given.paper.studies[check.study]
-    datasets = check.datasets or study.datasets
-    means = _means(given, study, check.measure)
-    ratios = {}
-    for dataset in datasets:
-        above, below = (dataset, check.numerator), (dataset, check.denominator)
-        if above in means and below in means and means[below]:
-            ratios[paper.datasets[dataset].label] = means[above] / means[below]
-    if not ratios:
-        return "open", "not run"
+    table = given.merged(_studies(check))
     least, most = check.published / check.factor, check.published * check.factor
-    n_near = sum(least <= ratio <= most for ratio in ratios.values())
-    verdict = _verdict(n_near, len(ratios)) + _so_far(paper, datasets, len(ratios))
-    found = "; ".join(f"{label}: {ratio:.3g}" for label, ratio in ratios.items())
-    return verdict, f"published {check.published:g}; {found}"
+    outcomes = []
+    for dataset in _datasets(check, given.paper):
+        above, below = (
+            over_seeds(table.get((dataset, name), []), check.measure)
+            for name in (check.numerator, check.denominator)
+        )
+        if above is not None and below is not None and below[0]:
+            ratio = above[0] / below[0]
+            label = given.paper.datasets[dataset].label
+            sign = 1 if least <= ratio <= most else -1
+            outcomes.append(_Outcome(dataset, sign, sign > 0, f"{label}: {ratio:.3g}"))
+    verdict, text = _summed_up(given.paper, outcomes)
+    if outcomes:
+        verdict += _so_far(check, given, len(outcomes))
+        if len(outcomes) > _MOST_LISTED:
+            text = "; ".join(one.text for one in outcomes)
+        text = f"published {check.published:g}, within a factor of {check.factor:g}; {text}"
+    return verdict, text
 
 
 @_check.register
 def _reaches(check: Reaches, given: PaperRecords) -> tuple[str, str]:
-    paper, study = given.paper, given.paper.studies[check.study]
-    found = given.table(study)
-    lines, n_before = [], 0
-    for dataset in check.datasets or study.datasets:
+    found = given.merged(_studies(check))
+    outcomes = []
+    for dataset in _datasets(check, given.paper):
         ours, theirs = (
             mean_curve(found.get((dataset, method), []), check.curve)
             for method in (check.winner, check.loser)
@@ -191,22 +411,21 @@ def _reaches(check: Reaches, given: PaperRecords) -> tuple[str, str]:
             continue
         goal, end = theirs[1][-1], theirs[0][-1]
         reached = ours[0][ours[1] >= goal]
-        n_before += bool(len(reached) and reached[0] < end)
+        sign = 1 if len(reached) and reached[0] < end else -1
         when = f"at {reached[0]:,g} of {end:,g}" if len(reached) else "not reached"
-        lines.append(f"{paper.datasets[dataset].label}: {goal:.3f} {when}")
-    if not lines:
-        return "open", "not run"
-    so_far = _so_far(paper, check.datasets or study.datasets, len(lines))
-    return _verdict(n_before, len(lines)) + so_far, "; ".join(lines)
+        label = given.paper.datasets[dataset].label
+        outcomes.append(_Outcome(dataset, sign, sign > 0, f"{label}: {goal:.3f} {when}"))
+    verdict, _ = _summed_up(given.paper, outcomes)
+    if not outcomes:
+        return verdict, "not run"
+    text = "; ".join(one.text for one in outcomes)
+    return verdict + _so_far(check, given, len(outcomes)), text
 
 
-def _verdict(n_good: int, n: int) -> str:
-    return "holds" if n_good == n else "partly" if n_good else "does not hold"
-
-
-def _so_far(paper: Paper, datasets: Iterable[str], n_found: int) -> str:
+def _so_far(check: Check, given: PaperRecords, n_found: int) -> str:
     """What a verdict adds where not all data sets that are here were run."""
-    return " so far" if n_found < sum(bool(paper.datasets[name].data) for name in datasets) else ""
+    datasets = _datasets(check, given.paper)
+    return " so far" if n_found < sum(bool(given.paper.datasets[n].data) for n in datasets) else ""
 
 
 # -- ranks of methods over data sets ----------------------------------------------------------------------

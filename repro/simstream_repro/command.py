@@ -53,6 +53,7 @@ def repro() -> None:
     \b
     simstream repro list                    tables and figures, and whether their data is available
     simstream repro run p3-table2 --jobs 2  a table; a paper (p3); or everything
+    simstream repro status                  what is still to be run, and what comes from other code
     simstream repro report --html           pages with tables, figures, verdicts
     simstream repro adaptation              learning from feedback beside layers of torch
     """
@@ -167,6 +168,11 @@ def _data_text(row: dict[str, Any]) -> str:
     help="CPU seconds a cell may take (default: the budget of its study).",
 )
 @click.option(
+    "--stale",
+    is_flag=True,
+    help="Also run again what comes from other code than there is now (see repro status).",
+)
+@click.option(
     "--quick",
     is_flag=True,
     help="A small version on bundled data, in minutes: a smoke run that pages do not show.",
@@ -183,6 +189,7 @@ def run(
     jobs: int,
     tuning: str,
     budget: float | None,
+    stale: bool,
     quick: bool,
     data_dir: Path | None,
     results: Path,
@@ -197,6 +204,7 @@ def run(
     \b
     simstream repro run p3-table2 --datasets vehicle,vowel --seeds 2 --jobs 2
     simstream repro run p0 p1 --data-dir data --budget 300
+    simstream repro run --stale --results docs/repro/records
     """
     from .plan import select
     from .records import RecordStore
@@ -230,12 +238,18 @@ def run(
             "variable SIMSTREAM_DATA; simstream datasets says how to get them"
         )
     store = RecordStore(results)
-    _run(work, store, jobs, data_dir, quiet)
+    _run(work, store, jobs, data_dir, quiet, stale=stale)
     _summarise(work, store)
 
 
 def _run(
-    work: list[Job], store: RecordStore, jobs: int, data_dir: Path | None, quiet: bool
+    work: list[Job],
+    store: RecordStore,
+    jobs: int,
+    data_dir: Path | None,
+    quiet: bool,
+    *,
+    stale: bool = False,
 ) -> None:
     """Run what is not finished yet, and show how it goes."""
     from .runner import run_jobs
@@ -248,6 +262,7 @@ def _run(
                 n_processes=jobs,
                 data_dir=None if data_dir is None else str(data_dir.resolve()),
                 report=report,
+                stale=stale,
             )
     except KeyboardInterrupt:
         logger.info("finished cells are saved: the same command resumes here")
@@ -356,6 +371,49 @@ def _summarise(work: list[Job], store: RecordStore) -> None:
         logger.error("failed: %s", error)
     if failures:
         click.get_current_context().exit(1)
+
+
+# -- status -------------------------------------------------------------------------------------------------
+
+
+@repro.command()
+@click.argument("ids", nargs=-1)
+@_results_option
+@json_option
+@debug_option
+def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
+    """Say how many cells of each study are still to be run, and how many records come from other code.
+
+    Hours are those that the same cells took, and for cells without a record those of the most similar ones
+    with one: their method on their data set, their study, their protocol.
+
+    \b
+    simstream repro status p0 --results docs/repro/records
+    """
+    from .plan import select
+    from .records import RecordStore
+    from .verdicts import outstanding
+
+    try:
+        chosen = select(ids)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="IDS") from error
+    store = RecordStore(results)
+    rows = [outstanding(paper, study, store) for paper, study in chosen]
+    if as_json:
+        echo_json([row._asdict() for row in rows])
+        return
+    names = ["study", "cells", "done", "to run", "hours", "stale", "hours"]
+    numbers: dict[str, tuple[float, ...]] = {row.study: row[1:] for row in rows}
+    numbers["all"] = tuple(map(sum, zip(*numbers.values(), strict=True)))
+    echo_table(
+        names,
+        [
+            [name, *(f"{one:.1f}" if isinstance(one, float) else f"{one:,}" for one in found)]
+            for name, found in numbers.items()
+        ],
+    )
+    logger.info("stale: from other code, or without a digest of it; simstream repro run --stale")
 
 
 # -- adaptation ---------------------------------------------------------------------------------------------
@@ -516,3 +574,6 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
             logger.info("%s: %d of %d records %s", study.id, n_kept, len(records), word)
     if not yes:
         logger.info("nothing was deleted: --yes deletes the others")
+        return
+    kept = (one for path in results.glob("*.jsonl") for one in store.of_study(path.stem))
+    store.sources.keep(one.get("versions", {}).get("source", "") for one in kept)

@@ -14,7 +14,7 @@ import numpy as np
 from simstream.metrics import critical_difference
 from simstream.plots import new_figure, tidy
 
-from .plan import Drawing, Exhibit
+from .plan import Drawing, Exhibit, published
 from .records import Record, mean_curve, over_seeds
 from .verdicts import PaperRecords, RecordTable
 
@@ -56,11 +56,21 @@ _FAMILIES = {
     "mtLMNN": "#000000",
     "MCML": "#8C564B",
     "RCA": "#7B3F9E",
+    "IROS": "#7B3F9E",
+    "1-NN": "#999999",
+    "5-NN": "#555555",
 }
 #: Colours of methods without a family, in the order in which they are listed.
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
+#: Lines of the members of a family by the end of their names, in every figure: PAI+ and PAI-, SORS-I and -II.
+_LINE_OF = {"": "-", "+": "-", "-I": "-", "-": "--", "-II": "--"}
+#: Lines of methods that lie on those of another family for a part of a figure.
+_OWN_LINE = {"PALS": "--", "PA-I": "--"}
 _MARKERS = "osD^vPX*<>"
+#: Width of a line, and the longest line whose points all have a mark.
+_WIDTH = 1.6
+_FEW_MARKS = 12
 #: Most characters of upright labels below the bars of a panel; longer ones are slanted.
 _FITS_UPRIGHT = 36
 #: Inches: the widest figure that a page shows without scaling, and the height of a row of the legend.
@@ -70,6 +80,10 @@ _LEGEND_ROW = 0.17
 _NAMED_APART = 0.08
 #: Most points on a logarithmic axis that all get a tick label.
 _FEW_PLACES = 8
+#: Lines that differ by less than this share of the height of a panel cover each other.
+_COVERED = 0.01
+#: Words in the names of measures between 0 and 1, whose bands end there.
+_SHARES = ("mAP", "P@", "sparsity", "error", "accuracy", "rate", "ratio", "predictive loss")
 
 
 class Style(NamedTuple):
@@ -81,7 +95,7 @@ class Style(NamedTuple):
 
 
 def style_of(method: str, present: Sequence[str] = ()) -> Style:
-    """Colour by family; line and marker by the position among the methods of its family that are present.
+    """Colour and marker by family; line by the end of the name, or by the place among those present.
 
     A method without a family has a colour and marker by its place among those.
 
@@ -98,8 +112,14 @@ def style_of(method: str, present: Sequence[str] = ()) -> Style:
     """
     family = _family(method)
     members = sorted({name for name in (*present, method) if _family(name) == family})
-    place = members.index(method)
-    line = _LINES[place % len(_LINES)]
+    fixed = {
+        name: line
+        for name in members
+        if (line := _OWN_LINE.get(name) or _LINE_OF.get(name.removeprefix(family)))
+    }
+    free = [line for line in _LINES if line not in fixed.values()] or list(_LINES)
+    others = [name for name in members if name not in fixed]
+    line = fixed[method] if method in fixed else free[others.index(method) % len(free)]
     if family in _FAMILIES:
         number = list(_FAMILIES).index(family)
         return Style(_FAMILIES[family], line, _MARKERS[number % len(_MARKERS)])
@@ -124,6 +144,11 @@ class Drawn(NamedTuple):
     labels: dict[str, str]
     #: Records of the study that reference lines come from.
     references: RecordTable
+    #: Method -> what the legend calls it, and its name in published numbers.
+    shown: dict[str, str]
+    printed_as: dict[str, str]
+    #: Data sets that are exactly the paper's.
+    exact: frozenset[str]
 
     def of(self, dataset: str, method: str) -> list[Record]:
         """Finished records of a method on a data set."""
@@ -153,6 +178,9 @@ def draw(given: PaperRecords, exhibit: Exhibit) -> Any | None:
         tuple(one for one in methods if any(one == method for _, method in records)),
         {name: data.label for name, data in paper.datasets.items()},
         {} if lines is None else given.table(paper.studies[lines.study]),
+        {name: paper.shown(name) for name in methods},
+        exhibit.printed_as,
+        frozenset(name for name, data in paper.datasets.items() if data.standing == "exact"),
     )
     return {"lines": _lines, "bars": _bars, "matrix": _matrix}[how.form](table, how)
 
@@ -165,33 +193,112 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
     figure, all_axes = _grid(len(panels))
     drawn: set[str] = set()
     for axes, (title, datasets) in zip(all_axes, panels, strict=True):
-        for dataset in datasets:
-            for method in table.methods:
-                for name, x, y, spread in _series(table.of(dataset, method), how):
-                    label = method if name is None else f"{method}, {name}"
-                    style = style_of(label, table.methods)
-                    is_flat = len(x) > 1 and not np.ptp(y)  # nothing to mark
-                    axes.plot(
-                        x,
-                        y,
-                        style.line,
-                        color=style.colour,
-                        marker=None if is_flat or len(x) > 25 else style.marker,
-                        markersize=4,
-                        linewidth=1.6,
-                        label=label,
-                    )
-                    # On a logarithmic axis the band would have no end where mean - deviation is below zero.
-                    if spread is not None and np.any(spread) and not how.log_y:
-                        axes.fill_between(
-                            x, y - spread, y + spread, color=style.colour, alpha=0.15, linewidth=0
-                        )
-                    drawn.add(label)
+        lines = [
+            (method, *one)
+            for dataset in datasets
+            for method in table.methods
+            for one in _series(table.of(dataset, method), how)
+        ]
+        heights = (np.log(np.maximum(y, 1e-12)) if how.log_y else y for _, _, _, y, _ in lines)
+        widths = _widths([(line[2], y) for line, y in zip(lines, heights, strict=True)])
+        for number, (method, name, x, y, spread) in enumerate(lines):
+            shown = table.shown[method]
+            label = shown if name is None else f"{shown}, {name}"
+            several = [*how.curves, *how.ys]
+            if name in several:
+                place = several.index(name)
+                style = style_of(method)._replace(line=_LINES[place], marker=_MARKERS[place])
+            else:
+                style = style_of(method if name is None else f"{method}, {name}", table.methods)
+            is_flat = len(x) > 1 and not np.ptp(y)  # nothing to mark
+            axes.plot(
+                x,
+                y,
+                style.line,
+                color=style.colour,
+                marker=None if is_flat else style.marker,
+                # Few marks, at other places for every line, so that none hides those of another.
+                markevery=None if len(x) <= _FEW_MARKS else (number % 5, -(-len(x) // 8)),
+                markersize=4,
+                linewidth=widths[number],
+                alpha=1.0 if widths[number] <= _WIDTH else 0.45,
+                label=label,
+            )
+            # On a logarithmic axis the band would have no end where mean - deviation is below zero.
+            if spread is not None and np.any(spread) and not how.log_y:
+                low, high = y - spread, y + spread
+                if _is_share(how):
+                    low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
+                axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
+            drawn.add(label)
+        _draw_printed(axes, table, datasets, how)
         _draw_references(axes, table, datasets, how)
         axes.set_title(title, fontsize=10)
         _label(axes, how)
         _name_few_places(axes, how)
-    return _finish(figure, all_axes) if drawn else None
+    return finish_figure(figure, all_axes) if drawn else None
+
+
+def _widths(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[float]:
+    """Widths with which every line can be seen: one that others cover is drawn wide below them.
+
+    Examples
+    --------
+    >>> x, y = np.arange(3), np.array([0.0, 1.0, 2.0])
+    >>> _widths([(x, y), (x, y + 0.001), (x, y[::-1])])
+    [3.4, 1.6, 1.6]
+    """
+    heights = [y for _, y in lines if len(y)]
+    height = max((np.max(y) for y in heights), default=1.0) - min(
+        (np.min(y) for y in heights), default=0.0
+    )
+    widths = []
+    for number, (x, y) in enumerate(lines):
+        n_above = sum(
+            len(x) > 1
+            and np.array_equal(x, other_x)
+            and float(np.max(np.abs(y - other_y))) <= _COVERED * height
+            for other_x, other_y in lines[number + 1 :]
+        )
+        widths.append(_WIDTH + 1.8 * min(n_above, 3))
+    return widths
+
+
+def _is_share(how: Drawing) -> bool:
+    """Whether what is drawn lies between 0 and 1."""
+    names = (how.curve, how.y, how.measures)
+    return any(word in name for word in _SHARES for name in names)
+
+
+def _draw_printed(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing) -> None:
+    """Stars at printed numbers."""
+    if how.printed is None:
+        return
+    numbers = published(how.printed.file)
+    datasets = tuple(one for one in datasets if one in table.exact or how.printed.everywhere)
+    if not datasets:
+        return
+    for dataset in datasets:
+        for method in table.methods:
+            key = (dataset, table.printed_as.get(method, method), how.printed.measure)
+            try:
+                value = float(numbers[key][0]) * how.printed.scale
+            except (KeyError, ValueError):
+                continue
+            style = style_of(method, table.methods)
+            axes.plot(
+                how.printed.x,
+                value,
+                "*",
+                color=style.colour,
+                markeredgecolor="black",
+                markeredgewidth=0.5,
+                markersize=9,
+                zorder=5,
+                clip_on=False,
+                label="_printed",
+            )
+    axes.plot([], [], "*", color="white", markeredgecolor="black", label="printed in the paper")
 
 
 def _name_few_places(axes: Any, how: Drawing) -> None:
@@ -224,7 +331,12 @@ def _series(
     """(name, x, y, spread) of the lines of one method: one, or one for each swept value of a curve."""
     if not records:
         return
-    if how.curve:
+    if how.curves:
+        for shown, curve in how.curves.items():
+            found = mean_curve(records, curve)
+            if found is not None:
+                yield shown, found[0], found[1], found[2]
+    elif how.curve:
         groups = _by_variant(records)
         for variant, group in groups.items():
             found = mean_curve(group, how.curve)
@@ -237,16 +349,26 @@ def _series(
         if kept:
             yield None, *_columns((x, v[0], v[1]) for x, v in kept)
     else:
-        along = how.along or how.x
-        points = []
-        for group in _by_variant(records, along).values():
-            y = over_seeds(group, how.y)
-            x = (group[0]["variant"][along],) if along == how.x else over_seeds(group, how.x)
-            if x is not None and y is not None:
-                points.append((group[0]["variant"][along], x[0], y[0], y[1]))
-        if points:
-            points.sort(key=lambda one: one[0])
-            yield None, *_columns(one[1:] for one in points)
+        if not how.ys:
+            yield from _against(records, how, None, how.y)
+        for shown, measure in how.ys.items():
+            yield from _against(records, how, shown, measure)
+
+
+def _against(
+    records: list[Record], how: Drawing, name: str | None, measure: str
+) -> Iterable[tuple[str | None, np.ndarray, np.ndarray, np.ndarray | None]]:
+    """A measure against a swept value or another measure, as `_series` yields lines."""
+    along = how.along or how.x
+    points = []
+    for group in _by_variant(records, along).values():
+        y = over_seeds(group, measure)
+        x = (group[0]["variant"][along],) if along == how.x else over_seeds(group, how.x)
+        if x is not None and y is not None:
+            points.append((group[0]["variant"][along], x[0], y[0], y[1]))
+    if points:
+        points.sort(key=lambda one: one[0])
+        yield name, *_columns(one[1:] for one in points)
 
 
 def _columns(
@@ -294,7 +416,7 @@ def _bars(table: Drawn, how: Drawing) -> Any | None:
                 edgecolor="white",
                 linewidth=0.3,
                 error_kw={"elinewidth": 0.8},
-                label=method,
+                label=table.shown[method],
             )
         names = [str(table.labels.get(group, group)) for group in groups]
         is_tight = most > 3 or sum(map(len, names)) > _FITS_UPRIGHT
@@ -306,7 +428,7 @@ def _bars(table: Drawn, how: Drawing) -> Any | None:
         )
         axes.set_title(title, fontsize=10)
         _label(axes, msgspec.structs.replace(how, label_x="") if how.x == "dataset" else how)
-    return _finish(figure, all_axes)
+    return finish_figure(figure, all_axes)
 
 
 def _groups(table: Drawn, datasets: tuple[str, ...], by: str) -> dict[str, dict[str, list[Record]]]:
@@ -322,7 +444,7 @@ def _groups(table: Drawn, datasets: tuple[str, ...], by: str) -> dict[str, dict[
 
 def _matrix(table: Drawn, how: Drawing) -> Any | None:
     panels = [
-        (f"{method}, {table.labels[dataset]}", dataset, method)
+        (f"{table.shown[method]}, {table.labels[dataset]}", dataset, method)
         for dataset in table.datasets
         for method in table.methods
     ]
@@ -387,7 +509,7 @@ def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
 
 
 def _label(axes: Any, how: Drawing) -> None:
-    y = how.label_y if how.label_y is not None else how.y or how.curve
+    y = how.label_y if how.label_y is not None else how.y or how.curve or _common(how)
     y = y.removeprefix("min:")
     axes.set_xlabel(how.x if how.label_x is None else how.label_x)
     axes.set_ylabel(f"{y} ({how.unit_y})" if how.unit_y else y)
@@ -398,7 +520,12 @@ def _label(axes: Any, how: Drawing) -> None:
     tidy(axes, grid="y")
 
 
-def _finish(figure: Any, all_axes: list[Any]) -> Any:
+def _common(how: Drawing) -> str:
+    """What the names of several curves have in common."""
+    return next(iter((how.curves | how.ys).values()), "").partition(",")[0]
+
+
+def finish_figure(figure: Any, all_axes: list[Any]) -> Any:
     """One legend for all panels, below them."""
     handles: dict[str, Any] = {}
     for axes in all_axes:
@@ -409,7 +536,7 @@ def _finish(figure: Any, all_axes: list[Any]) -> Any:
     n_rows = -(-len(handles) // columns)
     # The legend must not take its height from the panels.
     figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * (n_rows - 1))
-    figure.legend(
+    legend = figure.legend(
         list(handles.values()),
         list(handles),
         loc="outside lower center",
@@ -418,6 +545,9 @@ def _finish(figure: Any, all_axes: list[Any]) -> Any:
         fontsize=8,
         handlelength=3,  # long enough to tell dashes from dots
     )
+    for handle in legend.get_lines():
+        handle.set_linewidth(_WIDTH)
+        handle.set_alpha(1.0)
     return figure
 
 

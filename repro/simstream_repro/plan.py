@@ -8,7 +8,7 @@ One TOML file per paper in ``papers/`` says
 * ``[[studies]]``: what is run, as a protocol over data sets, methods and seeds, possibly swept over values;
 * ``[[exhibits]]``: the tables and figures, each a view of the records of a study beside published numbers;
 * ``[[claims]]``: what the paper says it shows, and how that is checked;
-* ``[[explanations]]``: why numbers are worse than printed.
+* ``[[explanations]]``: why numbers differ from the printed ones, or cannot be told apart from them.
 
 Every table is typed, and the settings of a study by its protocol: a misspelt key is an error.
 """
@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .protocols import PROTOCOLS
+from .protocols import PROTOCOL_NAMES, protocol
 from .records import Cell
 from .typed import TypedTable, read_table
 
@@ -43,6 +43,8 @@ class PaperMethod(TypedTable, frozen=True, kw_only=True):
     preprocessing: str | None = None
     #: Besides the study's or in their place.
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    #: What pages call it, where that is not its name.
+    label: str = ""
 
 
 class PaperData(TypedTable, frozen=True, kw_only=True):
@@ -103,6 +105,8 @@ class Study(TypedTable, frozen=True, kw_only=True):
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     #: "parameter.NAME", "setting.NAME" or "preprocessing" -> values.
     sweep: dict[str, list[Any]] = msgspec.field(default_factory=dict)
+    #: Method -> its grid in this study, in place of its own.
+    grids: dict[str, dict[str, list[Any]]] = msgspec.field(default_factory=dict)
     #: What one cell may use.
     budget_seconds: float = 600.0
     budget_gb: float = 4.0
@@ -159,14 +163,27 @@ class ReferenceLines(TypedTable, frozen=True, kw_only=True):
     methods: tuple[str, ...]
 
 
+class PrintedPoints(TypedTable, frozen=True, kw_only=True):
+    """Printed numbers that a figure of lines shows as stars at one place of its x, for exact data."""
+
+    #: File of published numbers, and the measure in it.
+    file: str
+    measure: str
+    x: float
+    scale: float = 1.0
+    #: Also beside parts of the data and stand-ins.
+    everywhere: bool = False
+
+
 class Drawing(TypedTable, frozen=True, kw_only=True):
     """What a figure shows of the records of its study.
 
     lines
-        ``curve``: a recorded curve against its x (named by ``x``); or ``measures`` = "P@{x}" with ``values``:
-        one measure for each x; or ``y``: a measure against a swept value, or against another measure ``x``
-        with the points joined in the order of the swept value ``along``. ``references`` draws the value of
-        ``y`` of other methods as thin lines.
+        ``curve`` (``curves``: several): a recorded curve against its x, named by ``x``; or ``measures`` =
+        "P@{x}" with ``values``: one measure for each x; or ``y`` (``ys``: several): a measure against a swept
+        value, or against another measure ``x`` with the points joined in the order of the swept value
+        ``along``. ``references`` draws the value of ``y`` of other methods as thin lines, ``printed`` the
+        paper's numbers as stars.
     bars
         ``y``: a measure, grouped by ``x``: "dataset", or a swept value.
     matrix
@@ -176,11 +193,16 @@ class Drawing(TypedTable, frozen=True, kw_only=True):
     form: Literal["lines", "bars", "matrix"]
     x: str
     y: str = ""
+    #: What is said of it in the legend -> measure.
+    ys: dict[str, str] = msgspec.field(default_factory=dict)
     curve: str = ""
+    #: What is said of it in the legend -> curve.
+    curves: dict[str, str] = msgspec.field(default_factory=dict)
     measures: str = ""
     values: tuple[int, ...] = ()
     along: str = ""
     references: ReferenceLines | None = None
+    printed: PrintedPoints | None = None
     value: str = ""
     #: "dataset": one panel for each; otherwise one for all.
     panels: Literal["dataset", ""] = ""
@@ -200,6 +222,8 @@ class Exhibit(TypedTable, frozen=True, kw_only=True):
     #: with adjusted p-values; "means": means over data sets of methods in several studies.
     kind: Literal["table", "figure", "absent", "ranks", "pairs", "means"]
     study: str = ""
+    #: Its numbers, where there are some, count in place of those of this exhibit.
+    instead_of: str = ""
     #: For "means": heading -> study, that of the baseline first; the method that the others are compared
     #: with; family -> methods, in the order of the rows. `methods` are shown for each data set too.
     beside: dict[str, str] = msgspec.field(default_factory=dict)
@@ -213,9 +237,8 @@ class Exhibit(TypedTable, frozen=True, kw_only=True):
     methods: tuple[str, ...] = ()
     #: Method -> its name in the published numbers, where that is another one.
     printed_as: dict[str, str] = msgspec.field(default_factory=dict)
-    #: (data set, method, measure), "" for any: shown and not counted, because the way it is run was chosen
-    #: by these very numbers, or the print cannot be what it says.
-    not_counted: tuple[tuple[str, str, str], ...] = ()
+    #: Column -> the method whose records it shows, where the paper prints a method more than once.
+    records_of: dict[str, str] = msgspec.field(default_factory=dict)
     note: str = ""
 
 
@@ -231,7 +254,9 @@ class Check(TypedTable, frozen=True, kw_only=True, tag_field="kind"):
     """How a claim is checked; `claims` does it."""
 
     study: str
-    #: All of the study if empty.
+    #: Studies whose records it looks at too; where two have the same run, the later one counts.
+    also: tuple[str, ...] = ()
+    #: All of these studies if empty.
     datasets: tuple[str, ...] = ()
 
 
@@ -249,8 +274,8 @@ class Beats(Check, frozen=True, kw_only=True, tag="beats"):
     by: float | None = None
     #: The study that has the losers' records.
     against: str = ""
-    #: Also say in how many seeds, which share their data, the winner is ahead.
-    paired: bool = False
+    #: A swept quantity: one comparison for each of its values, not one for their mean.
+    each: str = ""
 
 
 class BestRank(Check, frozen=True, kw_only=True, tag="rank"):
@@ -260,6 +285,23 @@ class BestRank(Check, frozen=True, kw_only=True, tag="rank"):
     better: Literal["higher", "lower"] = "higher"
     winner: str
     methods: tuple[str, ...]
+
+
+class NoDifference(Check, frozen=True, kw_only=True, tag="no difference"):
+    """Friedman's test over data sets finds no difference between methods at the level 0.05."""
+
+    measure: str
+    better: Literal["higher", "lower"] = "higher"
+    methods: tuple[str, ...]
+
+
+class Trend(Check, frozen=True, kw_only=True, tag="trend"):
+    """A measure falls (or rises) from the least to the greatest value of a swept quantity."""
+
+    measure: str
+    method: str
+    along: str
+    direction: Literal["falls", "rises"]
 
 
 class MeasureRatio(Check, frozen=True, kw_only=True, tag="ratio"):
@@ -284,13 +326,17 @@ class Claim(TypedTable, frozen=True, kw_only=True):
     """A statement of a paper."""
 
     text: str
-    check: Beats | BestRank | MeasureRatio | Reaches
+    check: Beats | BestRank | NoDifference | Trend | MeasureRatio | Reaches
 
 
 class Explanation(TypedTable, frozen=True, kw_only=True):
-    """Why numbers are worse than printed, and what was tried. Empty fields match everything."""
+    """What has to be known about some numbers beside the printed ones. Empty fields match everything."""
 
     text: str
+    #: "below": why they are worse than printed, and what was tried; "another experiment": why those that are
+    #: better do not come from the paper's experiment; "fitted": the way they are run was chosen by these very
+    #: numbers, or the print cannot be what it says, so that agreement is no independent evidence.
+    of: Literal["below", "another experiment", "fitted"] = "below"
     exhibit: str = ""
     dataset: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
@@ -305,6 +351,10 @@ class Paper(TypedTable, frozen=True, kw_only=True):
     id: str
     title: str
     citation: str
+    #: Without https://doi.org/.
+    doi: str = ""
+    #: Number of runs behind a printed standard deviation; assumed where the paper does not say.
+    printed_runs: int = 5
     methods: dict[str, PaperMethod]
     datasets: dict[str, PaperData]
     studies: dict[str, Study]
@@ -312,6 +362,11 @@ class Paper(TypedTable, frozen=True, kw_only=True):
     claims: tuple[Claim, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     note: str = ""
+
+    def shown(self, method: str) -> str:
+        """What pages call a method."""
+        known = self.methods.get(method)
+        return (known.label if known is not None else "") or method
 
     def study_of(self, exhibit: str) -> Study | None:
         """The study a table or figure shows."""
@@ -354,7 +409,8 @@ class Paper(TypedTable, frozen=True, kw_only=True):
                 continue
             method = self.methods[method_name]
             chosen = method.chosen.get(dataset)
-            parameters, grid = dict(method.parameters), dict(method.grid)
+            parameters = dict(method.parameters)
+            grid = dict(study.grids.get(method_name, method.grid))
             if chosen is not None and tuning == "paper":
                 parameters, grid = parameters | chosen, {}
             of_dataset = study.per_dataset.get(dataset, OwnStudy()).settings
@@ -463,7 +519,15 @@ def parse_paper(text: str, file: str = "paper") -> Paper:
         for name in explanation.tested_by:
             if name not in paper.studies:
                 raise ValueError(f"{file}: explanation: tested_by: expected studies, got {name!r}")
+    for claim in paper.claims:
+        for name in (claim.check.study, *claim.check.also):
+            if name not in paper.studies:
+                raise ValueError(f"{file}: claim: no such study: {name!r}")
     for exhibit in paper.exhibits.values():
+        if exhibit.instead_of and exhibit.instead_of not in paper.exhibits:
+            raise ValueError(
+                f"{file}: exhibit {exhibit.id}: no such exhibit: {exhibit.instead_of!r}"
+            )
         for name in filter(None, (exhibit.study, *exhibit.beside.values())):
             if name not in paper.studies:
                 raise ValueError(f"{file}: exhibit {exhibit.id}: no such study: {name!r}")
@@ -477,8 +541,8 @@ def _check_study(paper: Paper, study: Study, where: str) -> None:
     """Its names are the paper's, and its protocol understands the settings of every cell."""
     for kind, names, known in (
         ("data set", (*study.datasets, *study.per_dataset), paper.datasets),
-        ("method", study.methods, paper.methods),
-        ("protocol", (study.protocol,), PROTOCOLS),
+        ("method", (*study.methods, *study.grids), paper.methods),
+        ("protocol", (study.protocol,), PROTOCOL_NAMES),
     ):
         for name in names:
             if name not in known:
@@ -487,7 +551,7 @@ def _check_study(paper: Paper, study: Study, where: str) -> None:
     for cell in paper.cells(study, seeds=1):
         if cell.settings not in seen:
             seen.append(cell.settings)
-            read_table(cell.settings, PROTOCOLS[study.protocol].settings, f"{where}: settings")
+            read_table(cell.settings, protocol(study.protocol).settings, f"{where}: settings")
 
 
 @cache

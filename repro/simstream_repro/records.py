@@ -18,6 +18,8 @@ import numpy as np
 
 from simstream.data import atomic_write
 
+from .sources import SourceLog
+
 #: In place of a seed: the cell chooses parameters on the data of seed 0 (of seed 1, 2 ..: -2, -3 ..).
 TUNING = -1
 
@@ -133,6 +135,7 @@ class RecordStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self.sources = SourceLog(folder)
         #: Lines that could not be read, in words.
         self.damaged: list[str] = []
         self._cache: dict[str, dict[str, Record]] = {}
@@ -165,6 +168,10 @@ class RecordStore:
     def finished(self, cells: Iterable[Cell]) -> list[Record]:
         """Records of those cells that need not be tried again."""
         return [one for cell in cells if (one := self.find(cell)) and one["status"] in FINAL]
+
+    def is_stale(self, record: Record) -> bool:
+        """Whether a record comes from other code than there is now, or does not say from which."""
+        return not self.sources.is_current(record.get("versions", {}).get("source"))
 
     def append(self, cell: Cell, result: Record) -> None:
         """Write the record of a cell, durably."""

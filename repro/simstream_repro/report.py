@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import json
 import re
@@ -15,24 +16,35 @@ from markupsafe import Markup, escape
 
 from simstream.data import atomic_write
 
-from .claims import adjusted_p_value, check_claims, rank_methods
+from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
 from .records import RecordStore
+from .scatter import scatter
 from .verdicts import (
     COUNTED,
+    MAIN_RULE,
     MISSING,
+    RULES,
     JudgedNumber,
     PaperRecords,
+    Tally,
     compare,
-    count,
-    n_missing,
-    n_with_fewer_runs,
-    share_good,
+    is_comparable,
+    tally,
+    without_replaced,
 )
 
-_MARKS = {"reproduced": "=", "better": "+", "worse": "-"}
+_MARKS = {"within": "=", "above": "+", "below": "-"}
+#: Columns of comparisons.csv.
+_COLUMNS = (
+    *("paper", "exhibit", "data_set", "file", "standing", "method", "measure", "kind"),
+    *("ours", "ours_std", "runs", "planned_runs", "printed", "printed_std"),
+    *("standard_error", "tolerance", "verdict", "cause", "marked"),
+)
+#: Of numbers above the print by another experiment, and of those whose agreement is no evidence.
+_ANOTHER, _FITTED = "*", "†"
 
 
 def write_reports(
@@ -50,8 +62,8 @@ def write_reports(
     Returns
     -------
     list of Path
-        What was written: a page per paper; an index and ``summary.json``, unless only some papers are asked
-        for and there is an index already; and for Markdown the pictures.
+        What was written: a page per paper; an index, ``summary.json`` and ``comparisons.csv``, unless only
+        some papers are asked for and there is an index already; and for Markdown the pictures.
     """
     for paper_id in papers:
         load_paper(paper_id)  # an unknown one is refused before anything is written
@@ -62,25 +74,21 @@ def write_reports(
     for paper_id in papers or tuple(paper_ids()):
         paper = load_paper(paper_id)
         page = paper_page(paper, store)
-        for exhibit in page["exhibits"]:
-            written += _place_picture(exhibit, output, form)
+        for view in (page["overview"], *page["exhibits"]):
+            written += _place_picture(view, output, form)
         pages.append(page)
         written.append(_write(output / f"{paper.id}.{form}", render(f"paper.{form}.j2", page)))
     index_page = output / f"index.{form}"
     if papers and index_page.exists():  # it covers all papers: keep it
         return written
-    counts: Counter[str] = sum((page["counts"] for page in pages), Counter())
-    index = {
-        "pages": pages,
-        "counts": counts,
-        "share": share_good(counts),
-        "missing": n_missing(counts),
-        "fewer_runs": sum(page["fewer_runs"] for page in pages),
-    }
+    everything = tally(one for page in pages for _, one in page["numbers"])
+    index = {"pages": pages, "tally": everything, "rules": list(RULES), "main_rule": MAIN_RULE}
     written.append(_write(index_page, render(f"index.{form}.j2", index)))
-    written.append(
-        _write(output / "summary.json", json.dumps(_summary(pages, index), indent=1) + "\n")
-    )
+    summary = {"all": _summary(everything)} | {
+        page["paper"].id: _summary(page["tally"]) for page in pages if page["is_compared"]
+    }
+    written.append(_write(output / "summary.json", json.dumps(summary, indent=1) + "\n"))
+    written.append(_write(output / "comparisons.csv", _comparisons(pages)))
     return written
 
 
@@ -141,30 +149,69 @@ def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Pat
 def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
     """Everything a page says, for the templates."""
     given = PaperRecords(paper, store)
-    exhibits, everything = [], []
-    for exhibit in paper.exhibits.values():
-        comparisons = compare(given, exhibit) if exhibit.kind in ("table", "absent") else []
-        everything += comparisons
-        exhibits.append(_exhibit(given, exhibit, comparisons))
-    counts = count(everything)
-    worse = [one for one in everything if one.verdict == "worse"]
+    shown = {
+        exhibit.id: compare(given, exhibit)
+        for exhibit in paper.exhibits.values()
+        if exhibit.kind in ("table", "absent")
+    }
+    numbers = [
+        (name, one) for name, found in without_replaced(paper, shown).items() for one in found
+    ]
+    counted = [one for _, one in numbers if is_comparable(one)]
+    below = [one for one in counted if one.verdict == "below"]
+    runs = _runs(given)
+    is_compared = any(exhibit.published for exhibit in paper.exhibits.values())
     return {
         "paper": paper,
-        "counts": counts,
-        "share": share_good(counts),
-        "missing": n_missing(counts),
-        "exhibits": exhibits,
-        "claims": check_claims(given),
-        "explained": _grouped(one for one in worse if one.explanation),
-        "untested": [_name(one) for one in worse if not one.is_tested],
-        "fewer_runs": n_with_fewer_runs(everything),
-        "runs": (runs := _runs(given)),
+        "numbers": numbers,
+        "tally": tally(counted),
+        "rules": list(RULES),
+        "overview": {
+            "id": f"{paper.id}-overview",
+            "title": "Our numbers against the printed ones",
+            "figure": scatter(paper, [one for _, one in numbers]) if is_compared else None,
+        },
+        "exhibits": [
+            _exhibit(given, exhibit, shown.get(exhibit.id, []))
+            for exhibit in sorted(paper.exhibits.values(), key=_is_beyond)
+        ],
+        "claims": (claims := check_claims(given)),
+        "claims_text": _claims_text(claims),
+        "below": _grouped((one, one.explanation) for one in below),
+        "untested": [_name(one) for one in below if not one.is_tested],
+        "another": _grouped((one, one.another) for one in counted),
+        "fitted": _grouped((one, one.fitted) for one in counted),
+        "runs": runs,
         "versions": [
             json.loads(x) for x in sorted({json.dumps(v) for r in runs for v in r["versions"]})
         ],
         "counted": COUNTED,
-        "is_compared": any(exhibit.published for exhibit in paper.exhibits.values()),
+        "is_compared": is_compared,
     }
+
+
+def _claims_text(claims: list[Finding]) -> str:
+    """How many claims came out how.
+
+    Examples
+    --------
+    >>> _claims_text([Finding("", "holds", ""), Finding("", "open so far", ""), Finding("", "holds", "")])
+    '2 hold, 1 open'
+    """
+    words = {
+        "holds": "hold",
+        "holds where decided": "hold where decided",
+        "partly": "hold in part",
+        "does not hold": "do not hold",
+        "open": "open",
+    }
+    counts = Counter(one.verdict.removesuffix(" so far") for one in claims)
+    return ", ".join(f"{counts[word]} {text}" for word, text in words.items() if counts[word])
+
+
+def _is_beyond(exhibit: Exhibit) -> bool:
+    """Whether it shows what the paper does not: those come last."""
+    return exhibit.title.startswith("Beyond the paper")
 
 
 def _exhibit(
@@ -181,10 +228,17 @@ def _exhibit(
         "ranks": [],
         "pairs": [],
         "text": "",
+        "command": "",
+        "duration": "",
+        "hashes": [],
     }
     study = paper.study_of(exhibit.id)
+    if study is not None:
+        view |= _provenance(given, exhibit, study)
     if study is None:
         view["text"] = "Not run: its data is not available."
+    elif exhibit.kind == "table" and not any(one.ours or one.limit for one in comparisons):
+        view |= {"tables": [], "text": "Not run yet."}
     elif exhibit.kind == "figure":
         view["figure"] = draw(given, exhibit)
         view["text"] = "" if view["figure"] else "Not run yet."
@@ -204,10 +258,59 @@ def _exhibit(
     return view
 
 
+def _provenance(given: PaperRecords, exhibit: Exhibit, study: Study) -> dict[str, Any]:
+    """The command behind an exhibit, the time its study took, and which files it read."""
+    records = [one for found in given.table(study).values() for one in found]
+    files = {one["data"]: one["data_sha256"][:12] for one in records if "data_sha256" in one}
+    names = dict.fromkeys(given.paper.datasets[name].data for name in study.datasets)
+    return {
+        "command": f"simstream repro run {exhibit.id}",
+        "duration": _duration(sum(one.get("wall_seconds", 0.0) for one in records) / 3600),
+        "hashes": [f"{name} {files[name]}" for name in names if name in files],
+    }
+
+
+def _duration(hours: float) -> str:
+    """Hours in words.
+
+    Examples
+    --------
+    >>> _duration(1.26), _duration(0.1), _duration(0.001)
+    ('1.3 h', '6 min', '4 s')
+    """
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{60 * hours:.0f} min" if hours >= 1 / 40 else f"{3600 * hours:.0f} s"
+
+
 def _tables(
     paper: Paper, exhibit: Exhibit, comparisons: list[JudgedNumber]
 ) -> list[dict[str, Any]]:
-    """One table per measure: data sets as rows, methods as columns."""
+    """One table per measure: data sets as rows, methods as columns; of a single method one table in all."""
+    if len({one.method for one in comparisons}) == 1 and len(exhibit.measures) > 1:
+        rows = [
+            {
+                "name": paper.datasets[dataset].label if dataset in paper.datasets else dataset,
+                "cells": [
+                    _cell(by_measure.get(measure.name), None) for measure in exhibit.measures
+                ],
+            }
+            for dataset in dict.fromkeys(one.dataset for one in comparisons)
+            if (
+                by_measure := {
+                    one.measure.name: one for one in comparisons if one.dataset == dataset
+                }
+            )
+        ]
+        return [
+            {
+                "label": "",
+                "methods": [one.label for one in exhibit.measures],
+                "rows": rows,
+                "compared": True,
+                "is_time": False,
+            }
+        ]
     tables = []
     for measure in exhibit.measures:
         mine = [one for one in comparisons if one.measure is measure]
@@ -228,7 +331,7 @@ def _tables(
         tables.append(
             {
                 "label": measure.label,
-                "methods": methods,
+                "methods": [paper.shown(method) for method in methods],
                 "rows": rows,
                 "compared": any(one.theirs for one in mine),
                 "is_time": measure.kind == "time",
@@ -265,7 +368,8 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
         "ours": ours,
         "theirs": theirs,
         "verdict": one.verdict,
-        "mark": _MARKS.get(one.verdict, ""),
+        "mark": (_ANOTHER if one.another else _MARKS.get(one.verdict, ""))
+        + (_FITTED if one.fitted else ""),
         "best": one.ours is not None and one.ours[0] == best,
         "speed_up": _times(one.speed_up) if one.speed_up else "",
     }
@@ -324,11 +428,12 @@ def _name(one: JudgedNumber) -> str:
     return f"{one.dataset}, {one.method}, {one.measure.label}"
 
 
-def _grouped(worse: Any) -> list[dict[str, Any]]:
+def _grouped(pairs: Any) -> list[dict[str, Any]]:
     """Explanations with the numbers they explain."""
     groups: dict[str, list[str]] = {}
-    for one in worse:
-        groups.setdefault(one.explanation, []).append(_name(one))
+    for one, text in pairs:
+        if text:
+            groups.setdefault(text, []).append(_name(one))
     return [{"text": text, "names": names} for text, names in groups.items()]
 
 
@@ -344,6 +449,7 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
             for one in records
             if "versions" in one
         }
+        stale = sum(given.store.is_stale(one) for one in records)
         runs.append(
             {
                 "study": study,
@@ -352,7 +458,8 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "n_cells": len(list(given.paper.cells(study))),
                 "n_left_out": known.n_left_out,
                 "tuned_instead": known.tuned_instead,
-                "hours": sum(record.get("wall_seconds", 0) for record in records) / 3600,
+                "duration": _duration(sum(r.get("wall_seconds", 0) for r in records) / 3600),
+                "n_stale": stale,
                 "same_streams": _same_streams(records),
                 "versions": [json.loads(one) for one in sorted(versions)],
             }
@@ -370,17 +477,61 @@ def _same_streams(records: list[dict[str, Any]]) -> bool | None:
     return all(len(found) == 1 for found in streams.values()) if streams else None
 
 
-def _summary(pages: list[dict[str, Any]], index: dict[str, Any]) -> dict[str, Any]:
+def _summary(found: Tally) -> dict[str, Any]:
     """Headline numbers, machine-readable."""
     return {
-        "counts": dict(index["counts"]),
-        "reproduced or better": index["share"],
-        "fewer runs than planned": index["fewer_runs"],
-        "papers": {
-            page["paper"].id: {
-                "counts": dict(page["counts"]),
-                "reproduced or better": page["share"],
-            }
-            for page in pages
+        "within": found.within,
+        "above": found.above,
+        "above, the same experiment": found.above_same,
+        "above, another experiment": found.above_other,
+        "below": found.below,
+        "marked": found.fitted,
+        "fewer runs than planned": found.fewer_runs,
+        "missing": found.missing,
+        "not on the paper's data": found.others,
+        "rules": {
+            rule: dict(zip(COUNTED, numbers, strict=True)) for rule, numbers in found.rules.items()
         },
     }
+
+
+def _comparisons(pages: list[dict[str, Any]]) -> str:
+    """Every number that a paper prints and we have, as CSV."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for page in pages:
+        paper = page["paper"]
+        for exhibit, one in page["numbers"]:
+            if one.ours is None or one.published is None:
+                continue
+            given = paper.datasets.get(one.dataset)
+            counted = one.verdict in COUNTED
+            error = one.standard_error
+            cause = ""
+            if one.verdict == "above":
+                cause = "another experiment" if one.another else "the same experiment"
+            writer.writerow(
+                [
+                    paper.id,
+                    exhibit,
+                    one.dataset,
+                    given.data if given is not None else "",
+                    one.standing,
+                    one.method,
+                    one.measure.name,
+                    one.measure.kind,
+                    f"{one.ours[0]:.6g}",
+                    f"{one.ours[1]:.4g}",
+                    one.ours[2],
+                    one.planned,
+                    one.theirs,
+                    "" if one.their_std is None else f"{one.their_std:g}",
+                    "" if error is None else f"{error:.4g}",
+                    f"{RULES[MAIN_RULE](one):.4g}" if counted else "",
+                    one.verdict,
+                    cause,
+                    "yes" if one.fitted else "",
+                ]
+            )
+    return buffer.getvalue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import multiprocessing
 import os
 import platform
@@ -16,15 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from importlib.util import find_spec
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
+
+import simstream
 
 from . import clock, protocols
 from .memory import peak_megabytes, resident_megabytes
 from .records import FINAL, Cell, Record, RecordStore
+from .sources import imported_modules, module_digest
 
 _THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
@@ -73,6 +73,7 @@ def run_jobs(
     n_processes: int = 1,
     data_dir: str | None = None,
     report: Callable[[Progress], None] | None = None,
+    stale: bool = False,
 ) -> None:
     """Run the cells that have no record yet.
 
@@ -88,9 +89,13 @@ def run_jobs(
     data_dir : str, optional
         Folder of data sets.
     report : function of a Progress, optional
+    stale : bool
+        Run those again, too, whose records come from other code (`RecordStore.is_stale`).
     """
+    for name in imported_modules():  # the code as it is now, before anything runs
+        module_digest(name)
     with _single_threaded():
-        queue = _Queue(jobs, store)
+        queue = _Queue(jobs, store, stale=stale)
         running: dict[Connection, _Running] = {}
         try:
             while queue.waiting or running:
@@ -100,6 +105,7 @@ def run_jobs(
                 for answer in _finished(running):
                     process = running.pop(answer)
                     record = process.result()
+                    record["versions"]["source"] = store.sources.note(process.modules)
                     store.append(process.job.cell, record)
                     queue.done(process.job, record)
                     if report is not None:
@@ -112,8 +118,10 @@ def run_jobs(
 class _Queue:
     """Which cells can run now: those whose parameters are known."""
 
-    def __init__(self, jobs: Sequence[Job], store: RecordStore) -> None:
+    def __init__(self, jobs: Sequence[Job], store: RecordStore, *, stale: bool = False) -> None:
         self._store = store
+        #: Fingerprints of cells whose records are from other code, until they have been run again.
+        self._stale: set[str] = set()
         wanted: dict[str, Job] = {}
         for job in jobs:
             if job.cell.grid:
@@ -121,24 +129,31 @@ class _Queue:
                 wanted.setdefault(choosing.cell.fingerprint, choosing)
             wanted.setdefault(job.cell.fingerprint, job)
         self.n_cells = len(wanted)
+        if stale:
+            records = {name: store.find(job.cell) for name, job in wanted.items()}
+            self._stale = {name for name, one in records.items() if one and store.is_stale(one)}
         self.waiting = [job for job in wanted.values() if not self._is_final(job)]
         self.n_done = self.n_cells - len(self.waiting)
         for job in list(self.waiting):  # their parameters were over budget in an earlier run
             choosing = replace(job, cell=job.cell.tuning())
             if job.cell.grid and not job.cell.is_tuning and self._is_final(choosing):
-                record = self._store.find(choosing.cell)
+                record = self._find(choosing.cell)
                 if record is not None and record["status"] != "done":
                     self._give_up(job, choosing.cell, record)
 
     def _is_final(self, job: Job) -> bool:
         """Whether there is nothing to try: it is done, or was over a budget at least as large."""
-        found = self._store.find(job.cell)
+        found = self._find(job.cell)
         if found is None or found["status"] not in FINAL:
             return False
         tried, budget = found.get("budget"), job.budget
         if found["status"] == "done" or tried is None:
             return True
         return budget.seconds <= tried["seconds"] and budget.gigabytes <= tried["gigabytes"]
+
+    def _find(self, cell: Cell) -> Record | None:
+        """The record of a cell, unless it has to be run again."""
+        return None if cell.fingerprint in self._stale else self._store.find(cell)
 
     def next(self) -> Job | None:
         for place, job in enumerate(self.waiting):
@@ -152,13 +167,14 @@ class _Queue:
         """The job with its parameters, or None if they are still being chosen."""
         if not job.cell.grid or job.cell.is_tuning:
             return job
-        found = self._store.find(job.cell.tuning())
+        found = self._find(job.cell.tuning())
         if found is None or found["status"] != "done":
             return None
         return replace(job, chosen=found["parameters"])
 
     def done(self, job: Job, record: Record) -> None:
         self.n_done += 1
+        self._stale.discard(job.cell.fingerprint)
         if record["status"] == "over budget":
             like = replace(job.cell, seed=0)
             same = [other for other in self.waiting if replace(other.cell, seed=0) == like]
@@ -171,9 +187,11 @@ class _Queue:
 
     def _give_up(self, job: Job, like: Cell, record: Record) -> None:
         """Record, without trying, that a job ends as another one did."""
-        kept = {name: record[name] for name in ("status", "error", "budget") if name in record}
+        names = ("status", "error", "budget", "versions")
+        kept = {name: record[name] for name in names if name in record}
         self._store.append(job.cell, kept | {"measures": {}, "note": f"as {like.name}"})
         self.waiting.remove(job)
+        self._stale.discard(job.cell.fingerprint)
         self.n_done += 1
 
 
@@ -187,6 +205,8 @@ class _Running:
         self._alive = alive  # closed by the system when this process ends, however it does
         self.begin = time.monotonic()
         self.over: str | None = None
+        self.modules: list[str] = []
+        self._record: Record | None = None
 
     @classmethod
     def start(cls, job: Job, data_dir: str | None) -> _Running:
@@ -220,6 +240,16 @@ class _Running:
             self.stop()
         return self.over is not None
 
+    def has_ended(self) -> bool:
+        """Read what the process has sent; whether that was its record, or its end."""
+        try:
+            sent = self.answer.recv()
+        except (EOFError, OSError):  # killed, perhaps while answering
+            return True
+        self.modules = sent["modules"]
+        self._record = sent.get("record")
+        return self._record is not None
+
     def stop(self) -> None:
         self.process.kill()
         self.process.join()
@@ -234,20 +264,23 @@ class _Running:
                 "budget": asdict(self.job.budget),
                 "measures": {},
             } | common
-        try:
-            record = self.answer.recv()
-        except (EOFError, OSError):  # killed, perhaps while answering
-            self.process.join()
-            code = self.process.exitcode
-            record = {"status": "failed", "error": f"the process ended with {code}", "measures": {}}
         self.process.join()
-        return record | common
+        if self._record is not None:
+            return self._record | common
+        code = self.process.exitcode
+        return {
+            "status": "failed",
+            "error": f"the process ended with {code}",
+            "measures": {},
+        } | common
 
 
 def _finished(running: dict[Connection, _Running]) -> list[Connection]:
     """Wait a little, then name the processes that have answered, died or used too much."""
     ended = [
-        one for one in wait(list(running), timeout=_POLL_SECONDS) if isinstance(one, Connection)
+        one
+        for one in wait(list(running), timeout=_POLL_SECONDS)
+        if isinstance(one, Connection) and running[one].has_ended()
     ]
     over = [
         answer
@@ -266,6 +299,9 @@ def _work(
     if data_dir is not None:
         os.environ["SIMSTREAM_DATA"] = data_dir
     try:
+        protocols.protocol(cell.protocol)
+        getattr(simstream, cell.learner, None)
+        answer.send({"modules": imported_modules()})  # known even if it has to be stopped
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             result = protocols.run(cell)
@@ -282,7 +318,7 @@ def _work(
             "measures": {},
         }
     with contextlib.suppress(BrokenPipeError):
-        answer.send(record)
+        answer.send({"modules": imported_modules(), "record": record})
 
 
 def _end_with(watched: Connection) -> None:
@@ -341,18 +377,25 @@ def _processor_seconds(pid: int | None) -> float | None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, simstream and the numerical libraries."""
+    """Versions of Python, simstream and the numerical libraries, and the processor."""
     names = ("simstream", "numpy", "scipy", "scikit-learn", "numba")
     found = {"python": platform.python_version()} | {name: version(name) for name in names}
     if find_spec("torch") is not None:
         found["torch"] = version("torch")
-    return found | {"source": _source_digest()}
+    return found | {"cpu": processor()}
 
 
 @cache
-def _source_digest() -> str:
-    """A short digest of simstream's source: between releases the version alone says little."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(str(files("simstream"))).rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+def processor() -> str:
+    """The name of this machine's processor.
+
+    Examples
+    --------
+    >>> len(processor()) > 0
+    True
+    """
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

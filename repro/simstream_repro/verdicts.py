@@ -1,25 +1,26 @@
 """Our numbers beside the published ones, with a verdict on each.
 
-A quality number is *reproduced* if it is within two published standard deviations of the printed one, or
-within 0.01 (one point where the paper prints percent); otherwise it is *better* or *worse*. Only numbers on
-exactly the paper's data count; those on stand-ins, parts of the data and bundled sets are shown, not counted.
+A quality number on exactly the paper's data is *within* the uncertainty of the printed one, *above* it
+(better) or *below* it (worse). The uncertainty is two standard errors of the difference where the spread of
+both is known, and otherwise 0.01 (one point where the paper prints percent). Numbers on stand-ins, on parts
+of the data and on bundled sets have no verdict.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .plan import Exhibit, Explanation, Paper, Study, TableMeasure, published
-from .records import Cell, Record, RecordStore, data_seed, over_seeds
+from .records import FINAL, Cell, Record, RecordStore, data_seed, over_seeds
 
-#: How far from the printed one a quality number may be, in units of one.
+#: How far from the printed one a quality number may be, in units of one, where a spread is not known.
 CLOSE = 0.01
 
-COUNTED = ("reproduced", "better", "worse")
+COUNTED = ("within", "above", "below")
 #: Why a number that could be compared is missing.
 MISSING = ("over budget", "out of memory", "failed", "not run")
 
@@ -52,6 +53,13 @@ class PaperRecords:
         """Records of a study by (data set, method)."""
         return self.of(study).table
 
+    def merged(self, names: Iterable[str]) -> RecordTable:
+        """Records of several studies by (data set, method); of two with the same, those of the later one."""
+        found: RecordTable = {}
+        for name in names:
+            found |= self.table(self.paper.studies[name])
+        return found
+
     def of(self, study: Study) -> StudyRecords:
         """Records of a study."""
         if study.id not in self._studies:
@@ -78,6 +86,60 @@ class PaperRecords:
         )
 
 
+class Outstanding(NamedTuple):
+    """What is still to be run of a study, and what comes from other code."""
+
+    study: str
+    n_cells: int
+    n_done: int
+    n_missing: int
+    missing_hours: float
+    n_stale: int
+    stale_hours: float
+
+
+def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
+    """Cells of the plan, those that choose parameters included, by what has to be done about them."""
+    cells = {one.fingerprint: one for one in paper.cells(study)}
+    choosing = (one.tuning() for one in cells.values() if one.grid)
+    cells |= {one.fingerprint: one for one in choosing}
+    records = {one.fingerprint: store.find(one) for one in cells.values()}
+    done = {name: one for name, one in records.items() if one and one["status"] in FINAL}
+    seconds: dict[tuple[str, ...], list[float]] = {}
+    for name in paper.studies:
+        for one in store.of_study(name):
+            for key in _likeness(one["study"], one["protocol"], one["dataset"], one["method"]):
+                seconds.setdefault(key, []).append(one.get("wall_seconds", 0.0))
+
+    def expected(cell: Cell) -> float:
+        keys = _likeness(cell.study, cell.protocol, cell.dataset, cell.method)
+        known = next((seconds[key] for key in keys if key in seconds), [0.0])
+        return sum(known) / len(known)
+
+    missing = [cell for name, cell in cells.items() if name not in done]
+    stale = [one for one in done.values() if store.is_stale(one)]
+    return Outstanding(
+        study.id,
+        len(cells),
+        len(done),
+        len(missing),
+        sum(map(expected, missing)) / 3600,
+        len(stale),
+        sum(one.get("wall_seconds", 0.0) for one in stale) / 3600,
+    )
+
+
+def _likeness(study: str, protocol: str, dataset: str, method: str) -> list[tuple[str, ...]]:
+    """What cells may have in common that says how long one takes, the most telling first."""
+    return [
+        (study, dataset, method),
+        (study, "", ""),
+        (protocol, dataset, method),
+        (protocol, dataset),
+        (protocol,),
+    ]
+
+
 def _by_method(records: list[Record], known: dict[str, Cell]) -> RecordTable:
     """Records of known cells by (data set, method)."""
     found: RecordTable = {}
@@ -100,9 +162,16 @@ class JudgedNumber:
     theirs: str
     their_std: float | None
     verdict: str
+    #: Number of runs behind `their_std`.
+    their_runs: int = 5
+    #: Why it is below the print.
     explanation: str = ""
     #: Whether a study with records tested the explanation.
     is_tested: bool = False
+    #: Why it does not come from the paper's experiment, for a number above the print.
+    another: str = ""
+    #: Why agreement with the print is no independent evidence.
+    fitted: str = ""
     #: The limit that a cell without a number exceeded, such as "60 seconds".
     limit: str = ""
     #: How the data relates to the paper's: "exact", "partial", "stand-in" ..
@@ -116,11 +185,56 @@ class JudgedNumber:
         return _number(self.theirs)
 
     @property
+    def standard_error(self) -> float | None:
+        """Of the difference between ours and the printed one; None where a spread is not known."""
+        if self.ours is None or self.ours[2] < 2 or self.their_std is None:
+            return None
+        _, std, n = self.ours
+        return math.sqrt(std**2 / (n - 1) + self.their_std**2 / self.their_runs)
+
+    @property
     def speed_up(self) -> float | None:
         """Their time over ours; None for other measures."""
         if self.measure.kind != "time" or self.ours is None or not self.published:
             return None
         return self.published / self.ours[0] if self.ours[0] > 0 else None
+
+    def under(self, rule: str) -> str:
+        """The verdict by one of `RULES`."""
+        if self.verdict not in COUNTED or self.ours is None or self.published is None:
+            return self.verdict
+        return judge(self.ours[0], self.published, RULES[rule](self), better=self.measure.better)
+
+
+def _uncertainty(one: JudgedNumber) -> float:
+    """Two standard errors of the difference, or one point; at least what rounding hid from the print."""
+    error = one.standard_error
+    digits = len(one.theirs.partition(".")[2])
+    least = 0.5 * 10.0**-digits
+    return max(least, CLOSE * one.measure.scale if error is None else 2 * error)
+
+
+#: How far from the printed one a number may be to be within it; the first one decides.
+RULES: dict[str, Callable[[JudgedNumber], float]] = {
+    "two standard errors, or 0.01": _uncertainty,
+    "0.005": lambda one: 0.005 * one.measure.scale,
+    "5 % of the printed number": lambda one: 0.05 * abs(one.published or 0.0),
+}
+MAIN_RULE = next(iter(RULES))
+
+
+def judge(ours: float, theirs: float, tolerance: float, *, better: str = "higher") -> str:
+    """The verdict on one number: above means better, for an error too.
+
+    Examples
+    --------
+    >>> judge(0.509, 0.5, 0.01), judge(0.52, 0.5, 0.01), judge(0.52, 0.5, 0.01, better="lower")
+    ('within', 'above', 'below')
+    """
+    difference = ours - theirs
+    if abs(difference) <= tolerance + 1e-9:
+        return "within"
+    return "above" if (difference > 0) == (better == "higher") else "below"
 
 
 def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
@@ -140,47 +254,46 @@ def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
             for method in methods:
                 printed_name = exhibit.printed_as.get(method, method)
                 theirs, std = printed.get((dataset, printed_name, measure.name), ("", None))
-                records = found.get((dataset, method), [])
+                records = found.get((dataset, exhibit.records_of.get(method, method)), [])
                 ours = _scaled(over_seeds(records, measure.ours), measure.scale)
                 if ours is None and not theirs and not records:
                     continue
-                verdict = _verdict(paper, dataset, measure, ours, theirs, std, records)
-                names = (dataset, method, measure.name)
-                if verdict in COUNTED and _is_excepted(exhibit, names):
-                    verdict = "not counted"
-                because = [
-                    one
-                    for one in (paper.explanations if verdict == "worse" else ())
-                    if _explains(one, exhibit, names)
-                ]
+                state = _state(paper, dataset, measure, ours, theirs, records)
                 limits = [one["error"] for one in records if one["status"] == "over budget"]
-                result.append(
-                    JudgedNumber(
-                        dataset,
-                        method,
-                        measure,
-                        ours,
-                        theirs,
-                        std,
-                        verdict,
-                        explanation=" ".join(one.text for one in because),
-                        is_tested=any(
-                            given.store.of_study(name) for one in because for name in one.tested_by
-                        ),
-                        limit=limits[-1].removeprefix("more than ") if limits else "",
-                        standing=paper.datasets[dataset].standing
-                        if dataset in paper.datasets
-                        else "",
-                        planned=study.seeds_of(dataset) if study is not None else 0,
-                    )
+                number = JudgedNumber(
+                    dataset,
+                    method,
+                    measure,
+                    ours,
+                    theirs,
+                    std,
+                    state or "within",
+                    their_runs=paper.printed_runs,
+                    limit=limits[-1].removeprefix("more than ") if limits else "",
+                    standing=paper.datasets[dataset].standing if dataset in paper.datasets else "",
+                    planned=study.seeds_of(dataset) if study is not None else 0,
                 )
+                result.append(number if state else _judged(given, exhibit, number))
     return result
 
 
-def _is_excepted(exhibit: Exhibit, names: tuple[str, str, str]) -> bool:
-    return any(
-        all(want in ("", name) for want, name in zip(one, names, strict=True))
-        for one in exhibit.not_counted
+def _judged(given: PaperRecords, exhibit: Exhibit, number: JudgedNumber) -> JudgedNumber:
+    """A number that can be compared, with its verdict and what explains it."""
+    verdict = number.under(MAIN_RULE)
+    names = (number.dataset, number.method, number.measure.name)
+    because = [one for one in given.paper.explanations if _explains(one, exhibit, names)]
+
+    def text(of: str) -> str:
+        return " ".join(one.text for one in because if one.of == of)
+
+    tests = (name for one in because if one.of == "below" for name in one.tested_by)
+    return replace(
+        number,
+        verdict=verdict,
+        explanation=text("below") if verdict == "below" else "",
+        is_tested=any(given.store.of_study(name) for name in tests),
+        another=text("another experiment") if verdict == "above" else "",
+        fitted=text("fitted"),
     )
 
 
@@ -197,15 +310,15 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _verdict(
+def _state(
     paper: Paper,
     dataset: str,
     measure: TableMeasure,
     ours: tuple[float, float, int] | None,
     theirs: str,
-    std: float | None,
     records: list[Record],
 ) -> str:
+    """Why a number cannot be compared with the printed one, "" if it can."""
     given = paper.datasets.get(dataset)
     if given is None or not given.data:
         return "data absent"
@@ -216,32 +329,11 @@ def _verdict(
         return "does not apply" if ended == "not run" and "done" in ends else ended
     if not math.isfinite(ours[0]):
         return "failed"
-    value = _number(theirs)
-    if value is None:
+    if _number(theirs) is None:
         return "not printed"
     if given.standing != "exact":
         return given.standing
-    if measure.kind != "quality":
-        return "not compared"
-    return judge(ours[0], value, std, close=CLOSE * measure.scale, better=measure.better)
-
-
-def judge(
-    ours: float, theirs: float, std: float | None, *, close: float = CLOSE, better: str = "higher"
-) -> str:
-    """The verdict on one number.
-
-    Examples
-    --------
-    >>> judge(0.509, 0.5, None), judge(0.52, 0.5, None), judge(0.52, 0.5, None, better="lower")
-    ('reproduced', 'better', 'worse')
-    >>> judge(0.47, 0.5, 0.02)
-    'reproduced'
-    """
-    difference = ours - theirs
-    if abs(difference) <= max(close, 2 * (std or 0.0)) + 1e-9:
-        return "reproduced"
-    return "better" if (difference > 0) == (better == "higher") else "worse"
+    return "" if measure.kind == "quality" else "not compared"
 
 
 def _explains(explanation: Explanation, exhibit: Exhibit, names: tuple[str, str, str]) -> bool:
@@ -252,36 +344,99 @@ def _explains(explanation: Explanation, exhibit: Exhibit, names: tuple[str, str,
     )
 
 
-def count(comparisons: Iterable[JudgedNumber]) -> Counter[str]:
-    """How many quality numbers have each verdict; missing ones count where the data is the paper's."""
-    return Counter(
-        one.standing if one.verdict in MISSING and one.standing != "exact" else one.verdict
-        for one in comparisons
-        if one.measure.kind == "quality" and _number(one.theirs) is not None
-    )
+# -- how many ---------------------------------------------------------------------------------------------
 
 
-def n_with_fewer_runs(comparisons: Iterable[JudgedNumber]) -> int:
-    """How many of the counted numbers are means of fewer runs than planned."""
-    return sum(
-        one.verdict in COUNTED and one.ours is not None and one.ours[2] < one.planned
-        for one in comparisons
-        if one.measure.kind == "quality"
-    )
+def without_replaced(
+    paper: Paper, numbers: dict[str, list[JudgedNumber]]
+) -> dict[str, list[JudgedNumber]]:
+    """Numbers by exhibit, less those that another exhibit counts in their place (`Exhibit.instead_of`)."""
+    taken: dict[str, set[tuple[str, str, str]]] = {}
+    for name, found in numbers.items():
+        if earlier := paper.exhibits[name].instead_of:
+            mine = {(n.dataset, n.method, n.measure.name) for n in found if n.ours is not None}
+            taken.setdefault(earlier, set()).update(mine)
+            missing = [n for n in found if n.ours is None]
+            numbers = numbers | {name: [n for n in found if n not in missing]}
+    return {
+        name: [n for n in found if (n.dataset, n.method, n.measure.name) not in taken.get(name, ())]
+        for name, found in numbers.items()
+    }
 
 
-def n_missing(counts: Counter[str]) -> int:
-    """How many numbers could be compared and are missing."""
-    return sum(counts[word] for word in MISSING)
+def is_comparable(one: JudgedNumber) -> bool:
+    """Whether it is a quality number that the paper prints."""
+    return one.measure.kind == "quality" and one.published is not None
 
 
-def share_good(counts: Counter[str]) -> float | None:
-    """Share of the counted numbers that are reproduced or better; None if nothing counts.
+class Tally(NamedTuple):
+    """How many printed quality numbers came out how."""
+
+    within: int
+    #: Better than printed by the paper's experiment, and by another one.
+    above_same: int
+    above_other: int
+    below: int
+    #: Of all these, those whose agreement is no independent evidence; means of fewer runs than planned.
+    fitted: int
+    fewer_runs: int
+    #: On the paper's data, and missing.
+    missing: int
+    #: "partial", "stand-in", "data absent" -> how many there are besides.
+    others: dict[str, int]
+    #: Rule -> numbers within, above and below by it.
+    rules: dict[str, tuple[int, int, int]]
+
+    @property
+    def above(self) -> int:
+        """Better than printed."""
+        return self.above_same + self.above_other
+
+    @property
+    def total(self) -> int:
+        """Numbers with a verdict."""
+        return self.within + self.above + self.below
+
+    def share(self, n: int) -> str:
+        """Percent of all with a verdict."""
+        return f"{100 * n / self.total:.0f} %" if self.total else ""
+
+
+def tally(numbers: Iterable[JudgedNumber]) -> Tally:
+    """Count verdicts.
 
     Examples
     --------
-    >>> share_good(Counter({"reproduced": 6, "better": 1, "worse": 3, "stand-in": 9}))
-    0.7
+    >>> measure = TableMeasure(name="map", ours="mAP", label="mAP")
+    >>> one = JudgedNumber("d", "A", measure, (0.52, 0.0, 1), "0.5", None, "above", planned=2)
+    >>> found = tally([one, replace(one, another="other pairs"), replace(one, verdict="failed")])
+    >>> found.above_same, found.above_other, found.missing, found.fewer_runs
+    (1, 1, 1, 2)
+    >>> found.rules["5 % of the printed number"]
+    (2, 0, 0)
     """
-    counted = sum(counts[word] for word in COUNTED)
-    return None if counted == 0 else (counts["reproduced"] + counts["better"]) / counted
+    known = [one for one in numbers if is_comparable(one)]
+    judged = [one for one in known if one.verdict in COUNTED]
+    verdicts = Counter(one.verdict for one in judged)
+    other = sum(one.verdict == "above" and bool(one.another) for one in judged)
+    is_missing = [one.verdict in MISSING and one.standing == "exact" for one in known]
+    rest = (
+        one.standing if one.verdict in MISSING else one.verdict
+        for one, missing in zip(known, is_missing, strict=True)
+        if not missing and one.verdict not in COUNTED
+    )
+    rules = {}
+    for rule in RULES:
+        by_rule = Counter(one.under(rule) for one in judged)
+        rules[rule] = (by_rule["within"], by_rule["above"], by_rule["below"])
+    return Tally(
+        within=verdicts["within"],
+        above_same=verdicts["above"] - other,
+        above_other=other,
+        below=verdicts["below"],
+        fitted=sum(bool(one.fitted) for one in judged),
+        fewer_runs=sum(one.ours is not None and one.ours[2] < one.planned for one in judged),
+        missing=sum(is_missing),
+        others=dict(sorted(Counter(rest).items())),
+        rules=rules,
+    )

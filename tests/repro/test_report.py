@@ -1,26 +1,27 @@
 """Verdicts, claims, figures and pages, from made-up records."""
 
+import csv
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from simstream_repro import report as reporting
 from simstream_repro.claims import check_claims, rank_methods
-from simstream_repro.figures import style_of
+from simstream_repro.figures import draw, style_of
 from simstream_repro.means import means_beside
 from simstream_repro.plan import load_paper, paper_ids, parse_paper
 from simstream_repro.records import RecordStore
 from simstream_repro.report import paper_page
 from simstream_repro.verdicts import (
+    JudgedNumber,
     PaperRecords,
     compare,
-    count,
     judge,
-    n_missing,
-    n_with_fewer_runs,
-    share_good,
+    outstanding,
+    tally,
+    without_replaced,
 )
 
 PAPER = """
@@ -89,8 +90,8 @@ numerator = "SDCA"
 denominator = "OASIS"
 published = 2.0
 [[claims]]
-text = "SDCA is ahead in every seed"
-check = { kind = "beats", study = "x-main", measure = "mAP", winner = "SDCA", paired = true }
+text = "SDCA is ahead by nearly half"
+check = { kind = "beats", study = "x-main", measure = "mAP", winner = "SDCA", by = 0.48 }
 [[claims]]
 text = "SDCA needs fewer steps"
 check = { kind = "reaches", study = "x-main", curve = "mAP", winner = "SDCA", loser = "OASIS" }
@@ -155,35 +156,72 @@ def store(paper, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "std", "better", "expected"),
+    ("ours", "theirs", "tolerance", "better", "expected"),
     [
-        (0.51, 0.50, None, "higher", "reproduced"),
-        (0.5101, 0.50, None, "higher", "better"),
-        (0.4899, 0.50, None, "higher", "worse"),
-        (0.4899, 0.50, None, "lower", "better"),
-        (0.46, 0.50, 0.02, "higher", "reproduced"),
-        (0.4599, 0.50, 0.02, "higher", "worse"),
-        (0.509, 0.50, 0.001, "higher", "reproduced"),
-        (0.0284, 0.018, 0.001, "lower", "worse"),  # not rounded to 0.028
+        (0.51, 0.50, 0.01, "higher", "within"),
+        (0.5101, 0.50, 0.01, "higher", "above"),
+        (0.4899, 0.50, 0.01, "higher", "below"),
+        (0.4899, 0.50, 0.01, "lower", "above"),
+        (0.0284, 0.018, 0.01, "lower", "below"),  # not rounded to 0.028
     ],
 )
-def test_the_rule(ours, theirs, std, better, expected):
-    assert judge(ours, theirs, std, better=better) == expected
+def test_the_rule(ours, theirs, tolerance, better, expected):
+    assert judge(ours, theirs, tolerance, better=better) == expected
+
+
+MAIN, ABSOLUTE, RELATIVE = "two standard errors, or 0.01", "0.005", "5 % of the printed number"
+
+
+@pytest.mark.parametrize(
+    ("ours", "their_std", "expected"),
+    [
+        # Ours has std 0.03 with divisor n, a standard error of 0.03 / sqrt(9); theirs 0.04 / sqrt(16):
+        # together sqrt(0.0001 + 0.0001), twice that 0.0283.
+        ((0.528, 0.03, 10), 0.04, "within"),
+        ((0.529, 0.03, 10), 0.04, "above"),
+        ((0.471, 0.03, 10), 0.04, "below"),
+        ((0.509, 0.0, 10), None, "within"),  # their spread is not known: 0.01
+        ((0.509, 0.0, 1), 0.04, "within"),  # ours is not known
+        ((0.511, 0.0, 1), 0.04, "above"),
+        ((0.502, 0.0, 10), 0.0, "above"),
+        ((0.5004, 0.0, 10), 0.0, "within"),  # hidden by the rounding of the print
+    ],
+)
+def test_two_standard_errors_where_both_spreads_are_known(paper, ours, their_std, expected):
+    (measure,) = paper.exhibits["x-table"].measures
+    one = JudgedNumber("d", "A", measure, ours, "0.500", their_std, "within", their_runs=16)
+    assert one.under(MAIN) == expected
+
+
+def test_other_tolerances_are_counted_beside(paper):
+    (measure,) = paper.exhibits["x-table"].measures
+    numbers = [
+        JudgedNumber("d", "A", measure, (value, 0.0, 1), "0.50", None, "within")
+        for value in (0.504, 0.509, 0.52, 0.53, 0.48, 0.40)
+    ]
+    numbers = [replace(one, verdict=one.under(MAIN)) for one in numbers]
+    assert tally(numbers).rules == {
+        MAIN: (2, 2, 2),
+        ABSOLUTE: (1, 3, 2),
+        RELATIVE: (4, 1, 1),
+    }
 
 
 def test_only_numbers_on_the_papers_own_data_count(paper, store):
     comparisons = compare(PaperRecords(paper, store), paper.exhibits["x-table"])
     verdicts = {(one.dataset, one.method): one.verdict for one in comparisons}
     assert verdicts == {
-        ("vehicle", "SDCA"): "reproduced",
-        ("vehicle", "OASIS"): "worse",
+        ("vehicle", "SDCA"): "within",
+        ("vehicle", "OASIS"): "below",
         ("vowel", "SDCA"): "stand-in",
         ("vowel", "OASIS"): "stand-in",
         ("letter", "SDCA"): "data absent",
         ("letter", "OASIS"): "data absent",
     }
-    assert share_good(count(comparisons)) == 0.5
-    worse = next(one for one in comparisons if one.verdict == "worse")
+    found = tally(comparisons)
+    assert (found.within, found.above, found.below, found.missing) == (1, 0, 1, 0)
+    assert found.others == {"data absent": 2, "stand-in": 2}
+    worse = next(one for one in comparisons if one.verdict == "below")
     assert worse.ours == pytest.approx((0.41, 0.01, 2))
     assert worse.explanation == "because <it> is"
     assert not worse.is_tested
@@ -193,13 +231,13 @@ def test_an_explanation_is_tested_by_a_study_with_records(store):
     with_test = parse_paper(PAPER + 'tested_by = ["x-sweep"]\n')
     table = with_test.exhibits["x-table"]
     (worse,) = (
-        one for one in compare(PaperRecords(with_test, store), table) if one.verdict == "worse"
+        one for one in compare(PaperRecords(with_test, store), table) if one.verdict == "below"
     )
     assert worse.is_tested
     (store.folder / "x-sweep.jsonl").unlink()
     only_main = RecordStore(store.folder)
     (worse,) = (
-        one for one in compare(PaperRecords(with_test, only_main), table) if one.verdict == "worse"
+        one for one in compare(PaperRecords(with_test, only_main), table) if one.verdict == "below"
     )
     assert not worse.is_tested
     with pytest.raises(ValueError, match="tested_by: expected studies, got 'x-nothing'"):
@@ -211,7 +249,7 @@ def test_an_explanation_is_tested_by_a_study_with_records(store):
     [
         ({"status": "done", "measures": {"mAP": float("nan")}}, "failed"),
         ({"status": "over budget", "error": "more than 1 GB", "measures": {}}, "over budget"),
-        ({"status": "out of memory", "error": "", "measures": {}}, "reproduced"),
+        ({"status": "out of memory", "error": "", "measures": {}}, "within"),
     ],
 )
 def test_one_seed_that_fails(paper, store, second, verdict):
@@ -222,7 +260,7 @@ def test_one_seed_that_fails(paper, store, second, verdict):
     found = compare(PaperRecords(paper, store), paper.exhibits["x-table"])
     (one,) = (one for one in found if (one.dataset, one.method) == ("vehicle", "SDCA"))
     assert one.verdict == verdict
-    assert n_with_fewer_runs(found) == (verdict == "reproduced")
+    assert tally(found).fewer_runs == (verdict == "within")
 
 
 def test_records_of_another_plan_are_not_shown(paper, store):
@@ -238,18 +276,68 @@ def test_every_published_record_is_of_the_plan(paper_id):
     """A change of a paper's file, or of how cells are made from it, must not lose results that took hours."""
     paper = load_paper(paper_id)
     records = RecordStore(Path(__file__).parents[2] / "docs" / "repro" / "records")
+    assert any(records.of_study(study) for study in paper.studies)
     for study in paper.studies.values():
-        assert records.of_study(study.id), study.id
         assert PaperRecords(paper, records).of(study).n_left_out == 0, study.id
 
 
-def test_numbers_that_the_protocol_was_chosen_by_are_shown_and_not_counted(paper, store):
-    table = msgspec.structs.replace(paper.exhibits["x-table"], not_counted=(("", "SDCA", ""),))
-    comparisons = compare(PaperRecords(paper, store), table)
+def test_numbers_that_the_protocol_was_chosen_by_are_marked_and_counted(store):
+    text = '[[explanations]]\nof = "fitted"\nmethod = ["SDCA"]\ntext = "chosen by it"\n'
+    paper = parse_paper(PAPER + text)
+    comparisons = compare(PaperRecords(paper, store), paper.exhibits["x-table"])
     found = {one.method: one for one in comparisons if one.dataset == "vehicle"}
-    assert found["SDCA"].verdict == "not counted"
-    assert found["SDCA"].ours is not None
-    assert share_good(count(comparisons)) == 0.0
+    assert (found["SDCA"].verdict, found["SDCA"].fitted) == ("within", "chosen by it")
+    assert not found["OASIS"].fitted
+    assert (tally(comparisons).within, tally(comparisons).fitted) == (1, 1)
+
+
+def test_numbers_above_the_print_are_split_by_cause(paper, tmp_path):
+    found = RecordStore(tmp_path)
+    for cell in paper.cells(paper.studies["x-main"]):
+        found.append(cell, {"status": "done", "measures": {"mAP": 0.9}})
+    text = '[[explanations]]\nof = "another experiment"\nmethod = ["SDCA"]\ntext = "other data"\n'
+    with_cause = parse_paper(PAPER + text)
+    counts = tally(compare(PaperRecords(with_cause, found), with_cause.exhibits["x-table"]))
+    assert (counts.above_same, counts.above_other, counts.below) == (1, 1, 0)
+
+
+INSTEAD = """
+[[studies]]
+id = "x-again"
+title = "again"
+protocol = "retrieval"
+datasets = ["vehicle"]
+methods = ["OASIS"]
+settings = { n_triplets = 20 }
+grids = { OASIS = { C = [0.1, 1.0] } }
+[[exhibits]]
+id = "x-table-again"
+title = "Again"
+kind = "table"
+study = "x-again"
+instead_of = "x-table"
+published = "p3_table2_map.csv"
+measures = [{ name = "map", ours = "mAP", label = "mAP", digits = 4 }]
+"""
+
+
+def test_a_later_study_counts_in_place_of_an_earlier_one_once_it_has_numbers(store):
+    paper = parse_paper(PAPER + INSTEAD)
+
+    def counts():
+        given = PaperRecords(paper, store)
+        shown = {
+            name: compare(given, paper.exhibits[name]) for name in ("x-table", "x-table-again")
+        }
+        return tally(one for some in without_replaced(paper, shown).values() for one in some)
+
+    assert (counts().within, counts().below, counts().missing) == (1, 1, 0)
+    (cell,) = paper.cells(paper.studies["x-again"])
+    assert cell.grid == {"C": [0.1, 1.0]}
+    store.append(cell, {"status": "done", "measures": {"mAP": 0.53}})
+    assert (counts().within, counts().below) == (2, 0)
+    with pytest.raises(ValueError, match="no such exhibit: 'x-nothing'"):
+        parse_paper(PAPER + INSTEAD.replace('instead_of = "x-table"', 'instead_of = "x-nothing"'))
 
 
 def test_what_is_missing_is_counted_where_the_data_is_here(paper, tmp_path):
@@ -258,10 +346,9 @@ def test_what_is_missing_is_counted_where_the_data_is_here(paper, tmp_path):
     for cell in cells:
         if (cell.dataset, cell.method) == ("vehicle", "OASIS"):
             found.append(cell, {"status": "failed", "error": "x", "measures": {}})
-    counts = count(compare(PaperRecords(paper, found), paper.exhibits["x-table"]))
-    assert counts["failed"] == counts["not run"] == 1  # vehicle
-    assert counts["stand-in"] == 2  # vowel, though not run
-    assert n_missing(counts) == 2
+    counts = tally(compare(PaperRecords(paper, found), paper.exhibits["x-table"]))
+    assert counts.missing == 2  # vehicle: failed, and not run
+    assert counts.others["stand-in"] == 2  # vowel, though not run
 
 
 def test_parameters_chosen_in_two_ways_are_not_mixed(tmp_path):
@@ -376,11 +463,13 @@ def test_over_budget_is_told(paper, tmp_path):
 
 
 def test_claims(paper, store, tmp_path):
-    ahead, twice, paired, *_ = check_claims(PaperRecords(paper, store))
-    assert "seeds" not in ahead.text
-    assert "vehicle: ahead of OASIS by 0.185, in 2 of 2 seeds" in paired.text
+    ahead, twice, by_half, *_ = check_claims(PaperRecords(paper, store))
     assert ahead.verdict == "holds"
-    assert "vehicle: ahead of OASIS by 0.185" in ahead.text
+    # Gains of 0.19 and 0.18: the standard error is 0.00707 / sqrt(2).
+    assert "vehicle: ahead of OASIS by 0.185 ± 0.01" in ahead.text
+    assert "on exact data in 1 of 1 comparisons; with parts and stand-ins in 2 of 2" in ahead.text
+    # 0.59 - 1.48 * 0.40 and 0.60 - 1.48 * 0.42: -0.012 on average, with a standard error of 0.01.
+    assert by_half.verdict == "open"
     assert twice.verdict == "holds"  # 1.45 is within a factor of two of 2
     nothing = check_claims(PaperRecords(paper, RecordStore(tmp_path / "empty")))
     assert {finding.verdict for finding in nothing} == {"open"}
@@ -396,7 +485,7 @@ def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
         curve = {"x": [1, 2], "y": [0.4 + 0.02 * cell.seed, 0.6]}
         store.append(cell, {"status": "done", "measures": {}, "curves": {"mAP": curve}})
     sooner = check_claims(PaperRecords(paper, store))[3]
-    assert sooner.verdict == "partly"
+    assert sooner.verdict == "holds"  # on exact data
     assert "vehicle: 0.410 at 1 of 2; vowel (for vowel): 0.410 at 2 of 2" in sooner.text
 
 
@@ -431,12 +520,21 @@ def test_pages(paper, store, tmp_path, monkeypatch):
     assert "A &lt;paper&gt; &amp; more" in page
     assert "<paper>" not in page
     assert "because &lt;it&gt; is" in page
-    assert len([a for a in checker.addresses if a.startswith("data:image/png;base64,")]) == 3
+    assert len([a for a in checker.addresses if a.startswith("data:image/png;base64,")]) == 4
+    assert {"#x-table", "#how"} <= set(checker.addresses)
     assert not [a for a in checker.addresses if a.startswith("http")]
     markdown = (tmp_path / "md" / "x.md").read_text()
     assert "0.5950 ± 0.0050** (0.5955) `=`" in markdown
     assert "0.4100 ± 0.0100 (0.5318) `-`" in markdown
     assert (tmp_path / "md" / "x-lines.png").stat().st_size > 1000
+    assert markdown.index("## Results") < markdown.index("## Table") < markdown.index("## How it")
+    assert "`simstream repro run x-table`" in markdown
+    with (tmp_path / "md" / "comparisons.csv").open() as file:
+        rows = {(one["data_set"], one["method"]): one for one in csv.DictReader(file)}
+    one = rows["vehicle", "OASIS"]
+    assert (one["ours"], one["runs"], one["printed"]) == ("0.41", "2", "0.5318")
+    assert (one["verdict"], one["tolerance"]) == ("below", "0.01")
+    assert rows["vowel", "OASIS"]["verdict"] == "stand-in"
 
 
 def test_different_streams_are_noticed(paper, store):
@@ -455,9 +553,90 @@ def test_of_streams_nobody_recorded_nothing_is_said(paper, store):
 def test_what_is_not_from_a_paper_is_not_called_a_claim(store, tmp_path, monkeypatch):
     own = parse_paper(PAPER.replace('published = "p3_table2_map.csv"', ""))
     monkeypatch.setattr(reporting, "load_paper", lambda _: own)
-    for form, other in (("md", "reproduced"), ("html", "Colours")):
+    for form, other in (("md", "printed"), ("html", "Colours")):
         reporting.write_reports(("x",), store, tmp_path / form, form)
         text = (tmp_path / form / f"x.{form}").read_text()
         assert "What was expected" in text
         assert "What the paper claims" not in text
         assert other not in text.split("What was expected")[0]
+
+
+def lines_of(figure):
+    """Label -> line, of the first panel."""
+    return {line.get_label(): line for line in figure.axes[0].lines}
+
+
+def test_no_line_hides_another_and_no_band_leaves_the_range(paper, store):
+    """SDCA and OASIS with the same curve near 1: one wide below the other, bands cut at 1."""
+    for cell in paper.cells(paper.studies["x-main"]):
+        curve = {"x": [1, 2], "y": [0.9, 0.9 + 0.1 * cell.seed]}
+        store.append(cell, {"status": "done", "measures": {}, "curves": {"mAP": curve}})
+    figure = draw(PaperRecords(paper, store), paper.exhibits["x-lines"])
+    lines = lines_of(figure)
+    assert lines["SDCA"].get_linewidth() > lines["OASIS"].get_linewidth()
+    bands = [area.get_datalim(figure.axes[0].transData) for area in figure.axes[0].collections]
+    assert bands
+    assert max(one.y1 for one in bands) == pytest.approx(1.0)
+
+
+def test_a_method_has_one_line_in_every_figure():
+    for name, other in (("PAI-", "PAI+"), ("SORS-II", "SORS-I"), ("PAI+", "PAI-")):
+        assert style_of(name) == style_of(name, (other, name, "OASIS"))
+
+
+def test_claims_over_several_studies_and_swept_values(paper, store):
+    """x-again has another OASIS; the sweep has mAP = lam + n_epochs, so it rises with lam."""
+    text = """
+[[claims]]
+text = "again"
+check = { kind = "beats", study = "x-main", also = ["x-again"], measure = "mAP", winner = "SDCA" }
+[[claims]]
+text = "falls"
+[claims.check]
+kind = "trend"
+study = "x-sweep"
+measure = "mAP"
+method = "SDCA"
+along = "lam"
+direction = "falls"
+[[studies]]
+id = "x-each"
+title = "each"
+protocol = "retrieval"
+datasets = ["vehicle"]
+methods = ["SDCA", "OASIS"]
+settings = { n_triplets = 10 }
+sweep = { "setting.train_fraction" = [0.5, 1.0] }
+[[claims]]
+text = "each"
+check = { kind = "beats", study = "x-each", measure = "mAP", winner = "SDCA", each = "train_fraction" }
+"""
+    paper = parse_paper(PAPER + INSTEAD + text)
+    (cell,) = paper.cells(paper.studies["x-again"])
+    store.append(cell, {"status": "done", "measures": {"mAP": 0.7}})
+    for one in paper.cells(paper.studies["x-each"]):
+        ahead = (one.method == "SDCA") == (one.variant["train_fraction"] == 1.0)
+        store.append(one, {"status": "done", "measures": {"mAP": 0.6 if ahead else 0.5}})
+    again, falls, each = check_claims(PaperRecords(paper, store))[-3:]
+    assert each.verdict == "partly"
+    assert (
+        "vehicle: train_fraction 0.5, behind OASIS by 0.1; vehicle: train_fraction 1.0, ahead"
+        in each.text
+    )
+    assert again.verdict == "does not hold"
+    assert "vehicle: behind OASIS by 0.105" in again.text
+    assert falls.verdict == "does not hold"
+    assert "1.600 at 0.1; 2.500 at 1; highest 2.500 at 1" in falls.text
+    with pytest.raises(ValueError, match="claim: no such study: 'x-nothing'"):
+        parse_paper(PAPER + INSTEAD + text.replace('"x-again"', '"x-nothing"'))
+
+
+def test_what_is_outstanding(paper, tmp_path):
+    """One of four cells of vehicle and vowel and two seeds is done, in an hour, from unknown code."""
+    store = RecordStore(tmp_path)
+    study = paper.studies["x-main"]
+    cell = next(iter(paper.cells(study)))
+    store.append(cell, {"status": "done", "measures": {}, "wall_seconds": 3600.0})
+    found = outstanding(paper, study, store)
+    assert (found.n_cells, found.n_done, found.n_missing, found.n_stale) == (8, 1, 7, 1)
+    assert (found.missing_hours, found.stale_hours) == (7.0, 1.0)

@@ -1,5 +1,6 @@
 """``simstream repro`` on the command line: names, mistakes, folders."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -43,8 +44,9 @@ def test_tidying_keeps_finished_cells_of_the_plan(tmp_path):
     paper = load_paper("p3")
     cells = list(paper.cells(paper.studies["p3-standard"]))[:3]
     store = RecordStore(tmp_path)
+    used, _ = (store.sources.note([name]) for name in ("simstream.data", "simstream.metrics"))
     for one, status in zip(cells, ("done", "failed", "over budget"), strict=True):
-        store.append(one, {"status": status, "measures": {}})
+        store.append(one, {"status": status, "measures": {}, "versions": {"source": used}})
     store.append(replace(cells[0], preprocessing="other"), {"status": "done", "measures": {}})
     before = (tmp_path / "p3-standard.jsonl").read_bytes()
     looked = succeed("repro", "tidy", "--results", tmp_path)
@@ -53,6 +55,26 @@ def test_tidying_keeps_finished_cells_of_the_plan(tmp_path):
     succeed("repro", "tidy", "--yes", "--results", tmp_path)
     kept = [one["status"] for one in RecordStore(tmp_path).of_study("p3-standard")]
     assert kept == ["done", "over budget"]
+    assert list(json.loads((tmp_path / "sources.json").read_text())) == [used]
+
+
+def test_what_is_to_be_run_and_what_comes_from_other_code_is_told(tmp_path):
+    paper = load_paper("p3")
+    cell = next(iter(paper.cells(paper.studies["p3-standard"])))
+    record = {"status": "done", "measures": {}, "wall_seconds": 7200.0}
+    RecordStore(tmp_path).append(cell, record)
+    (row,) = json.loads(
+        succeed("repro", "status", "p3-table2", "--json", "--results", tmp_path).stdout
+    )
+    assert (row["study"], row["n_done"], row["n_stale"], row["stale_hours"]) == (
+        "p3-standard",
+        1,
+        1,
+        2.0,
+    )
+    assert row["n_missing"] == row["n_cells"] - 1
+    assert "p3-standard" in succeed("repro", "status", "p3", "--results", tmp_path).stdout
+    assert "IDS: expected a paper" in fail(2, "repro", "status", "nosuch", "--results", tmp_path)
 
 
 def test_a_budget_and_a_folder_that_are_none(tmp_path):

@@ -12,6 +12,7 @@ from simstream import FromLabels, TripletSampler, datasets, metrics
 from simstream_repro import protocols
 from simstream_repro.protocols import retrieval
 from simstream_repro.protocols.common import LabelledItems, dataset, teach
+from simstream_repro.protocols.costs import transform_by_rows
 from simstream_repro.protocols.retrieval import KEEP_DISTANCES, RetrievalSettings
 from wine_cell import WINE_CELL
 
@@ -27,6 +28,25 @@ def test_query_time_uses_a_sparse_matrix_only_where_there_are_zeros():
     sparse = protocols.run(replace(cell, learner="SORS", parameters={"lam": 0.5, "eta": 0.1}))
     assert sparse["measures"]["sparsity"] > 0.5
     assert "query seconds, sparse M" in sparse["curves"]
+    assert sparse["measures"]["query seconds, dense M"] >= 0
+    assert 0 < sparse["measures"]["sparsity of used rows"] <= 1
+
+
+def test_rows_of_a_sparse_matrix_are_added_up_in_dense_rows():
+    rng = np.random.default_rng(0)
+    queries, matrix = (sparse.random(*shape, 0.3, "csr", rng=rng) for shape in ((5, 7), (7, 4)))
+    np.testing.assert_allclose(
+        transform_by_rows(queries, matrix), queries.toarray() @ matrix.toarray()
+    )
+
+
+def test_a_data_set_is_described():
+    cell = replace(CELL, protocol="describe", learner="", parameters={}, settings={})
+    found = protocols.run(cell)["measures"]
+    assert [found[name] for name in ("items", "features", "classes")] == [178, 13, 3]
+    assert found["pairs"] == 240  # 40 * 3 * 2, as printed for wine
+    items = datasets.load("wine").items
+    assert found["zeros"] == pytest.approx(np.mean(items == 0))
 
 
 @pytest.mark.parametrize("learner", ["OASIS", "SDCA"])

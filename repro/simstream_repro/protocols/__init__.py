@@ -13,12 +13,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..records import Cell
 from ..typed import read_table
-from . import costs, features, pair_metric, questions, retrieval, tasks
-from .adaptation import measuring
 from .common import ProtocolSettings
 
 Result = dict[str, Any]
@@ -32,29 +32,48 @@ class Protocol(NamedTuple):
     tune: Callable[[Cell, Any], Result] | None = None
 
 
-PROTOCOLS = {
-    "retrieval": Protocol(retrieval.RetrievalSettings, retrieval.run, retrieval.tune),
-    "query_time": Protocol(costs.QueryTimeSettings, costs.run_queries, retrieval.tune),
-    "plain_numpy": Protocol(costs.PlainNumpySettings, costs.run_plain, retrieval.tune),
-    "online_loss": Protocol(costs.OnlineLossSettings, costs.run_losses, retrieval.tune),
-    "pair_metric": Protocol(pair_metric.PairMetricSettings, pair_metric.run, pair_metric.tune),
-    "step_length": Protocol(pair_metric.StepLengthSettings, pair_metric.run_step_lengths),
-    "tasks": Protocol(tasks.TaskSettings, tasks.run, tasks.tune),
-    "selection": Protocol(features.SelectionSettings, features.run_selection, features.tune),
-    "low_rank": Protocol(features.LowRankSettings, features.run_low_rank),
-    "questions": Protocol(questions.QuestionSettings, questions.run),
-    "adapt_search": Protocol(measuring.SearchSettings, measuring.run_search),
-    "adapt_labels": Protocol(measuring.HeldOutSettings, measuring.run_labels),
-    "adapt_triplets": Protocol(measuring.HeldOutSettings, measuring.run_triplets),
+#: Module, settings, what runs a cell and what chooses its parameters; imported when needed, since a record
+#: keeps a digest of all that was imported.
+_PLACES: dict[str, tuple[str, ...]] = {
+    "retrieval": ("retrieval", "RetrievalSettings", "run", "tune"),
+    "query_time": ("costs", "QueryTimeSettings", "run_queries", "tune"),
+    "plain_numpy": ("costs", "PlainNumpySettings", "run_plain", "tune"),
+    "online_loss": ("costs", "OnlineLossSettings", "run_losses", "tune"),
+    "pair_metric": ("pair_metric", "PairMetricSettings", "run", "tune"),
+    "step_length": ("pair_metric", "StepLengthSettings", "run_step_lengths"),
+    "tasks": ("tasks", "TaskSettings", "run", "tune"),
+    "selection": ("features", "SelectionSettings", "run_selection", "tune"),
+    "low_rank": ("features", "LowRankSettings", "run_low_rank"),
+    "places": ("places", "PlaceSettings", "run", "tune"),
+    "describe": ("describe", "DescribeSettings", "run"),
+    "questions": ("questions", "QuestionSettings", "run"),
+    "adapt_search": ("adaptation.measuring", "SearchSettings", "run_search"),
+    "adapt_labels": ("adaptation.measuring", "HeldOutSettings", "run_labels"),
+    "adapt_triplets": ("adaptation.measuring", "HeldOutSettings", "run_triplets"),
 }
+PROTOCOL_NAMES = tuple(_PLACES)
+
+
+@cache
+def protocol(name: str) -> Protocol:
+    """A protocol by its name.
+
+    Examples
+    --------
+    >>> protocol("tasks").settings.__name__
+    'TaskSettings'
+    """
+    module, *names = _PLACES[name]
+    found = import_module(f".{module}", __package__)
+    return Protocol(*(getattr(found, one) for one in names))
 
 
 def run(cell: Cell) -> Result:
     """Run a cell with its protocol, or choose its parameters if it is a tuning cell."""
-    protocol = PROTOCOLS[cell.protocol]
-    settings = read_table(cell.settings, protocol.settings, cell.name)
+    known = protocol(cell.protocol)
+    settings = read_table(cell.settings, known.settings, cell.name)
     if not cell.is_tuning:
-        return protocol.run(cell, settings)
-    if protocol.tune is None:
+        return known.run(cell, settings)
+    if known.tune is None:
         raise ValueError(f"{cell.name}: the protocol {cell.protocol} cannot choose parameters")
-    return protocol.tune(cell, settings)
+    return known.tune(cell, settings)

@@ -20,6 +20,7 @@ from ..clock import working_seconds
 from ..records import Cell
 from .common import (
     TUNING_SHARE,
+    WARM_UP,
     Curves,
     LabelledItems,
     ProtocolSettings,
@@ -33,6 +34,7 @@ from .common import (
     split_per_class,
     teach,
     triplet_stream,
+    warm_up,
 )
 from .retrieval import RetrievalSettings, parts
 
@@ -61,6 +63,8 @@ def rank_features(
         return FeatureRanking(order, None, None, 0.0)
     learner = getattr(simstream, cell.learner)
     if not inspect.isclass(learner):
+        few = np.arange(min(len(train.labels), WARM_UP))
+        warm_up(learner, train.items[few], train.labels[few], 1, **cell.parameters)
         start = working_seconds()
         order = learner(train.items, train.labels, n_wanted, **cell.parameters)
         return FeatureRanking(order, None, None, working_seconds() - start)

@@ -28,13 +28,13 @@ from .common import (
     ProtocolSettings,
     choose,
     dataset,
-    dense,
     digest,
     extrapolated_seconds,
     make,
     model_measures,
     record,
     seconds_of,
+    seconds_of_labels,
     teach,
 )
 
@@ -194,7 +194,8 @@ def _learn(cell: Cell, train: TaskPart, stream: Stream) -> tuple[Any, float]:
         triplets = nearer_first(stream.triplets, stream.y)
         return learner, teach(learner, LabelledItems(train.items, train.labels), triplets)
     if learner.natural_tuples == "labels":
-        return learner, seconds_of(learner.fit, dense(train.items), train.labels, train.tasks)
+        part = LabelledItems(train.items, train.labels)
+        return learner, seconds_of_labels(learner, part, train.tasks)
     known = learner.get_params()
     given = {"preprocessor": train.items, "random_state": cell.data_seed}
     if "n_tasks" in known:

@@ -1,0 +1,82 @@
+"""Our numbers against the printed ones, one picture for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simstream.plots import new_figure, tidy
+
+from .figures import finish_figure, style_of
+from .plan import Paper
+from .verdicts import JudgedNumber
+
+
+def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
+    """A panel for each measure: ours (up) against printed (right), with bars of two standard errors.
+
+    Filled marks (half filled where a method has a dashed line in figures) are numbers on exactly the paper's
+    data, hollow ones on parts of it and stand-ins. Training
+    times are shown only where a paper prints nothing else. None without numbers.
+    """
+    known = [one for one in numbers if one.ours is not None and one.published is not None]
+    kind = "quality" if any(one.measure.kind == "quality" for one in known) else "time"
+    first: dict[tuple[str, str, str], JudgedNumber] = {}
+    for one in known:
+        if one.measure.kind == kind:
+            first.setdefault((one.dataset, one.method, one.measure.name), one)
+    known = list(first.values())
+    names = list(dict.fromkeys(one.measure.name for one in known))[:2]
+    if not names:
+        return None
+    figure = new_figure(4.6 * len(names) + 0.4, 4.6)
+    all_axes = figure.subplots(1, len(names), squeeze=False)[0]
+    methods = list(dict.fromkeys(one.method for one in known))
+    for axes, name in zip(all_axes, names, strict=True):
+        mine = [one for one in known if one.measure.name == name]
+        for one in mine:
+            _draw(axes, paper, one, methods)
+        _frame(axes, mine, is_log=kind == "time")
+    return finish_figure(figure, list(all_axes))
+
+
+def _draw(axes: Any, paper: Paper, one: JudgedNumber, methods: Sequence[str]) -> None:
+    if one.ours is None:
+        return
+    mean, std, n = one.ours
+    style = style_of(one.method, methods)
+    exact = one.standing == "exact"
+    axes.errorbar(
+        one.published,
+        mean,
+        xerr=None if one.their_std is None else 2 * one.their_std / one.their_runs**0.5,
+        yerr=2 * std / (n - 1) ** 0.5 if n > 1 else None,
+        fmt=style.marker,
+        color=style.colour,
+        fillstyle=("full" if style.line == "-" else "left") if exact else "none",
+        markersize=6 if exact else 4,
+        elinewidth=0.8,
+        alpha=0.9 if exact else 0.5,
+        label=paper.shown(one.method),
+    )
+
+
+def _frame(axes: Any, mine: Sequence[JudgedNumber], *, is_log: bool) -> None:
+    """The diagonal, and the same limits for both axes."""
+    values = [one.ours[0] for one in mine if one.ours] + [one.published or 0.0 for one in mine]
+    if is_log:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        positive = [value for value in values if value > 0]
+        low, high = min(positive) / 2, max(positive) * 2
+    else:
+        margin = 0.05 * (max(values) - min(values) or 1.0)
+        low, high = max(0.0, min(values) - margin), max(values) + margin
+    axes.plot([low, high], [low, high], color="#888888", linewidth=0.8, zorder=0)
+    axes.set_xlim(low, high)
+    axes.set_ylim(low, high)
+    axes.set_aspect("equal")
+    axes.set_xlabel("printed")
+    axes.set_ylabel("ours")
+    axes.set_title(mine[0].measure.label, fontsize=10)
+    tidy(axes, grid="both")

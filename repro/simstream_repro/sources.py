@@ -1,0 +1,125 @@
+"""Which source a record comes from.
+
+A record keeps a digest of the code of the modules that its process had imported, not of the whole package: a
+change of the service or of a page does not concern it. Comments and docstrings do not count. The file
+``sources.json`` beside the records says which modules a digest stands for, so that `SourceLog.is_current` can
+tell whether any of them has changed since.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from simstream.data import atomic_write
+
+#: Modules whose code decides a result: these, and all inside them.
+_PACKAGES = ("simstream", "simstream_repro.protocols", "simstream_repro.reference")
+
+
+def imported_modules() -> list[str]:
+    """Names of the modules that this process has imported and whose code may decide a result.
+
+    Examples
+    --------
+    >>> import simstream.metrics
+    >>> "simstream.metrics" in imported_modules()
+    True
+    >>> "simstream_repro.sources" in imported_modules()
+    False
+    """
+    return sorted(
+        name
+        for name in sys.modules
+        if any(name == one or name.startswith(f"{one}.") for one in _PACKAGES)
+    )
+
+
+def code_digest(source: str) -> str:
+    """A short digest of Python code without its comments, docstrings and layout.
+
+    Examples
+    --------
+    >>> code_digest("x = 1  # one") == code_digest("x=1") != code_digest("x = 2")
+    True
+    >>> code_digest('def f():\\n    "doc"\\n    return 1') == code_digest("def f(): return 1")
+    True
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list) or not body or not isinstance(body[0], ast.Expr):
+            continue
+        first = body[0].value
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            body[0] = ast.Expr(ast.Constant(None))
+            if len(body) > 1:
+                del body[0]
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:12]
+
+
+@cache
+def module_digest(name: str) -> str:
+    """The digest of a module's code as it is on disk when first asked for; "" if there is none."""
+    package, *rest = name.split(".")
+    place = Path(str(files(package))).joinpath(*rest)
+    for path in (place.with_suffix(".py"), place / "__init__.py"):
+        if path.exists():
+            return code_digest(path.read_text("utf-8"))
+    return ""
+
+
+class SourceLog:
+    """What the digests of records stand for, in a file beside them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     digest = SourceLog(folder).note(["simstream.validation"])
+    ...     SourceLog(folder).is_current(digest), SourceLog(folder).is_current("of nobody")
+    (True, False)
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._path = Path(folder) / "sources.json"
+        self._known: dict[str, dict[str, str]] | None = None
+
+    def _load(self) -> dict[str, dict[str, str]]:
+        if self._known is None:
+            self._known = json.loads(self._path.read_text("utf-8")) if self._path.exists() else {}
+        return self._known
+
+    def note(self, modules: Iterable[str]) -> str:
+        """The digest of these modules, kept in the file."""
+        codes = {name: module_digest(name) for name in sorted(modules)}
+        digest = hashlib.sha256(json.dumps(codes).encode()).hexdigest()[:12]
+        known = self._load()
+        if digest not in known:
+            known[digest] = codes
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(self._path) as temporary:
+                temporary.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
+        return digest
+
+    def keep(self, digests: Iterable[str]) -> None:
+        """Forget all other digests."""
+        wanted = set(digests)
+        self._known = {name: codes for name, codes in self._load().items() if name in wanted}
+        if self._path.exists():
+            with atomic_write(self._path) as temporary:
+                text = json.dumps(self._known, indent=1, sort_keys=True)
+                temporary.write_text(text + "\n", "utf-8")
+
+    def is_current(self, digest: str | None) -> bool:
+        """Whether every module that a digest stands for has the same code now."""
+        codes = self._load().get(digest or "")
+        return codes is not None and all(
+            module_digest(name) == code for name, code in codes.items()
+        )
