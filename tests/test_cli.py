@@ -804,7 +804,7 @@ def test_batch_learners_refuse_what_is_for_online_ones(tmp_path, items_file, tri
     for algorithm in ("lmnn", "mcml"):
         arguments = ["train", items_file, "-a", algorithm, "--triplets", triplets_file, "-o", path]
         assert "learns from labels" in fail(2, *arguments)
-    assert "does not draw" in fail(2, "train", items_file, "-a", "rca", "--seed", 1, "-o", path)
+    assert "does not draw" in fail(2, "train", items_file, "-a", "lda", "--seed", 1, "-o", path)
     assert "float64" in fail(2, "train", items_file, "-a", "rca", "--dtype", "float32", "-o", path)
     succeed("train", items_file, "-a", "rca", "--dtype", "float64", "-o", path)
 

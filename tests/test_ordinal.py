@@ -73,16 +73,18 @@ def test_planted_places_are_found(method, size):
 def test_answers_that_repeat_count_as_often():
     Q = answers(200)
     doubled = np.concatenate([Q, Q[:50], Q[:50]])
-    model = OrdinalEmbedding(2, n_init=1, random_state=0).fit(doubled)
+    model = OrdinalEmbedding(2, "soe", n_init=1, random_state=0).fit(doubled)
     assert model.objective_ == pytest.approx(by_hand("soe", model.embedding_, doubled, 1))
     shuffled = np.random.default_rng(0).permutation(doubled)
-    again = OrdinalEmbedding(2, n_init=1, random_state=0).fit(shuffled)
+    again = OrdinalEmbedding(2, "soe", n_init=1, random_state=0).fit(shuffled)
     np.testing.assert_array_equal(again.embedding_, model.embedding_)
 
 
 def test_more_starts_are_never_worse():
     Q = answers(100)
-    reached = [OrdinalEmbedding(2, n_init=n, random_state=3).fit(Q).objective_ for n in (1, 4)]
+    reached = [
+        OrdinalEmbedding(2, "soe", n_init=n, random_state=3).fit(Q).objective_ for n in (1, 4)
+    ]
     assert reached[1] <= reached[0]
 
 

@@ -43,9 +43,9 @@ class OrdinalEmbedding(BaseEstimator):
     ----------
     n_components : int
         Dimensions of the space.
-    method : "soe" or "t-ste"
-        Soft ordinal embedding, or t-distributed stochastic triplet embedding, which is a model of answers
-        that contradict one another.
+    method : "t-ste" or "soe"
+        t-distributed stochastic triplet embedding, a model of answers that contradict one another, or soft
+        ordinal embedding, which comes nearer to the truth where hardly any do.
     alpha : float, optional
         Degrees of freedom of t-STE; None is one less than `n_components`, at least 1.
     n_init : int
@@ -55,7 +55,7 @@ class OrdinalEmbedding(BaseEstimator):
     max_iter : int
         Largest number of iterations (L-BFGS) of a start.
     tol : float
-        Stop when an iteration changes the objective by less than this share of it.
+        Stop when an iteration changes the objective by less than this.
     n_items : int, optional
         Number of items; None is one more than the largest row number. Items that are never compared stay at
         the origin, the mean of the others.
@@ -94,7 +94,7 @@ class OrdinalEmbedding(BaseEstimator):
     ...     for i, j, l in permutations(range(5), 3)
     ...     if abs(line[i] - line[j]) < abs(line[i] - line[l])
     ... ]
-    >>> model = OrdinalEmbedding(n_components=1, random_state=0).fit(near)
+    >>> model = OrdinalEmbedding(1, "soe", random_state=0).fit(near)
     >>> model.score(near)
     1.0
     >>> order = np.argsort(model.embedding_[:, 0])
@@ -113,7 +113,7 @@ class OrdinalEmbedding(BaseEstimator):
     def __init__(
         self,
         n_components: int = 2,
-        method: str = "soe",
+        method: str = "t-ste",
         *,
         alpha: float | None = None,
         n_init: int = 3,
