@@ -475,7 +475,8 @@ candidates by the learner, unless said otherwise.
 ## One tuple at a time
 
 One BLAS thread, CPU seconds, the best of five turns, random vectors of unit length, float64. Calls of `learn_one` with
-vectors as they come, checked each time; the eager steps check nothing. Batches (`partial_fit`) cost far less a tuple.
+vectors as they come, checked each time; the eager steps check nothing, but have to make CSR rows dense. Batches
+(`partial_fit`) cost far less a tuple.
 
 {streams}
 

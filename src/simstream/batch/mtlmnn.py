@@ -307,7 +307,7 @@ class TaskItems(NamedTuple):
 
     @classmethod
     def with_neighbors(cls, X: np.ndarray, codes: np.ndarray, k: int) -> TaskItems:
-        """Take the k nearest items of each item's class as its targets, or all others where there are fewer."""
+        """Take the k nearest items of each item's class as its targets, or all others of a small class."""
         return cls(X, codes, target_neighbors(X, codes, k))
 
 
