@@ -7,7 +7,7 @@ Every case runs in a process of its own, so that peak memory is its own. Ratios 
 machine minutes apart; published seconds come from other hardware and are shown as information. With
 SIMSTREAM_DATA pointing to a folder with bbc.svm.gz, sector.svm.gz, letter.csv.gz and isolet.csv.gz the real
 data are used, otherwise synthetic data of the same shape. The cases of `bench_certificates.py`,
-`bench_tasks_low_rank.py`, `bench_listwise.py` and `bench_sampling.py` are run too.
+`bench_tasks_low_rank.py`, `bench_listwise.py`, `bench_sampling.py` and `bench_streams.py` are run too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import scipy.sparse as sp
 import bench_certificates
 import bench_listwise
 import bench_sampling
+import bench_streams
 import bench_tasks_low_rank
 from bench_common import ROOT, in_place_oasis, machine, rows_of, table
 from simstream_repro import reference
@@ -305,9 +306,17 @@ def case_start():
 CASES = {
     name[5:]: function for name, function in list(globals().items()) if name.startswith("case_")
 }
+#: Modules with cases of their own, each a section of the page.
+MODULES = {
+    "certificates": bench_certificates,
+    "tasks": bench_tasks_low_rank,
+    "lists": bench_listwise,
+    "sampling": bench_sampling,
+    "streams": bench_streams,
+}
 CASES |= {
     name: lambda function=function: {"lines": rows_of(function)}
-    for module in (bench_certificates, bench_tasks_low_rank, bench_listwise, bench_sampling)
+    for module in MODULES.values()
     for name, function in module.CASES.items()
 }
 
@@ -401,19 +410,18 @@ def main():
         results[name] = json.loads(done.stdout.splitlines()[-1])
         print(f"  {results[name]}", file=sys.stderr, flush=True)
     speed = table(rows(results))
-    certificates, tasks, lists, sampling = (
-        table(line for name in module.CASES if name in results for line in results[name]["lines"])
-        for module in (bench_certificates, bench_tasks_low_rank, bench_listwise, bench_sampling)
-    )
-    print(speed, certificates, tasks, lists, sampling, sep="\n\n")
+    sections = {
+        section: table(
+            line for name in module.CASES if name in results for line in results[name]["lines"]
+        )
+        for section, module in MODULES.items()
+    }
+    print(speed, *sections.values(), sep="\n\n")
     if options.write:
         (ROOT / "docs" / "benchmarks.md").write_text(
             PAGE.format(
                 speed=speed,
-                certificates=certificates,
-                tasks=tasks,
-                lists=lists,
-                sampling=sampling,
+                **sections,
                 machine=machine(),
                 raw=json.dumps(results, indent=1, default=lambda v: round(float(v), 4)),
             )
@@ -463,6 +471,14 @@ One BLAS thread, CPU seconds, the best of three turns, float64. Half of the draw
 candidates by the learner, unless said otherwise.
 
 {sampling}
+
+## One tuple at a time
+
+One BLAS thread, CPU seconds, the best of five turns, random vectors of unit length, float64. Calls of `learn_one` with
+vectors as they come, checked each time; the eager steps check nothing, but have to make CSR rows dense. Batches
+(`partial_fit`) cost far less a tuple.
+
+{streams}
 
 ## How far from the limit
 

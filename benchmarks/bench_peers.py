@@ -7,7 +7,8 @@
 
 metric-learn runs in an environment of its own (`make bench-peers` builds it). Every case runs in a process
 of its own, and so does every fit of metric-learn. What is compared takes turns on one machine, three times
-or more; ratios are those of medians. All sides use as many BLAS threads as --threads says, one by default:
+or more; ratios are those of medians, in CPU seconds: the same as seconds on an idle machine, and still
+comparable on a busy one. All sides use as many BLAS threads as --threads says, one by default:
 on a shared machine two threads that wait for each other make small products many times slower, which would
 be noise on both sides. With SIMSTREAM_DATA pointing to a folder with nist16.csv.gz the real data are used,
 otherwise synthetic data of the same shape.
@@ -46,9 +47,9 @@ def say(text):
 
 
 def seconds_of(function):
-    start = time.perf_counter()
+    start = time.process_time()
     function()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def taking_turns(functions, repeats):
@@ -56,9 +57,9 @@ def taking_turns(functions, repeats):
     seconds = {name: [] for name in functions}
     for number in range(1, repeats + 1):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = time.process_time()
             own = function()
-            seconds[name].append(time.perf_counter() - start if own is None else own)
+            seconds[name].append(time.process_time() - start if own is None else own)
         say(f"round {number} of {repeats}: " + _last(seconds))
     return seconds
 
@@ -781,7 +782,11 @@ def limits(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=[], help="default: all")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks-peers.md")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write docs/benchmarks-peers.md; cases not named keep its numbers",
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run: small, nothing judged")
     parser.add_argument("--threads", type=int, default=1, help="BLAS threads of all sides")
     parser.add_argument(
@@ -808,7 +813,9 @@ def main():
             f"{', '.join(WITH_PEER)}"
         )
     environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(options.threads))}
-    results = {}
+    results = earlier() if options.cases and options.write else {}
+    for name in options.cases:
+        results.pop(name, None)
     if options.save and options.save.exists():
         results = json.loads(options.save.read_text())
     for name in cases:
@@ -830,6 +837,12 @@ def main():
     print(text)
     if options.write:
         write_page(results, text, options.threads)
+
+
+def earlier():
+    """What the page holds already: cases that are not run again keep their numbers."""
+    page = (ROOT / "docs" / "benchmarks-peers.md").read_text()
+    return json.loads(page.partition("```json\n")[2].partition("```")[0])
 
 
 def write_page(results, text, threads):
@@ -854,7 +867,7 @@ def rounded(value):
 
 PAGE = """# Speed against other implementations
 
-Written by `make bench-peers`; every number below is from that one run. What is compared took turns on the same
+Written by `make bench-peers`, or case by case (`python benchmarks/bench_peers.py itml --write`). What is compared took turns on the same
 machine, three times or more; once only: LMNN with metric-learn's default step, the whole streams of PALS- and
 of + against -, and the fit of MCML. Ratios are those of medians. "Textbook" is the float64 loop of `simstream_repro.reference`;
 "in place" is the strongest eager loop we could write (lengths known beforehand, M changed in place by BLAS).

@@ -18,9 +18,9 @@ import numpy as np
 
 
 def timed(function):
-    start = time.perf_counter()
+    start = time.process_time()
     function()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def itml(X, pairs, labels, bounds, gamma, sweeps):

@@ -188,8 +188,9 @@ class DenseEngine(EntrywiseEngine):
             return None
 
         def bind(x: np.ndarray, z: np.ndarray, sign: np.ndarray) -> Any:
-            what = self.rule, self._host, step, DenseRows(x), DenseRows(z), Gathered(sign), 0, 1
-            what = *what, new_scratch(*self.shape, self.dtype), self.clock
+            readers = DenseRows(x), DenseRows(z), Gathered(sign)
+            scratch = new_scratch(*self.shape, self.dtype)
+            what = self.rule, self._host, step, *readers, 0, 1, scratch, self.clock
             run = compiled(learn_one_at_a_time, what)
             return lambda: run(*what)[0]
 

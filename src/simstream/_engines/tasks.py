@@ -277,8 +277,8 @@ class DenseTasksEngine(TasksEngine):
 
     def learn_alone(self, step: Any, tuples: Comparisons) -> None:
         assert tuples.tasks is not None
-        tuples = tuples.densified()
-        task, learn = int(tuples.tasks[0]), self._task_step(step, *tuples.rows(0, 1), tuples.sign)
+        task, dense = int(tuples.tasks[0]), tuples.densified()
+        learn = self._task_step(step, *dense.rows(0, 1), dense.sign)
         n_seen = max(self.n_seen, task + 1)
         with ctrl_c_waits(), self.turn:
             self.terms.make_room(n_seen)

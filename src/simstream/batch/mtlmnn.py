@@ -46,7 +46,8 @@ class MultiTaskLMNN(BatchMetric):
     gamma : float
         Keeps the tasks' own parts close to zero; with a very large value, all tasks share one distance.
     k : int
-        Number of target neighbours of each item; every class of a task needs more than k members.
+        Number of target neighbours of each item. In a class of a task with k members or fewer these are all
+        others, with a warning.
     init : "identity" or matrix of shape (d, d)
         The initial M_0, symmetric and positive semi-definite. The tasks' own parts start at zero.
     max_iter : int
@@ -306,7 +307,7 @@ class TaskItems(NamedTuple):
 
     @classmethod
     def with_neighbors(cls, X: np.ndarray, codes: np.ndarray, k: int) -> TaskItems:
-        """Take the k nearest items of each item's class as its targets; every class has more than k items."""
+        """Take the k nearest items of each item's class as its targets, or all others of a small class."""
         return cls(X, codes, target_neighbors(X, codes, k))
 
 
