@@ -65,15 +65,15 @@ class Sparse(OneThread):
     def setup(self, learner):
         super().setup()
         self.items = sp.random(N_ITEMS, 50_000, 0.001, "csr", np.float32, random_state=0)
-        self.triplets = triplets()
+        self.triplets = triplets(5000)
         self.learner = getattr(simstream, learner)
-        self.learner(preprocessor=self.items).fit(self.triplets[:100])
+        self.learner(preprocessor=self.items, head_bytes=100_000_000).fit(self.triplets[:100])
 
     def time_fit(self, learner):
-        self.learner(preprocessor=self.items).fit(self.triplets)
+        self.learner(preprocessor=self.items, head_bytes=100_000_000).fit(self.triplets)
 
     def peakmem_fit(self, learner):
-        self.learner(preprocessor=self.items).fit(self.triplets)
+        self.learner(preprocessor=self.items, head_bytes=100_000_000).fit(self.triplets)
 
 
 class Stream(OneThread):
