@@ -29,7 +29,7 @@ myst_heading_anchors = 3
 highlight_language = "text"
 copybutton_exclude = ".linenos, .gp, .go"
 
-smartquotes = False
+smartquotes_action = "D"  # dashes; quotes stay as they are
 
 # Docstrings are plain text with names in single backticks.
 default_role = "py:obj"
@@ -37,7 +37,7 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "inherited-members": "BaseEstimator,tuple"}
 napoleon_google_docstring = False
-napoleon_use_ivar = True
+napoleon_custom_sections = [("Attributes", "params_style")]
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"

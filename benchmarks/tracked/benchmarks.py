@@ -19,6 +19,14 @@ def dense(d):
     return items / np.linalg.norm(items, axis=1, keepdims=True)
 
 
+def sparse(d, n_entries):
+    rng = np.random.default_rng(0)
+    rows = np.repeat(np.arange(N_ITEMS), n_entries)
+    columns = rng.integers(0, d, len(rows))
+    values = rng.random(len(rows), np.float32)
+    return sp.coo_matrix((values, (rows, columns)), (N_ITEMS, d)).tocsr()
+
+
 def triplets(n=N_TRIPLETS):
     rng = np.random.default_rng(1)
     anchors = rng.integers(0, N_ITEMS, n)
@@ -64,16 +72,16 @@ class Sparse(OneThread):
 
     def setup(self, learner):
         super().setup()
-        self.items = sp.random(N_ITEMS, 50_000, 0.001, "csr", np.float32, random_state=0)
-        self.triplets = triplets()
+        self.items = sparse(50_000, 50)
+        self.triplets = triplets(5000)
         self.learner = getattr(simstream, learner)
-        self.learner(preprocessor=self.items).fit(self.triplets[:100])
+        self.learner(preprocessor=self.items, head_bytes=100_000_000).fit(self.triplets[:100])
 
     def time_fit(self, learner):
-        self.learner(preprocessor=self.items).fit(self.triplets)
+        self.learner(preprocessor=self.items, head_bytes=100_000_000).fit(self.triplets)
 
     def peakmem_fit(self, learner):
-        self.learner(preprocessor=self.items).fit(self.triplets)
+        self.learner(preprocessor=self.items, head_bytes=100_000_000).fit(self.triplets)
 
 
 class Stream(OneThread):

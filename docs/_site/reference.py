@@ -74,6 +74,7 @@ def write(folder: Path) -> None:
 def as_plain_text(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings as people read them: bars and underscores mean nothing, examples stay as they are."""
     in_example = False
+    lines[:] = [part for line in lines for part in _one_name_each(line)]
     for number, line in enumerate(lines):
         in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>>"))
         if not in_example and set(line.strip()) != {"-"}:
@@ -84,8 +85,18 @@ def as_plain_text(app: Any, what: str, name: str, obj: Any, options: Any, lines:
             lines[number] = "".join(parts)
 
 
+def _one_name_each(line: str) -> list[str]:
+    """Several attributes in one line, "a, b : int", one after the other: the text belongs to the last one."""
+    names, colon, kind = line.partition(" : ")
+    if not (colon and re.fullmatch(r"\w+(, \w+)+", names)):
+        return [line]
+    return [f"{name} : {kind}" for name in names.split(", ")]
+
+
 def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
-    """Leave out what scikit-learn adds to every estimator."""
+    """Leave out what scikit-learn adds to every estimator, and fields of tuples once more."""
+    if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number"):
+        return True
     function = getattr(obj, "fget", None) or obj
     module = getattr(function, "__module__", None) or ""
     is_theirs = module.startswith(("sklearn", "builtins")) or name.endswith("_request")
