@@ -1234,7 +1234,7 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
         "t.svm: unknown extension": ["convert", triplets_file, tmp_path / "t.svm"],
         "x.npz: no such folder": ["convert", items_file, tmp_path / "absent" / "x.npz"],
         "p.foo: unknown extension": ["evaluate", model_file, items_file, "--plot", "p.foo"],
-        "'0' is less than 1MiB": ["evaluate", model_file, items_file, "--memory", 0],
+        "'0' is less than 1048576 bytes": ["evaluate", model_file, items_file, "--memory", 0],
         "at most the 6 features": [*train, "-a", "rca", "-p", "n_components=7"],
         "--csv, got both": ["query", model_file, items_file, "--row", 0, "--csv", "--json"],
     }
