@@ -1665,7 +1665,7 @@ def test_evaluate_draws(tmp_path, items_file, model_file, metric_file, pairs_fil
     options = ["--pairs", pairs_file, "--plot", picture]  # only one has a pair accuracy
     succeed("evaluate", metric_file, items_file, *options)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "extension" in fail(1, "evaluate", model_file, items_file, "--plot", "x.exe")
+    assert "extension" in fail(2, "evaluate", model_file, items_file, "--plot", "x.exe")
 
 
 # -- query --------------------------------------------------------------------------------------
@@ -1811,7 +1811,7 @@ def test_the_geometry_is_a_matter_of_parameters(kind, tmp_path):
     written = succeed("convert", model, tmp_path / "matrix.npy")
     assert "its centre and item term are only in the model" in written.stderr
     np.testing.assert_array_equal(np.load(tmp_path / "matrix.npy"), learnt.get_bilinear_matrix())
-    message = fail(1, "train", items, "-n", 999, "--resume", model, "-p", "init_scale=3")
+    message = fail(2, "train", items, "-n", 999, "--resume", model, "-p", "init_scale=3")
     assert "init_scale: cannot change in the middle of a stream" in message
     message = fail(2, "train", items, "-o", tmp_path / "n", "-p", "centre=mean")
     assert "centre: expected None, 'auto' or a vector, got 'mean'" in message
