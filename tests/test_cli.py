@@ -1234,7 +1234,7 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
         "t.svm: unknown extension": ["convert", triplets_file, tmp_path / "t.svm"],
         "x.npz: no such folder": ["convert", items_file, tmp_path / "absent" / "x.npz"],
         "p.foo: unknown extension": ["evaluate", model_file, items_file, "--plot", "p.foo"],
-        "'0' is less than 1MiB": ["evaluate", model_file, items_file, "--memory", 0],
+        "'0' is less than 1048576 bytes": ["evaluate", model_file, items_file, "--memory", 0],
         "at most the 6 features": [*train, "-a", "rca", "-p", "n_components=7"],
         "--csv, got both": ["query", model_file, items_file, "--row", 0, "--csv", "--json"],
     }
@@ -1674,7 +1674,7 @@ def test_evaluate_draws(tmp_path, items_file, model_file, metric_file, pairs_fil
     options = ["--pairs", pairs_file, "--plot", picture]  # only one has a pair accuracy
     succeed("evaluate", metric_file, items_file, *options)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "extension" in fail(1, "evaluate", model_file, items_file, "--plot", "x.exe")
+    assert "extension" in fail(2, "evaluate", model_file, items_file, "--plot", "x.exe")
 
 
 # -- query --------------------------------------------------------------------------------------
@@ -1820,7 +1820,7 @@ def test_the_geometry_is_a_matter_of_parameters(kind, tmp_path):
     written = succeed("convert", model, tmp_path / "matrix.npy")
     assert "its centre and item term are only in the model" in written.stderr
     np.testing.assert_array_equal(np.load(tmp_path / "matrix.npy"), learnt.get_bilinear_matrix())
-    message = fail(1, "train", items, "-n", 999, "--resume", model, "-p", "init_scale=3")
+    message = fail(2, "train", items, "-n", 999, "--resume", model, "-p", "init_scale=3")
     assert "init_scale: cannot change in the middle of a stream" in message
     message = fail(2, "train", items, "-o", tmp_path / "n", "-p", "centre=mean")
     assert "centre: expected None, 'auto' or a vector, got 'mean'" in message

@@ -148,8 +148,8 @@ def test_wrong_use_and_bad_files(folder):
     assert "--item-ids requires --relevance" in line
     line = fail(2, *evaluate(folder, *relevance, "--memory", "much"))
     assert "'much' is not a size" in line
-    line = fail(1, *evaluate(folder, *relevance, "--memory", "1kB"))
-    assert "memory: expected an integer >=" in line
+    line = fail(2, *evaluate(folder, *relevance, "--memory", "1kB"))
+    assert "'1kB' is less than 1048576 bytes" in line
     line = fail(1, *evaluate(folder, "--relevance", folder / "absent.csv"))
     assert "absent.csv: no such file" in line
     (folder / "nothing.csv").write_text("0,1,0\n")

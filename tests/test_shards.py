@@ -1,6 +1,7 @@
 """Learning with the columns of M divided, without Ray: the same result as in one process, and folders."""
 
 import json
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simstream
-from commands import fail, succeed
+from commands import fail, run, succeed
 from simstream import (
     AROMA,
     OASIS,
@@ -936,6 +937,33 @@ def test_the_loss_of_a_worker_is_told_and_a_final_one_with_the_command_that_cont
         with pytest.raises(WorkerLostError, match=r"was lost; continue .* ShardedLearner\.resume"):
             ShardedLearner.resume(folder, backend="serial")
     succeed(*divided_command, "--resume", folder, "-n", 500)
+
+
+def test_an_interrupted_run_is_continued_from_its_folder(tmp_path, divided_command, monkeypatch):
+    folder, begun = tmp_path / "run", ["--workers", 2, "--checkpoint", tmp_path / "run"]
+    original, methods = SerialWorkers.learn, []
+
+    def interrupted(self, method, *args):
+        methods.append(method)
+        if methods.count("begin") == 2:
+            methods.clear()
+            signal.raise_signal(signal.SIGINT)
+        return original(self, method, *args)
+
+    monkeypatch.setattr(SerialWorkers, "learn", interrupted)
+    for options, hint in ((begun, " in place of --checkpoint"), (["--resume", folder], "")):
+        result = run(*divided_command, "-n", 10_000, *options)
+        assert result.exit_code == 130, result.stderr
+        expected = (
+            f"checkpoint saved to {folder}. To continue, repeat the command with --resume {folder}"
+        )
+        assert result.stderr.endswith(f"{expected}{hint}\n")
+    n_rounds = simstream.load(tmp_path / "model.safetensors").n_rounds_
+    assert 0 < n_rounds < 10_000
+    monkeypatch.undo()
+    monkeypatch.setitem(ShardedLearner.__init__.__kwdefaults__, "backend", "serial")
+    succeed(*divided_command, "-n", 10_000, "--resume", folder)
+    assert simstream.load(tmp_path / "model.safetensors").n_rounds_ == 10_000
 
 
 def test_options_of_workers_that_make_no_sense_are_wrong_usage(tmp_path, divided_command):

@@ -15,7 +15,7 @@ from .exits import DEBUG
 FILE = click.Path(path_type=Path)
 
 
-#: What blocks of items need, however small they are.
+#: What blocks of items need at least.
 _LEAST_BYTES = 2**20
 
 
@@ -52,6 +52,9 @@ class Size(click.ParamType):
 
     name = "size"
 
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
+
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """Parse the option's text."""
         if isinstance(value, int):
@@ -64,8 +67,8 @@ class Size(click.ParamType):
             self.fail(f"{value!r} is not a size such as 512MB or 2GiB", param, ctx)
         base = 1024 if found[3] else 1000
         size = int(number * base ** " kmgt".index(found[2] or " "))
-        if size < _LEAST_BYTES:
-            self.fail(f"{value!r} is less than 1MiB", param, ctx)
+        if size < self._least:
+            self.fail(f"{value!r} is less than {self._least} bytes", param, ctx)
         return size
 
 
@@ -224,7 +227,7 @@ by_option = click.option(
 
 memory_option = click.option(
     "--memory",
-    type=Size(),
+    type=Size(_LEAST_BYTES),
     default="512MB",
     show_default=True,
     help="How much of the items and their scores is in memory at a time, in each process. Files that are "

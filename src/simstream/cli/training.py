@@ -153,7 +153,7 @@ def _check_options(options: TrainOptions) -> None:
         if options.rounds is not None:
             raise click.UsageError("--rounds requires --mix")
         check_workers(options)
-    for option, given in (("--workers", options.workers), ("--mix", options.mix)):
+    for option, given in (("--mix", options.mix), ("--workers", options.workers)):
         if given is not None and options.device not in (None, "cpu"):
             raise click.UsageError(f"expected {option} or --device {options.device}, got both")
     inputs = ("items", "labels_file", "tasks_file", "queries", "records", "item_ids", "query_ids")
@@ -571,7 +571,8 @@ def _train_online(
     _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text, saved)
     if signal is not None:
         # A run of several workers continues from its folder, with the columns where they are.
-        saved = options.checkpoint or saved
+        is_run = options.resume is not None and options.resume.is_dir()
+        saved = options.checkpoint or (options.resume if is_run else saved)
         hint = " in place of --checkpoint" if options.checkpoint else ""
         logger.warning(
             "interrupted; checkpoint saved to %s. To continue, repeat the command with --resume %s%s",
