@@ -350,7 +350,7 @@ def _explains(explanation: Explanation, exhibit: Exhibit, names: tuple[str, str,
 def without_replaced(
     paper: Paper, numbers: dict[str, list[JudgedNumber]]
 ) -> dict[str, list[JudgedNumber]]:
-    """Numbers by exhibit, each printed one once: where `Exhibit.instead_of` has it, there, else where it was."""
+    """Numbers by exhibit; those that an exhibit has in place of another (`instead_of`) only there."""
 
     def place(one: JudgedNumber) -> tuple[str, str, str]:
         return one.dataset, one.method, one.measure.name
