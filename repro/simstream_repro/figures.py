@@ -246,7 +246,7 @@ def _widths(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[float]:
     --------
     >>> x, y = np.arange(3), np.array([0.0, 1.0, 2.0])
     >>> _widths([(x, y), (x, y + 0.001), (x, y[::-1])])
-    [3.4, 1.6, 1.6]
+    [3.6, 1.6, 1.6]
     """
     heights = [y for _, y in lines if len(y)]
     height = max((np.max(y) for y in heights), default=1.0) - min(
@@ -260,7 +260,7 @@ def _widths(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[float]:
             and float(np.max(np.abs(y - other_y))) <= _COVERED * height
             for other_x, other_y in lines[number + 1 :]
         )
-        widths.append(_WIDTH + 1.8 * min(n_above, 3))
+        widths.append(_WIDTH + 2 * min(int(n_above), 3))
     return widths
 
 

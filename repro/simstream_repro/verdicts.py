@@ -350,17 +350,21 @@ def _explains(explanation: Explanation, exhibit: Exhibit, names: tuple[str, str,
 def without_replaced(
     paper: Paper, numbers: dict[str, list[JudgedNumber]]
 ) -> dict[str, list[JudgedNumber]]:
-    """Numbers by exhibit, less those that another exhibit counts in their place (`Exhibit.instead_of`)."""
+    """Numbers by exhibit; those that an exhibit has in place of another (`instead_of`) only there."""
+
+    def place(one: JudgedNumber) -> tuple[str, str, str]:
+        return one.dataset, one.method, one.measure.name
+
     taken: dict[str, set[tuple[str, str, str]]] = {}
+    known = {}
     for name, found in numbers.items():
+        known[name] = found
         if earlier := paper.exhibits[name].instead_of:
-            mine = {(n.dataset, n.method, n.measure.name) for n in found if n.ours is not None}
-            taken.setdefault(earlier, set()).update(mine)
-            missing = [n for n in found if n.ours is None]
-            numbers = numbers | {name: [n for n in found if n not in missing]}
+            known[name] = [one for one in found if one.ours is not None]
+            taken.setdefault(earlier, set()).update(map(place, known[name]))
     return {
-        name: [n for n in found if (n.dataset, n.method, n.measure.name) not in taken.get(name, ())]
-        for name, found in numbers.items()
+        name: [one for one in found if place(one) not in taken.get(name, ())]
+        for name, found in known.items()
     }
 
 
