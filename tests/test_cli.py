@@ -837,10 +837,8 @@ def test_batch_learners_fill_in_the_zeros_of_sparse_items(tmp_path, data, monkey
 def test_batch_learners_say_what_is_wrong_with_the_labels(tmp_path, data):
     items, labels = data
     path = tmp_path / "model.safetensors"
-    alone = labels.copy()
-    alone[0] = 9
     cases = {
-        "lmnn": (alone, "class 9 with 1"),
+        "lmnn": (np.arange(N_ITEMS), "classes of one item each"),
         "itml": (np.zeros(N_ITEMS), "two classes"),
         "mcml": (np.arange(N_ITEMS), "classes of one item each"),
         "rca": (np.arange(N_ITEMS), "classes of one item each"),
@@ -850,7 +848,6 @@ def test_batch_learners_say_what_is_wrong_with_the_labels(tmp_path, data):
         assert text in fail(1, "train", tmp_path / "items.npz", "-a", algorithm, "-o", path)
     write_items(tmp_path / "items.npz", items, labels)
     arguments = ["train", tmp_path / "items.npz", "-a", "lmnn", "-o", path]
-    assert "k = 20" in fail(2, *arguments, "-p", "k=20")
     assert "mu" in fail(2, *arguments, "-p", "mu=3")
     assert "--quiet" in fail(2, *arguments, "-p", "verbose=true")
     assert not path.exists()
