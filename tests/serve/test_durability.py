@@ -318,7 +318,7 @@ def test_a_request_is_kept_whole_or_not_at_all(tmp_path):
 def test_too_many_waiting_requests_are_told_so(tmp_path):
     """With the writer held up, the queue fills and the next request is refused at once."""
     log, hold = Log(tmp_path / "log.sqlite"), threading.Event()
-    writer = Writer(log, Ledger(log), lambda last: None, capacity=2)
+    writer = Writer(log, Ledger(log), lambda last, n_triplets: None, capacity=2)
     futures: list[Future] = []
     try:
         futures.append(writer.submit([Write(lambda ledger: hold.wait(30) and None)]))
