@@ -338,7 +338,7 @@ def test_limits(tmp_path):
         assert client.raw("POST", "/v1/feedback", pieces(), json_type)[0] == 413
         assert client("POST", "/v1/search", {"item": "i0", "k": 5})[0] == 200
         assert client("POST", "/v1/feedback", [one, one])[0] == 201
-        statuses = [client.raw("GET", "/healthz") for _ in range(5)]
+        statuses = [client.raw("GET", "/v1/status") for _ in range(5)]
         assert [status for status, _, _ in statuses][-1] == 429
         assert int(statuses[-1][1]["retry-after"]) >= 1
         client.close()

@@ -157,7 +157,7 @@ def to_keep(positions: list[int]) -> set[int]:
     Examples
     --------
     >>> sorted(to_keep(list(range(0, 10_000, 1000))))
-    [0, 3000, 5000, 7000, 8000, 9000]
+    [0, 4000, 6000, 7000, 8000, 9000]
     """
     newest = positions[-1] if positions else 0
     kept = positions[:1]
