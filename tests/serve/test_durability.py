@@ -271,7 +271,7 @@ def test_a_damaged_or_foreign_log_is_refused(tmp_path):
     with pytest.raises(LogError, match="another SQLite file"):
         Log(other)
     good = tmp_path / "good.sqlite"
-    Log(good).close()
+    Log(good, is_owner=True).close()
     connection = sqlite3.connect(good)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -317,7 +317,7 @@ def test_a_request_is_kept_whole_or_not_at_all(tmp_path):
 
 def test_too_many_waiting_requests_are_told_so(tmp_path):
     """With the writer held up, the queue fills and the next request is refused at once."""
-    log, hold = Log(tmp_path / "log.sqlite"), threading.Event()
+    log, hold = Log(tmp_path / "log.sqlite", is_owner=True), threading.Event()
     writer = Writer(log, Ledger(log), lambda last, n_triplets: None, capacity=2)
     futures: list[Future] = []
     try:

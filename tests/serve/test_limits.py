@@ -1,9 +1,11 @@
 """What one caller may cost the others, and what a server says when it refuses or fails."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import threading
 import time
 import tracemalloc
 
@@ -11,7 +13,14 @@ import numpy as np
 import pytest
 from live import Client, ServerProcess, add_items, do, running, served, vectors, wait_until
 
-from simstream.serve.access import BadRequestError, BusyError, KeyRing, UnauthorizedError
+from simstream.serve.access import (
+    BadRequestError,
+    BusyError,
+    KeyRing,
+    StorageError,
+    UnauthorizedError,
+    check_host,
+)
 from simstream.serve.app import SECURITY_HEADERS
 from simstream.serve.import_export import in_chunks
 from simstream.serve.service import Limits, Service
@@ -67,19 +76,20 @@ def test_items_whose_matrix_would_not_fit_are_refused_before_the_first_is_kept(t
 def test_triplets_that_wait_count_not_events(tmp_path, monkeypatch):
     with running(tmp_path, limits=Limits(lag=100)) as service:
         add_items(service, vectors(30))
-        real = State.advance
+        real, go = State.advance, threading.Event()
 
-        def slow(self, events, until):
-            time.sleep(0.2)
+        def held(self, events, until):
+            assert go.wait(30)
             real(self, events, until)
 
-        monkeypatch.setattr(State, "advance", slow)
+        monkeypatch.setattr(State, "advance", held)
         pairs = [(f"i{a}", f"i{b}") for a in range(1, 11) for b in range(11, 26)]
         write = Write(Ledger.judge, (Judgement("i0", pairs),))
         service.submit([write]).result(30)
         with pytest.raises(BusyError, match="waiting to be learnt"):
             service.submit([write])
         assert service.engine.lag < 5
+        go.set()
         wait_until(lambda: service.engine.n_triplets_waiting == 0)
         do(service, Ledger.judge, Judgement("i0", pairs))
 
@@ -172,15 +182,27 @@ def test_the_rate_spares_who_watches_and_no_header_changes_the_caller(tmp_path):
     assert statuses == [200] * 3 + [429] * 3
 
 
-def test_a_proxy_that_is_named_speaks_for_its_callers(tmp_path):
-    limits = Limits(rate=0.001, burst=1)
+def test_a_proxy_that_is_named_speaks_for_its_callers_and_needs_keys(tmp_path):
+    limits, path = Limits(rate=0.001, burst=1), tmp_path / "keys.json"
     with (
         running(tmp_path, limits=limits) as service,
         served(service, proxy="127.0.0.1") as port,
     ):
+        # Without keys the machine itself may call, not whom the proxy speaks for.
+        assert Client(port)("GET", "/v1/status", X_Forwarded_For="203.0.113.9")[0] == 403
+    with pytest.raises(ValueError, match="proxy: expected keys"):
+        check_host("127.0.0.1", KeyRing(path), "127.0.0.1")
+    KeyRing(path).add("page", ["read"])
+    with pytest.raises(ValueError, match="expected an IP address, got caddy"):
+        check_host("127.0.0.1", KeyRing(path), "caddy")
+    check_host("127.0.0.1", KeyRing(path), "127.0.0.1")
+    with (
+        running(tmp_path, limits=limits) as service,
+        served(service, KeyRing(path), proxy="127.0.0.1") as port,
+    ):
         client = Client(port)
         statuses = [
-            client("GET", "/v1/status", X_Forwarded_For=address)[0]
+            client.raw("GET", "/", headers={"X-Forwarded-For": address})[0]
             for address in ("10.0.0.1", "10.0.0.2", "10.0.0.1")
         ]
     assert statuses == [200, 200, 429]
@@ -202,6 +224,41 @@ def test_keys_are_read_again_when_they_change(tmp_path):
         assert nobody("GET", "/v1/status")[0] == 401  # without keys now, but not open
         for one in (client, other, nobody):
             one.close()
+
+
+def test_no_key_is_valid_while_the_file_cannot_be_read(tmp_path):
+    path = tmp_path / "keys.json"
+    key = KeyRing(path).add("page", ["read"])
+    with running(tmp_path) as service, served(service, KeyRing(path)) as port:
+        client = Client(port, key)
+        assert client("GET", "/v1/status")[0] == 200
+        good = path.read_text()
+        path.write_text('{"keys": [{"name": "page"}]}')
+        wait_until(lambda: client("GET", "/v1/status")[0] == 401)
+        assert client("GET", "/readyz") == (503, {"status": "keys cannot be read"})
+        path.write_text(good)
+        wait_until(lambda: client("GET", "/v1/status")[0] == 200)
+        assert client("GET", "/readyz")[0] == 200
+
+
+def test_a_writer_that_dies_leaves_nobody_waiting(tmp_path, monkeypatch):
+    with running(tmp_path) as service, served(service) as port:
+        add_items(service, vectors(5))
+
+        def broken(last, n_triplets):
+            raise RuntimeError("out of luck")
+
+        monkeypatch.setattr(service.writer, "_on_commit", broken)
+        write = Write(Ledger.judge, (Judgement("i0", [("i1", "i2")]),))
+        futures = []
+        with contextlib.suppress(StorageError):
+            futures += [service.submit([write]) for _ in range(5)]
+        wait_until(lambda: service.writer.failure is not None)
+        for future in futures:  # those that were written together are durable, the others are refused
+            assert future.exception(30) is None or "stopped" in str(future.exception())
+        with pytest.raises(StorageError, match="writing has stopped"):
+            service.submit([write])
+        assert Client(port)("GET", "/readyz") == (503, {"status": "writing has stopped"})
 
 
 def test_a_key_expires(tmp_path, monkeypatch):

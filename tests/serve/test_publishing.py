@@ -223,3 +223,16 @@ def test_there_must_be_something_to_follow(tmp_path):
     with pytest.raises(LogError, match="service to follow"), running(tmp_path / "a", follow=True):
         pass
     assert not (tmp_path / "a").exists()
+
+
+def test_a_follower_tells_when_it_cannot_follow_any_more(tmp_path):
+    with running(tmp_path / "a") as writer:
+        add_items(writer, vectors(5))
+    with running(tmp_path / "a", follow=True) as reader:
+        assert reader.stopped() is None
+        (tmp_path / "a" / "log.sqlite").rename(tmp_path / "moved")
+        end = time.monotonic() + 30
+        while reader.stopped() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        assert reader.stopped() == "following has stopped"
+        assert len(reader.search("i0", 3)) == 3

@@ -92,7 +92,7 @@ def test_a_log_that_cannot_be_written_to_is_read_without_the_index(tmp_path):
             found.execute("PRAGMA query_only = 1")  # whatever changes the file is refused
             return found
 
-    log = Full(path)
+    log = Full(path, is_owner=True)
     query = "SELECT count(*) FROM events WHERE position > 0 AND kind IN ('item', 'delete')"
     assert "item_events" not in plan(log.connection, query)
     assert log.count_items(5) == 5

@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from simstream.serve import upkeep
 from simstream.serve.log import Log, LogError
 from simstream.serve.snapshots import Snapshots, to_keep
 from simstream.serve.writer import Ledger, NewItem
+
+MODELS = Path(__file__).parents[1] / "models"
 
 
 def filled(folder, n_items=12, n_judged=30, seed=0, **options):
@@ -106,7 +109,7 @@ def test_every_flipped_bit_of_what_events_say_is_found(tmp_path):
         (folder / "log.sqlite").write_bytes(data)
         try:
             is_whole = upkeep.check(folder).is_whole
-        except (LogError, sqlite3.DatabaseError, ValueError):
+        except LogError:
             is_whole = False
         if is_whole:
             n_harmless += 1
@@ -114,6 +117,74 @@ def test_every_flipped_bit_of_what_events_say_is_found(tmp_path):
         n_found += not is_whole
     assert n_found > 10
     assert n_harmless > 0
+
+
+def test_only_the_owner_of_the_folder_upgrades_a_log(tmp_path):
+    """An old service may be running: what it writes must not become damage."""
+    shutil.copytree(MODELS / "service-dense", tmp_path / "a")
+    path = tmp_path / "a" / "log.sqlite"
+    before = path.read_bytes()
+    report = upkeep.check(tmp_path / "a")
+    assert report.is_whole
+    assert "earlier version" in report.notes[0]
+    upkeep.back_up(tmp_path / "a", tmp_path / "b")
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    connection.close()
+    assert path.read_bytes() == before
+    log = Log(path, is_owner=True)
+    insert = "INSERT INTO events (position, at, kind, body) VALUES (10000, 0.0, 'pin', '{}')"
+    with pytest.raises(sqlite3.IntegrityError, match="newer version"):  # as version 1 appends
+        log.connection.execute(insert)
+    log.close()
+    assert upkeep.check(tmp_path / "a").is_whole
+    for folder in ("a", "b"):
+        report = upkeep.check(tmp_path / folder)
+        assert report.is_whole
+        assert bool(report.notes) == (folder == "b")
+
+
+@pytest.mark.parametrize("damage", ["empty file", "root page", "far position"])
+def test_a_log_that_cannot_be_read_is_told(tmp_path, damage):
+    filled(tmp_path, n_judged=3)
+    path = tmp_path / "log.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    page = connection.execute(
+        "SELECT rootpage FROM sqlite_master WHERE name = 'events'"
+    ).fetchone()[0]
+    size = connection.execute("PRAGMA page_size").fetchone()[0]
+    if damage == "far position":
+        connection.execute(f"UPDATE events SET position = {10**15} WHERE position = 15")
+        connection.commit()
+    connection.close()
+    if damage == "empty file":
+        path.write_bytes(b"")
+    elif damage == "root page":
+        data = bytearray(path.read_bytes())
+        data[(page - 1) * size : page * size] = bytes(size)
+        path.write_bytes(data)
+    runner = CliRunner()
+    found = runner.invoke(main, ["check", str(tmp_path)])
+    assert found.exit_code == 1, found.output
+    assert "bug" not in found.output
+    salvaged = runner.invoke(main, ["check", str(tmp_path), "--salvage", str(tmp_path / "new")])
+    assert "bug" not in salvaged.output
+    assert salvaged.exit_code == (0 if damage == "far position" else 1)
+    if damage == "far position":
+        assert "kept: 14 events\ndamaged: 1 events" in salvaged.output
+
+
+def test_a_backup_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    filled(tmp_path / "a", n_judged=3)
+
+    def full(folder, new):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(upkeep, "_copy_keys", full)
+    with pytest.raises(OSError, match="cannot be written"):
+        upkeep.back_up(tmp_path / "a", tmp_path / "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 # -- snapshots --------------------------------------------------------------------------------
@@ -137,6 +208,8 @@ def test_a_snapshot_of_another_past_is_refused(tmp_path, caplog):
         for _ in range(9):
             judge(service, "i3", "i4", "i5")
         assert service.engine.wait_for(service.writer.last, 60)
+    # The head is overwritten by now, but it is not forgotten.
+    assert "position 22 were acknowledged earlier" in upkeep.check(tmp_path).problems[0]
     triplets = [*first, *[(3, 4, 5)] * 9]
     with running(tmp_path) as service:
         assert_same_matrix(learner_of(service), oasis_of(rows[np.array(triplets)]))
@@ -208,10 +281,12 @@ def test_salvage_keeps_what_is_whole_and_goes_on(tmp_path):
     rows, triplets = filled(tmp_path / "a")
     changed(tmp_path / "a", "UPDATE events SET body = '{' WHERE position = 20")
     changed(tmp_path / "a", "UPDATE events SET subject = 'x' WHERE position = 12")
-    counts = upkeep.salvage(tmp_path / "a", tmp_path / "b")
+    done = upkeep.salvage(tmp_path / "a", tmp_path / "b")
     left = [t for n, t in enumerate(triplets, 13) if n != 20 and 11 not in t]
     n_about = sum(11 in t for n, t in enumerate(triplets, 13) if n != 20)
-    assert counts == {"kept": 11 + len(left), "damaged": 2, "about damaged items": n_about}
+    assert (done.kept, done.about_damaged, done.missing) == (11 + len(left), n_about, 0)
+    assert done.damaged == [(12, "item"), (20, "feedback")]
+    assert not done.undoes
     assert n_about
     assert upkeep.check(tmp_path / "b").is_whole
     with running(tmp_path / "b") as service:

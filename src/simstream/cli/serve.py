@@ -227,10 +227,10 @@ def serve(
     folder = folder if demo is None else folder / FOLDERS[demo]
     keys = KeyRing(folder / "keys.json")
     try:
-        check_host(host, keys)
+        check_host(host, keys, proxy)
     except ValueError as error:
-        text = str(error).removeprefix("host: ")
-        raise click.BadParameter(text, param_hint="--host") from error
+        name, _, text = str(error).partition(": ")
+        raise click.BadParameter(text, param_hint=f"--{name}") from error
     check_port(host, port)
     data = None if items is None else read_items(items, dtype="float32", n_features=n_features)
     learning, asking, measure, publishing = Learning(), Asking(), None, Publishing()

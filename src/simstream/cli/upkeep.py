@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,22 @@ def check(folder: Path, new: Path | None, as_json: bool, quiet: bool) -> None:
 
     if new is not None:
         with _counted(quiet) as report:
-            counts = upkeep.salvage(folder, new, report)
+            done = upkeep.salvage(folder, new, report)
         if as_json:
-            echo_json(counts)
-            return
-        for what, count in counts.items():
-            click.echo(f"{what}: {count:,} events")
-        click.echo(f"serve what was salvaged with: simstream serve --data {new}")
+            echo_json(asdict(done))
+        else:
+            click.echo(f"kept: {done.kept:,} events")
+            click.echo(f"damaged: {len(done.damaged):,} events")
+            click.echo(f"about damaged items: {done.about_damaged:,} events")
+            click.echo(f"acknowledged, but not found: {done.missing:,} events")
+            if done.undoes:
+                click.echo(
+                    "warning: deletions, undo or rollbacks may be among those left out: what they undid "
+                    "counts again"
+                )
+            click.echo(f"serve what was salvaged with: simstream serve --data {new}")
+        if done.missing or not done.kept:
+            raise SystemExit(ExitCode.DATA)
         return
     with _counted(quiet) as report:
         found = upkeep.check(folder, report)
@@ -57,6 +67,8 @@ def check(folder: Path, new: Path | None, as_json: bool, quiet: bool) -> None:
         click.echo(f"{found.events:,} events and {found.snapshots} snapshots verified")
         if found.erased:
             click.echo(f"{found.erased:,} events were erased by the operator")
+        for note in found.notes:
+            click.echo(f"note: {note}")
         for problem in found.problems:
             click.echo(f"problem: {problem}")
         click.echo("everything is whole" if found.is_whole else f"problems: {len(found.problems)}")

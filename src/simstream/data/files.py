@@ -244,14 +244,14 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         yield temporary
         # The block may have created the file anew, with other permissions.
         os.chmod(temporary, stat.S_IMODE(mode))
-        _flush_to_disk(temporary)
+        flush_to_disk(temporary)
         os.replace(temporary, target)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and _is_full(error):
             raise _no_room(path, error) from None
         raise
-    _flush_to_disk(target.parent)
+    flush_to_disk(target.parent)
 
 
 def _is_full(error: OSError) -> bool:
@@ -267,7 +267,7 @@ def _no_room(path: PathLike, error: OSError) -> FormatError:
     return FormatError(f"{path}: cannot be written: {reason} ({free})")
 
 
-def _flush_to_disk(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Fsync a file, or a folder so that a rename in it survives a crash."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import logging
 import math
 import os
 import secrets
@@ -19,6 +20,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..data import atomic_write
+
+logger = logging.getLogger("simstream.serve")
 
 #: What a key may allow. No scope includes another: a key that may write may not read unless it says so.
 SCOPES = ("read", "write", "admin")
@@ -158,7 +161,7 @@ class KeyRing:
     """The keys of a service, in a JSON file; without the file there are none.
 
     Keys have 256 random bits, so one round of a salted hash is enough: there is nothing to guess. The file is
-    read again when it changes; a file that cannot be read leaves the keys as they were.
+    read again when it changes; if it cannot be read then, no key is valid until it can.
 
     Examples
     --------
@@ -180,6 +183,8 @@ class KeyRing:
         self._looked_at = 0.0
         #: Whether there are keys, or have been since this was made: a service that had keys never opens.
         self.is_used = False
+        #: Why the file cannot be read, if so.
+        self.problem: str | None = None
         self._read()
 
     def _read(self) -> None:
@@ -193,10 +198,11 @@ class KeyRing:
             try:
                 entries = json.loads(self._path.read_text())["keys"]
                 for entry in entries:
-                    bytes.fromhex(entry["salt"] + entry["hash"])
-                    assert set(entry["scopes"]) <= set(SCOPES)
+                    bytes.fromhex(entry["id"] + entry["salt"] + entry["hash"])
                     float(entry.get("expires") or 0)
-            except (ValueError, KeyError, TypeError, AssertionError) as error:
+                    if not set(entry["scopes"]) <= set(SCOPES):
+                        raise ValueError(f"unknown scopes {entry['scopes']}")
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"{self._path}: not a file of keys") from error
         self._entries = {entry["id"]: entry for entry in entries}
         self._changed_at = changed_at
@@ -204,9 +210,15 @@ class KeyRing:
 
     def refresh(self) -> None:
         """Notice changes of the file, at most once a second."""
-        if time.monotonic() - self._looked_at >= 1:
-            with contextlib.suppress(OSError, ValueError):  # being edited: look again in a second
-                self._read()
+        if time.monotonic() - self._looked_at < 1:
+            return
+        try:
+            self._read()
+            self.problem = None
+        except (OSError, ValueError) as error:
+            if self.problem is None:
+                logger.error("no key is valid: %s", error)
+            self.problem, self._entries, self._changed_at = str(error), {}, -1
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -248,8 +260,12 @@ class KeyRing:
     def _save(self) -> None:
         if not self._path.exists():  # readable by its owner only, from the first moment
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        owner = self._path.parent.stat()
         with atomic_write(self._path) as temporary:
             temporary.write_text(json.dumps({"keys": list(self._entries.values())}, indent=1))
+            with contextlib.suppress(OSError, AttributeError):
+                # Root may manage the keys of a service that runs as somebody else, who must read them.
+                os.chown(temporary, owner.st_uid, owner.st_gid)
 
     def name_of(self, key: str | None, scope: str) -> str:
         """The name of a key; an error unless it allows the scope."""
@@ -292,8 +308,8 @@ def is_local_host(host: str) -> bool:
         return False
 
 
-def check_host(host: str, keys: KeyRing) -> None:
-    """Refuse to listen for other machines without keys.
+def check_host(host: str, keys: KeyRing, proxy: str | None = None) -> None:
+    """Refuse to listen for other machines, or for a proxy that speaks for them, without keys.
 
     Examples
     --------
@@ -307,6 +323,15 @@ def check_host(host: str, keys: KeyRing) -> None:
         raise ValueError(
             f"host: expected this machine (127.0.0.1), or keys (simstream keys add), got {host}"
         )
+    if proxy is not None:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError:
+            raise ValueError(f"proxy: expected an IP address, got {proxy}") from None
+        if not len(keys):
+            raise ValueError(
+                "proxy: expected keys (simstream keys add): a proxy speaks for anybody"
+            )
 
 
 class TokenBuckets:

@@ -24,7 +24,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from .access import (
@@ -92,15 +91,16 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
         lifespan=lifespan,
         responses={kind.status: {"description": kind.__doc__} for kind in REFUSALS},
     )
+    keys = keys or KeyRing(Path("/nonexistent"))
     metrics = Metrics(service)
     app.add_middleware(
         Guard,
-        keys=keys or KeyRing(Path("/nonexistent")),
+        keys=keys,
         limits=service.settings.limits,
         on_done=metrics.count,
     )
     _add_error_handlers(app)
-    add_routes(app, service, metrics)
+    add_routes(app, service, metrics, keys)
     _add_page(app)
     return app
 
@@ -192,7 +192,7 @@ class Guard:
                 given = headers.get("authorization", "")
                 kind, _, key = given.partition(" ")
                 caller = self._keys.name_of(key if kind.lower() == "bearer" else None, needed)
-        elif not is_local_host(host):
+        elif not is_local_host(host) or not _is_local(caller):
             # Another name that leads to this machine is an attack: DNS rebinding.
             raise ForbiddenError("without keys, expected a request to localhost")
         wait = 0.0 if path in WATCHED_PATHS else self._buckets.wait(caller)
@@ -221,6 +221,11 @@ class Guard:
             parts.append(message.get("body", b""))
             if not message.get("more_body"):
                 return b"".join(parts)
+
+
+def _is_local(caller: str) -> bool:
+    """Whether the address of a caller is one of this machine; "unknown" is a socket file."""
+    return caller == "unknown" or is_local_host(f"[{caller}]" if ":" in caller else caller)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -360,7 +365,7 @@ def run(
     address is that of its connection; only `proxy`, if given, may say that it speaks for another.
     """
     keys = KeyRing(service.settings.folder / "keys.json")
-    check_host(host, keys)
+    check_host(host, keys, proxy)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
@@ -376,11 +381,10 @@ def run(
     # The server handles these signals itself and raises them again once everything is done.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    if hasattr(signal, "SIGHUP"):  # the terminal was closed: end as if asked to
+    # The terminal was closed: end as if asked to, unless that was to be ignored (nohup).
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    # Searches run side by side, and many are one product: BLAS threads would only get in their way.
-    with threadpool_limits(1, user_api="blas"):
-        Server(config).run()
+    Server(config).run()
 
 
 def _protocol(seconds: float) -> type[asyncio.Protocol]:

@@ -296,6 +296,9 @@ class LearningEngine:
         is_follower: bool = False,
     ) -> None:
         self._log, self._learning, self._snapshot_every = log, learning, snapshot_every
+        self._is_follower = is_follower
+        #: Whether acknowledged events are missing in the log.
+        self.has_lost = False
         self.publishing = self._check_settings(n_features, publishing)
         self.items = ItemStore(log, n_features)
         self.snapshots = Snapshots(folder, learning, self.publishing, is_mine=not is_follower)
@@ -342,6 +345,8 @@ class LearningEngine:
             "n_features": n_features,
             "publishing": publishing.as_json(),
         }
+        if stored is None and self._is_follower:
+            raise LogError(f"{self._log.path}: expected a log that a service has begun")
         if stored is None:
             self._learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
@@ -414,7 +419,10 @@ class LearningEngine:
         _compile(self._learning, is_sparse=self.items.n_features is not None)
         last = self._known
         lost = self._log.lost_after()
+        self.has_lost = lost is not None or self._log.lost_path.exists()
         if lost is not None:
+            if self.snapshots.is_mine:
+                self._log.keep_lost()
             logger.warning(
                 "the log ends at position %d, but events up to position %d were acknowledged: it is damaged "
                 "or an older copy; see simstream check",

@@ -11,12 +11,14 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from .events import (
     CONTROL_KINDS,
@@ -62,6 +64,11 @@ CREATE TABLE requests (
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
+#: Earlier versions cannot append events without digests to a log that has them.
+_NEED_DIGESTS = """CREATE TRIGGER IF NOT EXISTS need_digests BEFORE INSERT ON events
+WHEN NEW.digest IS NULL OR NEW.hash IS NULL
+BEGIN SELECT RAISE(ABORT, 'this log needs a newer version of simstream'); END"""
+
 _HEADER = "position, at, kind, subject, vector"
 _COLUMNS = f"{_HEADER}, body"
 
@@ -104,14 +111,16 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
 
 
 class Log:
-    """The events of a service in a SQLite file, created if it does not exist.
+    """The events of a service in a SQLite file.
 
-    Any thread may read; only the writer appends.
+    Any thread may read; only the writer appends. Whoever holds the lock of the folder opens it with
+    `is_owner`: the file is created if it does not exist, and brought up to the newest version. All others
+    only read, logs of earlier versions too, whose events have no digests.
 
     Examples
     --------
     >>> import tempfile
-    >>> log = Log(Path(tempfile.mkdtemp()) / "log.sqlite")
+    >>> log = Log(Path(tempfile.mkdtemp()) / "log.sqlite", is_owner=True)
     >>> with log.transaction():
     ...     log.append([Event(1, 0.0, "delete", "shoe", None, {})])
     >>> [event.subject for event in log.read(0)], log.last
@@ -119,8 +128,12 @@ class Log:
     >>> log.close()
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, is_owner: bool = False) -> None:
+        self.path, self._is_owner = Path(path), is_owner
+        #: Whether events have digests: not those of an earlier version that no service has opened since.
+        self.has_digests = True
+        if not is_owner and not self.path.exists():
+            raise LogError(f"{path}: no such log")
         self._local = threading.local()
         self._connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -139,10 +152,14 @@ class Log:
         mark = connection.execute("PRAGMA application_id").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if not tables:
+            if not self._is_owner:
+                raise LogError(f"{self.path}: expected a simstream log, got an empty file")
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-            connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
-            self.set_setting("identity", secrets.token_hex(16))
+            identity = f"INSERT INTO settings VALUES ('identity', '\"{secrets.token_hex(16)}\"');"
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_TABLES} {_NEED_DIGESTS}; {identity} COMMIT;"
+            )
         elif mark != _APPLICATION_ID:
             raise LogError(f"{self.path}: expected a simstream log, got another SQLite file")
         elif version > FORMAT_VERSION:
@@ -150,18 +167,18 @@ class Log:
                 f"{self.path}: expected log version {FORMAT_VERSION} or older, got {version}; "
                 "upgrade simstream"
             )
-        else:
+        elif self._is_owner:
             with contextlib.suppress(sqlite3.OperationalError):  # a full disk: it only saves time
                 connection.execute(_ITEM_INDEX)
             if version < FORMAT_VERSION:
                 self._upgrade(connection)
+        else:
+            self.has_digests = version >= 2
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
         """Give the events of an earlier version their digests, all of them or none."""
         identity = secrets.token_hex(16)
         with self.transaction():
-            if connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT_VERSION:
-                return  # another process was faster
             for column in ("digest", "hash"):
                 connection.execute(f"ALTER TABLE events ADD COLUMN {column} BLOB")
             before, last = bytes.fromhex(identity), 0
@@ -179,6 +196,7 @@ class Log:
                 )
             values = [("identity", json.dumps(identity)), ("upgraded_at", json.dumps(last))]
             connection.executemany("INSERT INTO settings VALUES (?, ?)", values)
+            connection.execute(_NEED_DIGESTS)
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     @property
@@ -189,7 +207,7 @@ class Log:
     def _mine(self) -> _Connected:
         found: _Connected | None = getattr(self._local, "connected", None)
         if found is None:
-            found = self._local.connected = _Connected(self.path)
+            found = self._local.connected = _Connected(self.path, self._is_owner)
             with self._lock:
                 self._connected.add(found)
             found.prepare()
@@ -219,7 +237,7 @@ class Log:
         limit: int | None = None,
     ) -> Iterator[Event]:
         """Events at positions from ``after + 1`` to ``until``, in order."""
-        query = f"SELECT {_COLUMNS}, digest FROM events WHERE position > ?"
+        query = f"SELECT {_COLUMNS}, {self._digest} FROM events WHERE position > ?"
         values: list[Any] = [after]
         if until is not None:
             query, values = f"{query} AND position <= ?", [*values, until]
@@ -232,9 +250,19 @@ class Log:
             f"{query} ORDER BY position LIMIT ?", [*values, -1 if limit is None else limit]
         )
         for position, at, kind, subject, vector, body, digest in rows:
-            if not is_intact((position, at, kind, subject, vector, body), digest):
+            row = (position, at, kind, subject, vector, body)
+            if self.has_digests and not is_intact(row, digest):
                 raise self._damaged(position)
             yield Event(position, at, kind, subject, vector, json.loads(body))
+
+    @property
+    def _digest(self) -> str:
+        return "digest" if self.has_digests else "NULL"
+
+    def _check(self, header: Any, digest: bytes | None) -> None:
+        """Raise unless an event is what was written, but for its body, which was not read."""
+        if self.has_digests and (digest is None or digest_without_body(*header) != digest[:16]):
+            raise self._damaged(header[0])
 
     def _damaged(self, position: int) -> LogError:
         return LogError(
@@ -261,12 +289,11 @@ class Log:
     def read_items(self, until: int, size: int) -> Iterator[list[ItemChange]]:
         """Item events up to a position, in batches of `size`."""
         rows = self.connection.execute(
-            f"SELECT {_HEADER}, digest {_ITEM_EVENTS} ORDER BY position", (0, until)
+            f"SELECT {_HEADER}, {self._digest} {_ITEM_EVENTS} ORDER BY position", (0, until)
         )
         while some := rows.fetchmany(size):
             for *header, digest in some:
-                if digest_without_body(*header) != digest[:16]:
-                    raise self._damaged(header[0])
+                self._check(header, digest)
             yield [(row[0], row[2], row[3], row[4]) for row in some]
 
     def get(self, position: int) -> Event | None:
@@ -278,28 +305,37 @@ class Log:
         found = {}
         for position in positions:
             row = self.connection.execute(
-                f"SELECT {_HEADER}, digest FROM events WHERE position = ?", (position,)
+                f"SELECT {_HEADER}, {self._digest} FROM events WHERE position = ?", (position,)
             ).fetchone()
             if row is not None and row[4] is not None:
-                if digest_without_body(*row[:5]) != row[5][:16]:
-                    raise self._damaged(position)
+                self._check(row[:5], row[5])
                 found[position] = row[4]
         return found
 
     def hash_at(self, position: int) -> str:
-        """The hash of the log up to a position, as text; at 0 it is the log's identity."""
+        """The hash of the log up to a position, as text; at 0 it is the log's identity.
+
+        A log of an earlier version has none: it is empty.
+        """
+        if not self.has_digests:
+            return ""
         row = self.connection.execute(
             "SELECT hash FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1",
             (position,),
         ).fetchone()
-        return self.setting("identity") if row is None else row[0].hex()
+        return self.setting("identity") if row is None else bytes(row[0] or b"").hex()
 
-    def rows(self, after: int, until: int) -> Iterator[tuple[Row, bytes, bytes]]:
-        """Stored events with digest and hash, as they are, unverified; see `simstream.serve.check`."""
+    def rows(self, after: int, until: int | None = None) -> Iterator[tuple[Row, bytes, bytes]]:
+        """Stored events with digest and hash, as they are, unverified; see `simstream.serve.upkeep`.
+
+        All up to a position, or the next thousand.
+        """
+        columns = "digest, hash" if self.has_digests else "NULL, NULL"
+        until, limit = (_LARGEST_POSITION, 1000) if until is None else (until, -1)
         found = self.connection.execute(
-            f"SELECT {_COLUMNS}, digest, hash FROM events WHERE position > ? AND position <= ? "
-            "ORDER BY position",
-            (after, until),
+            f"SELECT {_COLUMNS}, {columns} FROM events WHERE position > ? AND position <= ? "
+            "ORDER BY position LIMIT ?",
+            (after, until, limit),
         )
         for *row, digest, link in found:
             yield tuple(row), digest, link  # type: ignore[misc]
@@ -312,16 +348,38 @@ class Log:
 
     def note_head(self, position: int) -> None:
         """Remember what was acknowledged, in a file of its own."""
-        with contextlib.suppress(OSError):  # it only helps to notice damage
-            self._head_path.write_text(f"{position} {self.hash_at(position)}\n")
+        with contextlib.suppress(OSError, sqlite3.Error):  # it only helps to notice damage
+            record = f"{position:020d} {self.hash_at(position)}\n".encode()
+            handle = os.open(self._head_path, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(handle, record, 0)  # in place: there is never a moment without it
+            finally:
+                os.close(handle)
+
+    @property
+    def lost_path(self) -> Path:
+        """Where the head is kept once events are missing, until an operator removes it."""
+        return self.path.with_name("head.lost")
+
+    def keep_lost(self) -> None:
+        """Keep what says that events are missing: the next acknowledged event overwrites the head."""
+        if not self.lost_path.exists():
+            shutil.copyfile(self._head_path, self.lost_path)
+
+    def head(self, path: Path | None = None) -> tuple[int, str] | None:
+        """Position and hash of the last acknowledged event; None where the file does not say."""
+        try:
+            text, link = (path or self._head_path).read_text().split()
+            return int(text), link
+        except (OSError, ValueError):
+            return None
 
     def lost_after(self) -> tuple[int, int] | None:
         """Where the log ends, and where acknowledged events end; None if none of them is missing."""
-        try:
-            text, link = self._head_path.read_text().split()
-            position = int(text)
-        except (OSError, ValueError):
+        noted = self.head()
+        if noted is None or not self.has_digests:
             return None
+        position, link = noted
         if position <= self.last and self.hash_at(position) == link:
             return None
         return self.last, position
@@ -421,18 +479,37 @@ def damage_told(path: Path) -> Iterator[None]:
 class _Connected:
     """A connection that is closed once its thread has ended and nobody reads from it any more."""
 
-    def __init__(self, path: Path) -> None:
-        # SQLite gives its other files the mode of this one: only the owner may read texts and vectors.
-        with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    def __init__(self, path: Path, is_owner: bool) -> None:
+        self._is_owner = is_owner
+        if is_owner:
+            # SQLite gives its other files the mode of this one: only the owner may read texts and vectors.
+            with contextlib.suppress(OSError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self.connection = self._connect(path, "rw" if is_owner else "ro")
+        if not is_owner:
+            try:
+                self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            except sqlite3.OperationalError as error:
+                if "unable to open" not in str(error) and "readonly" not in str(error):
+                    return  # damage is told where it is read
+                self.connection.close()  # a medium that nobody can write to: nothing changes there
+                self.connection = self._connect(path, "ro&immutable=1")
+
+    @staticmethod
+    def _connect(path: Path, mode: str) -> sqlite3.Connection:
         # isolation_level=None: statements run one by one, `transaction` begins and ends explicitly.
-        self.connection = sqlite3.connect(
-            path, timeout=30, isolation_level=None, check_same_thread=False
+        return sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode={mode}",
+            uri=True,
+            timeout=30,
+            isolation_level=None,
+            check_same_thread=False,
         )
 
     def prepare(self) -> None:
         """Make commits durable: with FULL, a commit returns only after the data was synced to disk."""
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -4096"):
+        pragmas = ("journal_mode = WAL", "synchronous = FULL") if self._is_owner else ()
+        for pragma in (*pragmas, "cache_size = -4096"):
             self.connection.execute(f"PRAGMA {pragma}")
 
     def __del__(self) -> None:

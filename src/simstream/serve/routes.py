@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 
 from .. import __version__
 from . import import_export, schemas
-from .access import BadRequestError, NotFoundError
+from .access import BadRequestError, KeyRing, NotFoundError
 from .events import SparseVector
 from .log import LogError
 from .service import Service, digest_of
@@ -50,13 +50,13 @@ _LONGEST_WAIT = 10.0
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-def add_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
+def add_routes(app: FastAPI, service: Service, metrics: Metrics, keys: KeyRing) -> None:
     """Add all routes of the API."""
     _add_item_routes(app, service)
     _add_search_route(app, service)
     _add_feedback_routes(app, service)
     _add_model_routes(app, service)
-    _add_operation_routes(app, service, metrics)
+    _add_operation_routes(app, service, metrics, keys)
 
 
 async def _write(
@@ -214,7 +214,10 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
             raise
         except ValueError as error:  # products that overflow float32
             raise BadRequestError(str(error)) from None
-        return JSONResponse(answer)
+        # Pictures may make it large: not in the event loop.
+        return (
+            await run_in_threadpool(JSONResponse, answer) if body.payload else JSONResponse(answer)
+        )
 
 
 # -- feedback, questions and answers ----------------------------------------------------------
@@ -361,7 +364,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 # -- operation --------------------------------------------------------------------------------
 
 
-def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
+def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics, keys: KeyRing) -> None:
     @app.get("/v1/status", tags=["operation"])
     def get_status() -> Any:
         """Items, events, losses and accuracy; which similarity is served, and why."""
@@ -374,10 +377,12 @@ def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics) -> N
 
     @app.get("/readyz", tags=["operation"])
     async def is_ready() -> Any:
-        """Whether the service works: 503 once learning has stopped."""
-        failure = service.engine.failure
-        if failure is not None:
-            return JSONResponse({"status": "learning has stopped"}, 503, {"retry-after": "10"})
+        """Whether the service works: 503 once writing, learning or following has stopped."""
+        stopped = service.stopped()
+        if stopped is None and keys.problem is not None:
+            stopped = "keys cannot be read"
+        if stopped is not None:
+            return JSONResponse({"status": stopped}, 503, {"retry-after": "10"})
         if service.version.has_diverged:
             text = (
                 "learning has diverged and an older model is served: roll back, or replay with a "
@@ -431,6 +436,7 @@ class Metrics:
             "log_position": ("Last position of the log.", service.writer.last),
             "published_position": ("Position that readers see.", version.position),
             "lag_events": ("Events not yet published.", service.engine.lag),
+            "log_lost": ("Whether acknowledged events are missing.", service.engine.has_lost),
             "lag_triplets": ("Triplets not yet learnt.", service.engine.n_triplets_waiting),
             "waiting_requests": ("Requests waiting to be written.", service.writer.n_waiting),
             "waiting_searches": ("Searches waiting for others.", service.searches.n_waiting),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import math
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ..asking import Asking, bring_near, choose_triplet, draw_triplets
 from .access import BadRequestError, BusyError, NotFoundError, ReadOnlyError, StorageError
@@ -27,6 +30,8 @@ from .log import Log, LogError, lock_folder
 from .searching import Searches
 from .state import Learning
 from .writer import Ledger, Question, Receipt, Write, Writer
+
+logger = logging.getLogger("simstream.serve")
 
 #: Time between two looks at the log of the service that is followed.
 _FOLLOW_SECONDS = 0.05
@@ -174,9 +179,12 @@ class Service:
             raise LogError(f"{settings.folder}: expected the folder of a service to follow")
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.ExitStack() as opened:
+            # Searches run side by side, and many are one product: BLAS threads would only get in their way.
+            # And what is learnt in blocks depends on their number, in the last bits.
+            opened.enter_context(threadpool_limits(1, user_api="blas"))
             if not settings.follow:
                 opened.enter_context(lock_folder(settings.folder))
-            self.log = Log(settings.folder / "log.sqlite")
+            self.log = Log(settings.folder / "log.sqlite", is_owner=not settings.follow)
             opened.callback(self.log.close)
             self.engine = LearningEngine(
                 self.log,
@@ -204,15 +212,32 @@ class Service:
         self._lock = threading.Lock()
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
         self._ending = threading.Event()
+        self._follow_failure: Exception | None = None
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         if settings.follow:
             self._follower.start()
 
     def _follow(self) -> None:
-        """Tell the engine what the other service has written."""
+        """Tell the engine what the other service has written, as long as it is the same file."""
+        file = self.log.path.stat().st_ino
         while not self._ending.wait(_FOLLOW_SECONDS):
-            self.writer.last = self.log.last
+            try:
+                if self.log.path.stat().st_ino != file:
+                    raise LogError(f"{self.log.path}: was replaced; start this service again")
+                self.writer.last = self.log.last
+            except (OSError, sqlite3.Error, LogError) as error:
+                logger.error("following has stopped: %s", error)
+                self._follow_failure = error
+                return
             self.engine.notify(self.writer.last)
+
+    def stopped(self) -> str | None:
+        """What has stopped, if something has."""
+        if self.engine.failure is not None:
+            return "learning has stopped"
+        if self.writer.failure is not None:
+            return "writing has stopped"
+        return None if self._follow_failure is None else "following has stopped"
 
     def close(self) -> None:
         """Write and learn what is left, save a snapshot, close the files. May be called twice."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from .. import ModelFileError, load, read_header
 from ..persistence import read_file
@@ -169,6 +170,8 @@ def to_keep(positions: list[int]) -> set[int]:
 
 def is_of(log: Log, link: str | None, position: int) -> bool:
     """Whether a hash is that of the log at a position; None is right before the log had hashes."""
+    if not log.has_digests:
+        return link is None and position <= log.last
     if link is None:
         return position <= (log.setting("upgraded_at") or 0)
     return log.last >= position and log.hash_at(position) == link
@@ -196,7 +199,10 @@ def compare(
     until : position to stop at; None is the end
     publish : takes what was published, returns what to publish now
     """
-    with contextlib.closing(Log(folder / "log.sqlite")) as log:
+    one_thread = threadpool_limits(
+        1, user_api="blas"
+    )  # as in a service: blocks depend on it, in last bits
+    with one_thread, contextlib.closing(Log(folder / "log.sqlite")) as log:
         kept, n_features, published = _stored_settings(log)
         position = log.last if until is None else min(until, log.last)
         items = ItemStore(log, n_features)
@@ -209,7 +215,8 @@ def compare(
             _name(kept, "kept"): _described(first),
             _name(chosen, "rebuilt"): _described(second),
         }
-        saved = Snapshots(folder / "snapshots", kept, published).resume(items, log, position)
+        snapshots = Snapshots(folder / "snapshots", kept, published, is_mine=False)
+        saved = snapshots.resume(items, log, position)
         identical = None
         if saved is not None:
             identical = (
@@ -226,7 +233,7 @@ def adopt_learning(folder: Path, choose: Choice, publish: Publish = _as_before) 
 
     Its old snapshots are refused then: the log is learnt again, and the evidence measured from its beginning.
     """
-    with lock_folder(folder), contextlib.closing(Log(folder / "log.sqlite")) as log:
+    with lock_folder(folder), contextlib.closing(Log(folder / "log.sqlite", is_owner=True)) as log:
         kept, n_features, published = _stored_settings(log)
         chosen = choose(kept)
         chosen.new_learner()  # raises if that is impossible

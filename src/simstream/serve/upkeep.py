@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..data.files import flush_to_disk
 from ..persistence import ModelFileError, read_file
 from .events import ERASED, Event, EventKind, Row, chained, triplets_of
 from .log import Log, LogError, damage_told, is_intact, lock_folder
@@ -50,6 +52,8 @@ class Report:
     damaged: list[int] = field(default_factory=list)
     snapshots: int = 0
     problems: list[str] = field(default_factory=list)
+    #: What is no problem, but good to know.
+    notes: list[str] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -70,22 +74,35 @@ def check(folder: Path, progress: Progress = lambda done, total: None) -> Report
     with contextlib.closing(_open(folder)) as log:
         for text in _file_problems(log):
             report.problems.append(f"log.sqlite: {text}")
-        _check_events(log, report, progress)
-        lost = log.lost_after()
-        if lost is not None:
-            report.problems.append(
-                f"the log ends at position {lost[0]}, but events up to {lost[1]} were acknowledged"
-            )
-        _check_snapshots(folder / "snapshots", log, report)
+        try:
+            _check_events(log, report, progress)
+            _check_head(log, report)
+            _check_snapshots(folder / "snapshots", log, report)
+        except (sqlite3.DatabaseError, LogError, ValueError, TypeError) as error:
+            report.problems.append(f"log.sqlite: cannot be read any further ({error})")
     return report
+
+
+def _check_head(log: Log, report: Report) -> None:
+    """Whether all that was acknowledged is there, now and when services were started before."""
+    lost = log.lost_after()
+    if lost is not None:
+        report.problems.append(
+            f"the log ends at position {lost[0]}, but events up to {lost[1]} were acknowledged"
+        )
+    earlier = log.head(log.lost_path)
+    if earlier is not None:
+        report.problems.append(
+            f"events up to position {earlier[0]} were acknowledged earlier and some of them are missing "
+            f"({log.lost_path.name} says so; remove it once that is settled)"
+        )
 
 
 def _open(folder: Path) -> Log:
     path = folder / "log.sqlite"
     if not path.exists():
         raise LogError(f"{folder}: expected the folder of a service, got one without log.sqlite")
-    with damage_told(path):
-        return Log(path)
+    return Log(path)
 
 
 def _file_problems(log: Log) -> list[str]:
@@ -98,42 +115,57 @@ def _file_problems(log: Log) -> list[str]:
 
 
 def _last(log: Log) -> int:
-    """The last position, as far as it can be read."""
-    try:
+    """The last position, as far as it is known."""
+    noted = log.head()
+    with contextlib.suppress(sqlite3.DatabaseError):
         return log.last
-    except sqlite3.DatabaseError:
-        lost = None
-        with contextlib.suppress(sqlite3.DatabaseError):
-            lost = log.lost_after()
-        return 0 if lost is None else lost[1]
+    return 0 if noted is None else noted[0]
 
 
-def _stored(log: Log, last: int) -> Iterator[tuple[int, Row | None, bytes | None, bytes | None]]:
+def _stored(log: Log) -> Iterator[tuple[int, Row | None, bytes | None, bytes | None]]:
     """Stored events with digest and hash in order; without a row where one cannot be read."""
-    for begin in range(0, last, _CHUNK):
-        end = min(begin + _CHUNK, last)
+    noted, after = log.head(), 0
+    end = 0 if noted is None else noted[0]
+    while True:
         try:
-            some: list[Any] = list(log.rows(begin, end))
+            some: list[Any] = list(log.rows(after))
         except (sqlite3.DatabaseError, UnicodeDecodeError):
-            for position in range(begin + 1, end + 1):
+            # One by one, as far as events were acknowledged: what lies behind cannot be found.
+            for position in range(after + 1, min(after + _CHUNK, end) + 1):
                 try:
                     for row, digest, link in log.rows(position - 1, position):
                         yield position, row, digest, link
                 except (sqlite3.DatabaseError, UnicodeDecodeError):
                     yield position, None, None, None
+            after += _CHUNK
+            if after >= end:
+                return
             continue
+        if not some:
+            return
         for row, digest, link in some:
             yield row[0], row, digest, link
+        after = some[-1][0][0]
+
+
+def _is_whole(log: Log, row: Row | None, digest: bytes | None) -> bool:
+    """Whether a stored event is what was written, as far as it can be told."""
+    if row is not None and not log.has_digests:
+        with contextlib.suppress(ValueError, TypeError):
+            return isinstance(json.loads(row[5]), dict)
+    return row is not None and is_intact(row, digest)
 
 
 def _check_events(log: Log, report: Report, progress: Progress) -> None:
     last = _last(log)
-    before: bytes | None = bytes.fromhex(log.setting("identity"))
+    before: bytes | None = bytes.fromhex(log.hash_at(0)) if log.has_digests else None
+    if not log.has_digests:
+        report.notes.append("the log is of an earlier version: damage of its events cannot be seen")
     erased: set[int] = set()
     said: set[int] = set()
-    for position, row, digest, link in _stored(log, last):
+    for position, row, digest, link in _stored(log):
         report.events += 1
-        is_whole = row is not None and is_intact(row, digest)
+        is_whole = _is_whole(log, row, digest)
         if not is_whole:
             report.damaged.append(position)
             report.problems.append(f"the event at position {position} is damaged")
@@ -169,7 +201,9 @@ def _check_snapshots(folder: Path, log: Log, report: Report) -> None:
             link = header["extra"].get("log")
             if not is_of(log, link, position):
                 raise ModelFileError(f"{path}: made from another log, or from events that are gone")
-        except (OSError, ModelFileError, KeyError, sqlite3.DatabaseError) as error:
+        except FileNotFoundError:  # a service has deleted it meanwhile
+            report.snapshots -= 1
+        except (OSError, ModelFileError, KeyError) as error:
             report.problems.append(
                 f"the snapshot at position {position} cannot be trusted: {error}"
             )
@@ -178,32 +212,30 @@ def _check_snapshots(folder: Path, log: Log, report: Report) -> None:
 # -- salvaging --------------------------------------------------------------------------------
 
 
-def salvage(
-    folder: Path, new: Path, progress: Progress = lambda done, total: None
-) -> dict[str, int]:
-    """Copy the events that are whole into a new folder; return how many were kept and left out.
+def salvage(folder: Path, new: Path, progress: Progress = lambda done, total: None) -> Salvaged:
+    """Copy the events that are whole into a new folder.
 
     Positions stay as they are. Events about an item that is damaged are left out too. Snapshots are not
     copied: the new service learns from its log.
     """
-    _check_new(new)
-    counts = {"kept": 0, "damaged": 0, "about damaged items": 0}
+    found = Salvaged()
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock_folder(folder))
         old = stack.enter_context(contextlib.closing(_open(folder)))
-        new.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = stack.enter_context(contextlib.closing(Log(new / "log.sqlite")))
-        last = _last(old)
-        kept: set[int] = set()
+        target = stack.enter_context(_made(new))
+        log = stack.enter_context(contextlib.closing(Log(target / "log.sqlite", is_owner=True)))
+        last, kept = _last(old), set[int]()
         with log.transaction():
             some: list[Event] = []
-            for number, (position, row, digest, _) in enumerate(_stored(old, last), 1):
-                if row is None or not is_intact(row, digest):
-                    counts["damaged"] += 1
+            for number, (position, row, digest, _) in enumerate(_stored(old), 1):
+                if not _is_whole(old, row, digest):
+                    kind = "unreadable" if row is None else str(row[2])
+                    found.damaged.append((position, kind))
                     continue
+                assert row is not None
                 event = Event(*row[:5], json.loads(row[5]))
                 if not _named_by(event) <= kept:
-                    counts["about damaged items"] += 1
+                    found.about_damaged += 1
                     continue
                 kept.add(position)
                 some.append(event)
@@ -215,13 +247,61 @@ def salvage(
             for key, request_digest, first, count in _requests(old):
                 if kept.issuperset(range(first, first + count)):
                     log.remember(key, request_digest, first, count)
-        service = old.setting("service")
-        if service is not None:
-            log.set_setting("service", service)
+        with contextlib.suppress(sqlite3.DatabaseError):
+            service = old.setting("service")
+            if service is not None:
+                log.set_setting("service", service)
         log.note_head(log.last)
-        counts["kept"] = len(kept)
-    _copy_keys(folder, new)
-    return counts
+        found.kept = len(kept)
+        noted = old.head()
+        seen = found.kept + len(found.damaged) + found.about_damaged
+        found.missing = max(0, (0 if noted is None else noted[0]) - seen)
+        _copy_keys(folder, target)
+    return found
+
+
+@dataclass
+class Salvaged:
+    """What a salvage has done.
+
+    Parameters
+    ----------
+    kept, about_damaged, missing : int
+        Events that were copied; those left out because they are about a damaged one; acknowledged events
+        that were not found at all.
+    damaged : list of (int, str)
+        Position and kind of the damaged ones, as far as it can be read.
+    """
+
+    kept: int = 0
+    about_damaged: int = 0
+    missing: int = 0
+    damaged: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def undoes(self) -> bool:
+        """Whether deletions, undo or rollbacks may be among what was left out."""
+        kinds = {EventKind.ITEM, EventKind.FEEDBACK, EventKind.QUESTION, EventKind.ANSWER}
+        return bool(self.missing) or any(kind not in kinds for _, kind in self.damaged)
+
+
+@contextlib.contextmanager
+def _made(new: Path) -> Iterator[Path]:
+    """A folder that gets its name once the block is done; nothing is left if the block fails."""
+    if new.exists() and (not new.is_dir() or any(new.iterdir())):
+        raise FileExistsError(f"{new}: expected a new or empty folder, got one that is in use")
+    new.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f"{new.name}.", dir=new.parent))
+    try:
+        yield partial
+        for path in (*partial.iterdir(), partial):
+            flush_to_disk(path)
+        partial.replace(new)
+        flush_to_disk(new.parent)
+    except sqlite3.Error as error:
+        raise OSError(f"{new}: cannot be written ({error})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _named_by(event: Event) -> set[int]:
@@ -251,18 +331,15 @@ def back_up(folder: Path, new: Path) -> int:
 
     The copy is a folder like any other: it can be checked, served and restored.
     """
-    _check_new(new)
-    with contextlib.closing(_open(folder)) as log:
-        new.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = new / "log.sqlite"
+    with contextlib.closing(_open(folder)) as log, _made(new) as target:
+        path = target / "log.sqlite"
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         with damage_told(log.path), contextlib.closing(sqlite3.connect(path)) as copy:
             log.connection.backup(copy)
-    _copy_keys(folder, new)
-    with contextlib.closing(Log(path)) as copied:
-        copied.note_head(copied.last)
-        last = copied.last
-    _sync(new)
+        _copy_keys(folder, target)
+        with contextlib.closing(Log(path)) as copied:
+            copied.note_head(copied.last)
+            last = copied.last
     return last
 
 
@@ -277,24 +354,10 @@ def restore(backup: Path, folder: Path) -> int:
     return back_up(backup, folder)
 
 
-def _check_new(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder}: expected a new or empty folder, got one that is in use")
-
-
 def _copy_keys(folder: Path, new: Path) -> None:
     keys = folder / "keys.json"
     if keys.exists():
         shutil.copy2(keys, new / "keys.json")
-
-
-def _sync(folder: Path) -> None:
-    for path in (*folder.iterdir(), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # -- erasing ----------------------------------------------------------------------------------
@@ -312,13 +375,16 @@ def erase(folder: Path, names: list[str]) -> int:
     ValueError
         An item is unknown, or was not deleted.
     """
-    with lock_folder(folder), contextlib.closing(_open(folder)) as log:
+    _open(folder).close()  # an error if there is none
+    path = folder / "log.sqlite"
+    with lock_folder(folder), contextlib.closing(Log(path, is_owner=True)) as log:
         connection = log.connection
         connection.execute("PRAGMA secure_delete = ON")
         positions: list[int] = []
-        for name in names:
+        for name in dict.fromkeys(names):
             found = connection.execute(
-                "SELECT position, kind, body FROM events WHERE subject = ? ORDER BY position",
+                "SELECT position, kind, body FROM events WHERE subject = ? AND kind IN ('item', 'delete') "
+                "ORDER BY position",
                 (name,),
             ).fetchall()
             if not found:
@@ -335,6 +401,9 @@ def erase(folder: Path, names: list[str]) -> int:
                 if kind == EventKind.ITEM and body not in ("{}", ERASED)
             ]
         if not positions:
+            connection.execute(
+                "PRAGMA wal_checkpoint(TRUNCATE)"
+            )  # what an earlier call had to leave
             return 0
         with log.transaction():
             connection.executemany(
@@ -343,6 +412,11 @@ def erase(folder: Path, names: list[str]) -> int:
             )
             body = {"positions": positions}
             log.append([Event(log.last + 1, time.time(), EventKind.ERASE, None, None, body)])
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         log.note_head(log.last)
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise LogError(
+                f"{path}: erased, but another process reads the log and the texts stay in {path.name}-wal "
+                "until it ends; run the command again then"
+            )
     return len(positions)

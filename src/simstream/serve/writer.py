@@ -8,6 +8,8 @@ answer is given only once the events are on the disk.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -28,6 +30,8 @@ from .events import (
     is_excluded,
 )
 from .log import Log
+
+logger = logging.getLogger("simstream.serve")
 
 #: Comparisons that one list of shown items may become.
 MOST_TRIPLETS = 2500
@@ -381,6 +385,8 @@ class Writer:
         self._queue: queue.Queue[_Request | None] = queue.Queue(capacity)
         self._closing = threading.Lock()
         self.is_closed = False
+        #: What stopped the thread, if something did.
+        self.failure: BaseException | None = None
         #: Position of the last durable event.
         self.last = log.last
         self.n_commits = 0
@@ -396,6 +402,8 @@ class Writer:
         """Queue a request: all of its writes are kept, or none. If the queue is full, it is refused."""
         request = _Request(writes, Future())
         with self._closing:  # nothing may follow the end mark
+            if self.failure is not None:
+                raise StorageError(f"writing has stopped: {self.failure}")
             if self.is_closed:
                 raise BusyError("the service is shutting down")
             try:
@@ -410,10 +418,25 @@ class Writer:
             if self.is_closed:
                 return
             self.is_closed = True
-        self._queue.put(None)
+        while self.failure is None:
+            with contextlib.suppress(queue.Full):
+                self._queue.put(None, timeout=0.1)
+                break
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._run_until_closed()
+        except BaseException as error:  # nobody may be left waiting
+            logger.exception("the writer stopped")
+            with self._closing:
+                self.failure = error
+                while not self._queue.empty():
+                    request = self._queue.get_nowait()
+                    if request is not None and request.done.set_running_or_notify_cancel():
+                        request.done.set_exception(StorageError(f"writing has stopped: {error}"))
+
+    def _run_until_closed(self) -> None:
         while True:
             group = [self._queue.get()]
             while len(group) < _LARGEST_GROUP and group[-1] is not None:
@@ -464,9 +487,11 @@ class Writer:
         self.last = ledger.last
         self._log.note_head(self.last)
         self.n_commits += 1
-        for request, receipts in accepted:
-            request.done.set_result(receipts)
-        self._on_commit(self.last, n_triplets)
+        try:
+            self._on_commit(self.last, n_triplets)
+        finally:  # they are durable
+            for request, receipts in accepted:
+                request.done.set_result(receipts)
 
     def _check(self, writes: Sequence[Write]) -> list[Receipt]:
         """Check one request and collect its events in the ledger; nothing is written yet."""
