@@ -226,6 +226,16 @@ def test_keys_are_read_again_when_they_change(tmp_path):
             one.close()
 
 
+def test_the_first_key_closes_a_service_that_was_open(tmp_path):
+    path = tmp_path / "keys.json"
+    with running(tmp_path) as service, served(service, KeyRing(path)) as port:
+        client = Client(port)
+        assert client("GET", "/v1/status")[0] == 200
+        key = KeyRing(path).add("page", ["read"])
+        wait_until(lambda: client("GET", "/v1/status")[0] == 401)
+        assert Client(port, key)("GET", "/v1/status")[0] == 200
+
+
 def test_no_key_is_valid_while_the_file_cannot_be_read(tmp_path):
     path = tmp_path / "keys.json"
     key = KeyRing(path).add("page", ["read"])
@@ -254,7 +264,9 @@ def test_a_writer_that_dies_leaves_nobody_waiting(tmp_path, monkeypatch):
         with contextlib.suppress(StorageError):
             futures += [service.submit([write]) for _ in range(5)]
         wait_until(lambda: service.writer.failure is not None)
-        for future in futures:  # those that were written together are durable, the others are refused
+        for (
+            future
+        ) in futures:  # those that were written together are durable, the others are refused
             assert future.exception(30) is None or "stopped" in str(future.exception())
         with pytest.raises(StorageError, match="writing has stopped"):
             service.submit([write])

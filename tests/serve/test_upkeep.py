@@ -1,5 +1,6 @@
 """Damage is noticed and told; what is whole can be checked, salvaged, backed up, restored and erased."""
 
+import contextlib
 import logging
 import math
 import os
@@ -7,12 +8,26 @@ import random
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from live import add_items, assert_same_matrix, do, judge, learner_of, oasis_of, running, vectors
+from live import (
+    SOURCE,
+    Client,
+    ServerProcess,
+    add_items,
+    assert_same_matrix,
+    do,
+    judge,
+    learner_of,
+    oasis_of,
+    running,
+    vectors,
+)
 
 from simstream.cli import main
 from simstream.serve import upkeep
@@ -272,6 +287,36 @@ def test_snapshots_stay_a_geometric_series_however_often_they_are_thinned():
     for wanted in range(1, 3000):
         nearest = max(position for position in positions if position <= wanted)
         assert wanted - nearest <= max(3, positions[-1] - wanted)
+
+
+def test_others_that_read_the_folder_do_not_disturb_the_service(tmp_path):
+    """The last process that closes a log deletes its WAL: a reader must never take itself for the last."""
+    rows = vectors(12)
+    server = ServerProcess(tmp_path)
+    client = Client(server.port)
+    items = [{"id": f"i{n}", "vector": row.tolist()} for n, row in enumerate(rows)]
+    assert client("POST", "/v1/items", {"items": items})[0] == 201
+    one = {"anchor": "i0", "positive": "i1", "negative": "i2"}
+    command = [sys.executable, "-m", "simstream.cli"]
+    plain = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM events').fetchall()"
+    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    for number, words in enumerate((["check", tmp_path], ["backup", tmp_path, tmp_path / "b"])):
+        assert client("POST", "/v1/feedback", one)[0] == 201
+        for _ in range(3):  # in threads with connections of their own
+            assert client.raw("GET", "/v1/responses")[0] == 200
+        done = subprocess.run([*command, *map(str, words)], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        subprocess.run([sys.executable, "-c", plain, tmp_path / "log.sqlite"], check=True)
+        assert (tmp_path / "log.sqlite-wal").exists()
+        assert client("POST", "/v1/feedback", one)[0] == 201
+        assert upkeep.check(tmp_path).events == 12 + 2 * (number + 1)
+    with contextlib.closing(Log(tmp_path / "b" / "log.sqlite")) as copy:
+        assert copy.last == 15
+    server.kill()
+    assert upkeep.check(tmp_path).is_whole
+    with running(tmp_path) as service:
+        assert service.writer.last == 16
+        assert_same_matrix(learner_of(service), oasis_of(rows[[[0, 1, 2]] * 4]))
 
 
 # -- salvaging --------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
         lifespan=lifespan,
         responses={kind.status: {"description": kind.__doc__} for kind in REFUSALS},
     )
-    keys = keys or KeyRing(Path("/nonexistent"))
+    keys = KeyRing(Path("/nonexistent")) if keys is None else keys
     metrics = Metrics(service)
     app.add_middleware(
         Guard,

@@ -132,8 +132,13 @@ class Log:
         self.path, self._is_owner = Path(path), is_owner
         #: Whether events have digests: not those of an earlier version that no service has opened since.
         self.has_digests = True
-        if not is_owner and not self.path.exists():
-            raise LogError(f"{path}: no such log")
+        if not self.path.exists():
+            if not is_owner:
+                raise LogError(f"{path}: no such log")
+            # SQLite gives its other files the mode of this one: only the owner may read texts and vectors. A
+            # file that is there is never opened here: closing it would drop SQLite's locks of this process.
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         self._local = threading.local()
         self._connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -481,10 +486,6 @@ class _Connected:
 
     def __init__(self, path: Path, is_owner: bool) -> None:
         self._is_owner = is_owner
-        if is_owner:
-            # SQLite gives its other files the mode of this one: only the owner may read texts and vectors.
-            with contextlib.suppress(OSError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self.connection = self._connect(path, "rw" if is_owner else "ro")
         if not is_owner:
             try:
