@@ -3,10 +3,23 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import simstream_repro.reference as ref
 from cases import CASES, dense, items, stream, triplets
-from simstream import AROMA, OASIS, OGD, SORS, AdaSORS, DivergedError, Dot, Euclidean, FromLabels
+from simstream import (
+    AROMA,
+    OASIS,
+    OGD,
+    OMTRSL,
+    SORS,
+    AdaSORS,
+    DivergedError,
+    Dot,
+    Euclidean,
+    FromLabels,
+)
+from simstream._engines import DenseEngine
 from test_contract import same_model
 
 X, T = items(), triplets(n=30)
@@ -263,3 +276,27 @@ def test_numbers_must_be_finite_in_the_precision_asked_for():
     big[1, 2] = 1e300
     with pytest.raises(ValueError, match="expected finite numbers, got inf at row 1, column 2"):
         OASIS(dtype="float32", preprocessor=sp.csr_matrix(big)).fit(T)
+
+
+@pytest.mark.parametrize("learner", [OASIS(init="zeros"), OMTRSL(init="zeros")], ids=repr)
+def test_a_fit_that_is_refused_forgets_nothing(learner):
+    model = clone(learner).set_params(preprocessor=X).fit(T)
+    expected = clone(learner).set_params(preprocessor=X).fit(T)
+    model.set_params(normalise=True, preprocessor=(X, X[:, :3]))
+    with pytest.raises(ValueError, match="normalise=True: expected one feature space"):
+        model.fit(T)
+    same_model(expected, model.set_params(normalise=False, preprocessor=X))
+    same_model(expected.partial_fit(T), model.partial_fit(T))
+
+
+def test_a_fit_that_finds_no_room_forgets_nothing(monkeypatch):
+    def full(self, device, precision):
+        raise MemoryError("the device is full")
+
+    model = OASIS(preprocessor=X).fit(T)
+    expected = OASIS(preprocessor=X).fit(T)
+    with monkeypatch.context() as patch:
+        patch.setattr(DenseEngine, "place", full)
+        with pytest.raises(MemoryError, match="full"):
+            model.fit(T[:5])
+    same_model(expected, model)

@@ -235,6 +235,14 @@ def test_wrong_weights(weights, message):
         OASIS().fit(TRIPLET, sample_weight=weights)
 
 
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_weights_are_counted_by_the_tuples_given(n):
+    # A learner from pairs reads the two triplets as four pairs.
+    triplets = np.concatenate([TRIPLET, TRIPLET])
+    with pytest.raises(ValueError, match=rf"sample_weight: expected 2 numbers, got .*\({n},\)"):
+        PAMetric().fit(triplets, sample_weight=np.ones(n))
+
+
 # -- one at a time --------------------------------------------------------------------------------
 
 

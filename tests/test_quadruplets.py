@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import simstream
 from cases import items, triplets
@@ -181,6 +182,7 @@ def test_where_they_cannot_be_learnt_from():
     sparse.fit(triplets()).set_params(preprocessor=X)
     with pytest.raises(ValueError, match="began with sparse"):
         sparse.partial_fit(Q)
+    assert sparse.fit(Q).n_rounds_ == 20  # forgets how it began
     with pytest.raises(ValueError, match="triplets of row numbers: expected shape"):
         SORS(preprocessor=X).fit(Q)
     with pytest.raises(ValueError, match="expected"):
@@ -208,8 +210,34 @@ def test_what_diverges_keeps_the_rounds_before():
 
 def test_devices_are_refused():
     pytest.importorskip("torch")
-    with pytest.raises(ValueError, match="device: expected 'cpu' for quadruplets, got 'torch'"):
+    message = "device: expected 'cpu' or 'auto' for quadruplets, got 'torch'"
+    with pytest.raises(ValueError, match=message):
         OASIS(device="torch", preprocessor=items()).fit(quadruplets())
+
+
+@pytest.mark.parametrize("learner", [OASIS(0.02), PAMetric(0.02)], ids=repr)
+def test_auto_learns_on_the_cpu_and_triplets_on_the_device(learner, monkeypatch):
+    torch = pytest.importorskip("torch")
+    find = simstream.online.base.find_device
+
+    def find_gpu(device, *, is_sparse=False):
+        """As on a machine with a GPU, which is the code for GPUs on the CPU."""
+        if device == "auto" and not is_sparse:
+            return torch.device("cpu")
+        return find(device, is_sparse=is_sparse)
+
+    monkeypatch.setattr(simstream.online.base, "find_device", find_gpu)
+    X, Q, T = items(), quadruplets(), triplets()
+    pairs = X[Q[:, :2]]
+    scores = []
+    for device in ("cpu", "auto"):
+        model = clone(learner).set_params(device=device, preprocessor=X).fit(Q[:100])
+        assert model._engine.device is None
+        model.partial_fit(T)
+        assert (model._engine.device is None) == (device == "cpu")
+        model.partial_fit(Q[100:]).learn_one(*X[:4])
+        scores.append(model.pair_score(pairs))
+    np.testing.assert_allclose(*scores, rtol=1e-8, atol=1e-8)
 
 
 def test_saved_and_loaded_goes_on(tmp_path):

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 import threading
 
 import numpy as np
@@ -16,6 +17,7 @@ from simstream import (
     SORS,
     AdaSORS,
     DivergedError,
+    Euclidean,
     OnlineITML,
     PAMetric,
 )
@@ -160,12 +162,66 @@ def test_checks_stay_and_nothing_is_changed():
         with pytest.raises(ValueError, match=message):
             model.learn_one(*vectors)
     pairs = LEGO(lower=1.0, upper=2.0).learn_one(X[0], X[1], 1).learn_one(X[2], X[3], -1)
-    for y in (0, 2, True, np.nan):
+    for y in (2, -2, 0.5, np.nan, "1"):
         with pytest.raises(ValueError, match="y: expected"):
             pairs.learn_one(X[0], X[1], y)
     assert pairs.n_rounds_ == 2
     assert model.n_rounds_ == rounds
     np.testing.assert_array_equal(model.get_bilinear_matrix(), before)
+
+
+def test_labels_of_pairs_may_be_truth_values():
+    signs, others = (LEGO(lower=1.0, upper=40.0).learn_one(*X[:2], 1) for _ in range(2))
+    for y in (True, False, 1, 0, np.True_, 0.0):
+        signs.learn_one(X[2], X[3], 1 if y else -1)
+        others.learn_one(X[2], X[3], y)
+    same_model(signs, others)
+
+
+def test_an_error_keeps_the_threshold():
+    model = PAMetric(0.2).learn_one(*X[:2], 1).learn_one(*X[2:4], -1).set_threshold(3.0)
+    bad = X[0].copy()
+    bad[3] = np.nan
+    for vectors in ((X[0], X[1, :5]), (X[0, :5], X[1, :5]), (X[0], bad)):
+        with pytest.raises(ValueError, match="expected"):
+            model.learn_one(*vectors, 1)
+    for learn in (model.learn_one, lambda x, other, y: model.partial_fit([[x, other]], [y])):
+        with pytest.raises(DivergedError, match="overflowed"):
+            learn(1e90 * X[0], 1e90 * X[1], -1)
+    assert model.threshold_ == 3.0
+    assert model.predict_one(X[0], X[1]) == (1 if model.score_one(X[0], X[1]) >= -3.0 else -1)
+    assert model.learn_one(*X[4:6], -1).threshold_ != 3.0
+
+
+def test_a_distance_that_never_changes_keeps_its_threshold():
+    model = Euclidean().learn_one(*X[:3]).set_threshold(3.0)
+    assert model.partial_fit(X[None, 3:6]).threshold_ == 3.0
+    assert model.learn_one(*X[6:9]).threshold_ == 3.0
+    assert model.n_rounds_ == 3
+
+
+@pytest.mark.parametrize("learner", [OASIS(0.2), OGD(0.1, average_from=3), PAMetric(0.2)], ids=repr)
+def test_to_a_device_and_back(learner):
+    pytest.importorskip("torch")
+    is_pair = isinstance(learner, PAMetric)
+
+    def learn(model, where):
+        for number, triplet in enumerate(TRIPLETS):
+            vectors = X[triplet]
+            model.learn_one(*((*vectors[:2], SIGNS[number]) if is_pair else vectors))
+            if number == 10:
+                model.set_params(device=where).partial_fit(TRIPLETS)
+            if number in (10, 20):
+                model.set_params(device="cpu")
+            if number == 15:  # to the device with a single tuple
+                model.set_params(device=where)
+        return model
+
+    expected = learn(fresh(learner).set_params(preprocessor=X), "cpu")
+    found = learn(fresh(learner).set_params(preprocessor=X), "torch")
+    assert found.n_updates_ == expected.n_updates_
+    scores = (model.pair_score(TRIPLETS[:, :2]) for model in (found, expected))
+    np.testing.assert_allclose(*scores, rtol=1e-8, atol=1e-8)
 
 
 def test_parameters_may_change_and_are_checked():
@@ -229,21 +285,26 @@ def test_divergence_is_an_error():
 
 
 def test_threads_share_a_model():
-    model = OGD(1e-3).learn_one(*X[:3])
+    items = (
+        X / 20
+    )  # so short that all margins are violated: in any order the steps add up to the same
+    model = OGD(1e-2).learn_one(*items[:3])
 
     def learn():
-        for triplet in TRIPLETS:
-            model.learn_one(*X[triplet])
+        for triplet in np.tile(TRIPLETS, (20, 1)):
+            model.learn_one(*items[triplet])
 
     threads = [threading.Thread(target=learn) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    # All margins are violated: in any order the steps add up to the same.
-    expected = OGD(1e-3, preprocessor=X).fit([[0, 1, 2]]).partial_fit(np.tile(TRIPLETS, (4, 1)))
-    assert model.n_rounds_ == expected.n_rounds_ == 161
-    if model.n_updates_ == expected.n_updates_ == 161:
-        np.testing.assert_allclose(
-            model.get_bilinear_matrix(), expected.get_bilinear_matrix(), atol=1e-10
-        )
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # they take turns in the midst of steps
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert model.n_rounds_ == model.n_updates_ == 1 + 4 * 20 * 40
+    anchors, z = items[TRIPLETS[:, 0]], items[TRIPLETS[:, 1]] - items[TRIPLETS[:, 2]]
+    steps = np.outer(items[0], items[1] - items[2]) + 80 * anchors.T @ z
+    np.testing.assert_allclose(model.get_bilinear_matrix(), np.eye(12) + 1e-2 * steps, atol=1e-10)

@@ -188,9 +188,7 @@ class Comparisons:
         return replace(self, index=index, y=y, tasks=tasks, coins=coins, weights=weights)
 
     def weighted(self, sample_weight: Any) -> Comparisons:
-        """The tuples with their weights, those of weight zero left out; None gives all the weight 1."""
-        if sample_weight is None:
-            return self
+        """The tuples with their weights, those of weight zero left out."""
         weights = check_weights("sample_weight", sample_weight, len(self))
         used = weights > 0
         some = self if used.all() else self._chosen(used)
@@ -204,8 +202,7 @@ class Comparisons:
     def of_equal_weight(self) -> list[tuple[float, Comparisons]]:
         """The stream cut where the weight changes: weights, and the tuples that have them."""
         weights = self.weights
-        if weights is None:
-            return [(1.0, self)]
+        assert weights is not None
         edges = [0, *(np.flatnonzero(np.diff(weights)) + 1), len(weights)]
         return [(float(weights[b]), self.part(b, e)) for b, e in pairwise(edges)]
 

@@ -23,12 +23,19 @@ from .._kernels import steps
 from ..data.comparisons import Comparisons
 from ..similarity.base import Similarity, are_quadruplets, one_row
 from ..similarity.learner import Learner, delegated
-from ..validation import Items, check_features, check_items, check_unchanged, stacked
+from ..validation import (
+    Items,
+    check_features,
+    check_items,
+    check_unchanged,
+    check_weights,
+    stacked,
+)
 
 DEVICE = """device : "cpu", "cuda", "cuda:N", "auto" or "torch"
         Where dense items are learnt from: the same steps, to rounding. A GPU needs ``simstream[gpu]``; "auto"
-        takes one if there is one. Items may be tensors of torch, which stay where they are. "torch" is the
-        code for GPUs on the CPU, for tests.
+        takes one if there is one, and the CPU for sparse items and for quadruplets. Items may be tensors of
+        torch, which stay where they are. "torch" is the code for GPUs on the CPU, for tests.
     precision : "float32" or "tf32"
         How a GPU multiplies float32: "tf32" is faster and rounds to 11 bits."""
 
@@ -148,8 +155,9 @@ class OnlineLearner(Learner):
             Importance of each tuple: its loss counts that many times. A step along a gradient is so many
             times as long, and a passive-aggressive one has so many times its C. Tuples of weight 0 are left
             out. Learners whose steps have no such number refuse weights. The stream is cut where the weight
-            changes: long runs of equal weights are as fast as none, and a weight that changes with every
-            tuple makes it as slow as `learn_one`.
+            changes. Long runs of equal weights are as fast as none. Every run costs as much as several calls
+            of `learn_one` on dense items, and on sparse ones it costs more the more items there are: a weight
+            that changes with every tuple can make it slower than `learn_one`.
 
         Returns
         -------
@@ -157,11 +165,7 @@ class OnlineLearner(Learner):
         """
         self._check_parameters()
         read = self._read_weighted(tuples, y, sample_weight, self.dtype)
-        engine = self._new_engine(read)
-        find_device(self.device, is_sparse=not engine.has_devices)
-        self._forget(engine)
-        self._name_features(read)
-        return self._learn(read)
+        return self._learn(read, anew=True)
 
     def partial_fit(self, tuples: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Go on learning from these tuples, in order. Same input as `fit`."""
@@ -186,7 +190,7 @@ class OnlineLearner(Learner):
     def _learn_single(self, vectors: tuple[Any, ...], sign: float, *more: Any) -> bool:
         """Learn from a tuple that needs no conversion, all else being as it was; False if it does."""
         kept = self._single_cache
-        if kept is None or kept[0] is not self._engine:
+        if kept is None or kept[0] is not self._engine or kept[0].device is not None:
             return False
         if not all(map(is_, kept[1], self._parameters())):
             return False
@@ -212,7 +216,7 @@ class OnlineLearner(Learner):
         return [*map(vars(self).get, _parameter_names(type(self)))]
 
     def score_one(self, x: Any, other: Any) -> float:
-        """Similarity of two vectors, the number that `pair_score` gives; see `predict_one`.
+        """Similarity of two vectors, the number that `pair_score` gives; its cost is that of `predict_one`.
 
         Parameters
         ----------
@@ -224,7 +228,8 @@ class OnlineLearner(Learner):
         """+1 if x is more similar to the first of two vectors than to the second, else -1.
 
         ``predict_one`` before ``learn_one`` measures a learner on a stream as it goes. Reading costs more
-        than learning where what is read has to be worked out from what is learnt, such as a distance.
+        than learning where what is read has to be worked out from what is learnt: the first reading after a
+        step does that, and for most learners of a distance it is an eigendecomposition.
         """
         first, second = self._score_vectors(self._similarity(), x, positive, negative)
         return 1 if first > second else -1
@@ -253,19 +258,18 @@ class OnlineLearner(Learner):
         """Quadruplets as the engine takes them; raises where they cannot be learnt from."""
         if read.is_sparse:
             raise ValueError("quadruplets: expected dense items, got sparse ones")
-        if self._engine is not None and not isinstance(self._engine, DenseEngine):
+        if self.device not in ("cpu", "auto"):
             raise ValueError(
-                "quadruplets: expected a model of dense items, got one that began with sparse ones"
+                f"device: expected 'cpu' or 'auto' for quadruplets, got {self.device!r}"
             )
-        if find_device(self.device) is not None:
-            raise ValueError(f"device: expected 'cpu' for quadruplets, got {self.device!r}")
         return read
 
     def prepare(self) -> int:
         """Get ready for a stream over the items of `preprocessor`; return the block size.
 
-        Cutting the stream into calls at multiples of that number gives the same model, bit for bit; if it is
-        1, cutting it anywhere does.
+        Cutting a stream of pairs or triplets without weights into calls at multiples of that number gives the
+        same model, bit for bit; if it is 1, cutting it anywhere does. Otherwise the model is the same to
+        rounding: blocks begin anew where a weight changes, and quadruplets are always learnt in blocks.
         """
         self._check_parameters()
         left, right = self._item_cache().items(self.preprocessor, self._target_dtype())
@@ -290,14 +294,15 @@ class OnlineLearner(Learner):
         read = self._read(tuples, y, dtype)
         if sample_weight is None:
             return read
-        if len(read) == 2 * len(tuples) and np.ndim(sample_weight) == 1:
-            sample_weight = np.repeat(sample_weight, 2)  # triplets that were read as pairs
         if not self._has_weights():
             raise TypeError(
                 f"sample_weight: expected None for {self!r}, whose steps cannot be weighted, got weights; "
                 "repeat tuples or leave them out instead"
             )
-        return read.weighted(sample_weight)
+        weights = check_weights("sample_weight", sample_weight, len(tuples))
+        if len(weights) < len(read):  # triplets that were read as pairs
+            weights = np.repeat(weights, 2)
+        return read.weighted(weights)
 
     def _has_weights(self) -> bool:
         """Whether the steps have a number that a tuple's weight multiplies: see `_weighted`."""
@@ -331,21 +336,32 @@ class OnlineLearner(Learner):
         """Precision that items must have: that of the model, or what the parameter says."""
         return self.dtype if self._engine is None else self._engine.dtype
 
-    def _learn(self, tuples: Comparisons) -> Any:
-        """Learn from checked tuples."""
-        self._begin(tuples)
+    def _learn(self, tuples: Comparisons, *, anew: bool = False) -> Any:
+        """Learn from checked tuples, forgetting what was learnt before if `anew`."""
+        self._begin(tuples, anew=anew)
         self._advance(self._engine, tuples.in_memory())
         return self
 
-    def _begin(self, tuples: Comparisons) -> None:
-        """Make an engine for these items if there is none, else check that it can go on with them."""
+    def _begin(self, tuples: Comparisons, *, anew: bool = False) -> None:
+        """Make an engine for these items if there is none, else check that it can go on with them.
+
+        With `anew` a new one takes the place of the old one, which stays if anything raises.
+        """
         if self.normalise:
             tuples.check_one_space("normalise=True")
-        engine = self._new_engine(tuples) if self._engine is None else self._engine
-        device = find_device(self.device, is_sparse=not engine.has_devices)
-        if self._engine is None:
+        is_new = anew or self._engine is None
+        engine = self._new_engine(tuples) if is_new else self._engine
+        is_bound = tuples.is_quadruplets or not engine.has_devices
+        device = find_device(self.device, is_sparse=is_bound)
+        if is_new:
+            engine.place(device, self.precision)
             self._forget(engine)
             self._name_features(tuples)
+            return
+        if tuples.is_quadruplets and not isinstance(engine, DenseEngine):
+            raise ValueError(
+                "quadruplets: expected a model of dense items, got one that began with sparse ones"
+            )
         check_features(self.shape_, tuples.left, tuples.right, self._feature_names)
         self._engine.geometry.check_unchanged(self.init_scale, self.centre, self.item_term)
         for name, (kept, given) in self._unchangeable(self._engine).items():

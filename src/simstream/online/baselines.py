@@ -124,8 +124,11 @@ class Dot(OnlineLearner):
     def _has_weights(self) -> bool:
         return True  # nothing is learnt, whatever they are
 
+    def _changing(self) -> None:
+        return  # what was read stays as it is
+
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        engine.learn(self._step(), tuples, 1)  # what was read stays as it is
+        engine.learn(self._step(), tuples, 1)  # whatever their weights are
 
     def _similarity_of(self, engine: Any) -> Bilinear:
         similarity = _InnerProduct._of(engine.matrix())
@@ -192,8 +195,11 @@ class Euclidean(PairLearner):
     def _has_weights(self) -> bool:
         return True  # nothing is learnt, whatever they are
 
+    def _changing(self) -> None:
+        return  # what was read stays as it is
+
     def _advance(self, engine: Any, tuples: Comparisons) -> None:
-        engine.learn(self._step(), tuples, 1)  # what was read stays as it is
+        engine.learn(self._step(), tuples, 1)  # whatever their weights are
 
     def _similarity_of(self, engine: Any) -> Mahalanobis:
         d = engine.shape[0]

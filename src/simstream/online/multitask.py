@@ -253,9 +253,7 @@ class OMTRSL(OnlineLearner):
         self._check_parameters()
         read = self._read_tuples(triplets, 3, self.dtype)
         read, numbers = self._named(read, y, tasks, known={})
-        self._forget(self._new_engine(read))
-        self._name_features(read)
-        return self._go_on(read, numbers)
+        return self._go_on(read, numbers, anew=True)
 
     def partial_fit(
         self, triplets: Any, y: Any = None, tasks: Any = None, *, oracle: Any = None
@@ -282,10 +280,15 @@ class OMTRSL(OnlineLearner):
         return self._go_on(*self._named(read, given, tasks, self._known()), oracle is not None)
 
     def _go_on(
-        self, read: Comparisons, numbers: dict[Hashable, int], simulates: bool = False
+        self,
+        read: Comparisons,
+        numbers: dict[Hashable, int],
+        simulates: bool = False,
+        *,
+        anew: bool = False,
     ) -> OMTRSL:
         """Learn from checked triplets; a simulation learns only from what it asks for."""
-        self._begin(read)
+        self._begin(read, anew=anew)
         read = self._with_coins(read, simulates)
         self._numbers = numbers  # if learning is interrupted, `_known` drops those it did not reach
         self._advance(self._engine, read.in_memory())

@@ -82,8 +82,8 @@ class PairLearner(OnlineLearner):
     """
 
     natural_tuples = "pairs"
-    #: A threshold that was calibrated or set since the last step.
-    _calibrated: float | None = None
+    #: A threshold that was calibrated or set, after the version of the engine that it belongs to.
+    _decided: tuple[float, float] | None = None
 
     def __sklearn_tags__(self) -> Any:
         return pair_classifier_tags(super().__sklearn_tags__())
@@ -132,7 +132,10 @@ class PairLearner(OnlineLearner):
     def predict_one(self, x: Any, other: Any, negative: Any = None) -> int:
         """+1 if the distance of two vectors is at most `threshold_`, else -1.
 
-        With a third vector: +1 if x is more similar to `other` than to `negative`, else -1.
+        With a third vector: +1 if x is more similar to `other` than to `negative`, else -1. The first reading
+        after a step costs an eigendecomposition of M, which is cubic in the number of features; a step is
+        quadratic. Learners that project after every step (`POLA`, `RDML`, `PAMetric` if told to) know the
+        eigenvectors while their rank is low.
         """
         if negative is not None:
             return super().predict_one(x, other, negative)
@@ -147,13 +150,9 @@ class PairLearner(OnlineLearner):
         read.check_one_space("distance")
         return super()._quadruplets(read).differences()
 
-    def _begin(self, tuples: Comparisons) -> None:
+    def _begin(self, tuples: Comparisons, *, anew: bool = False) -> None:
         tuples.check_one_space("distance")
-        super()._begin(tuples)
-
-    def _changing(self) -> None:
-        super()._changing()
-        self._calibrated = None
+        super()._begin(tuples, anew=anew)
 
     def _forget(self, engine: Engine) -> None:
         super()._forget(engine)
@@ -174,6 +173,18 @@ class PairLearner(OnlineLearner):
     def _own_threshold(self) -> float | None:
         """The threshold that belongs to the method, if it has one."""
         return None
+
+    @property
+    def _calibrated(self) -> float | None:
+        """A threshold that was calibrated or set since the matrix last changed."""
+        if self._decided is None:
+            return None
+        version, threshold = self._decided
+        return threshold if version == self._engine.version else None
+
+    @_calibrated.setter
+    def _calibrated(self, threshold: float | None) -> None:
+        self._decided = None if threshold is None else (self._engine.version, threshold)
 
     @wraps(Mahalanobis.calibrate_threshold)
     def calibrate_threshold(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
