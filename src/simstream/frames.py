@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .ids import check_ids
+
 
 def column_names(values: Any) -> list[Any] | None:
     """Names of the columns of a table; None for anything else."""
@@ -34,12 +36,20 @@ def without(table: Any, name: Any) -> Any:
 
 
 def index_ids(values: Any) -> list[Any] | None:
-    """The index of a table or a column of pandas, unless it only counts the rows."""
+    """The index of a table or a column of pandas that can be ids: different texts or integers.
+
+    One that only counts the rows is none.
+    """
     index = getattr(values, "index", None)
     if index is None or callable(index) or not hasattr(index, "tolist"):
         return None
     ids = index.tolist()
-    return None if ids == list(range(len(ids))) else ids
+    if ids == list(range(len(ids))):
+        return None
+    try:
+        return check_ids(ids)
+    except (TypeError, ValueError):  # times, numbers with fractions, or some of them twice
+        return None
 
 
 def to_array(table: Any, names: list[Any], what: str) -> tuple[np.ndarray, np.ndarray | None]:

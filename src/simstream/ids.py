@@ -24,7 +24,7 @@ def check_ids(ids: Any, n: int | None = None, name: str = "ids") -> list[Id]:
     >>> check_ids(np.array(["a", "b"]))
     ['a', 'b']
     """
-    if isinstance(ids, (str, bytes)):
+    if isinstance(ids, (str, bytes)) or not hasattr(ids, "__iter__"):
         raise TypeError(f"{name}: expected a list of integers or strings, got {ids!r}")
     for listed in ("to_pylist", "tolist"):  # of pyarrow; of numpy and pandas
         if hasattr(ids, listed):
