@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from .ids import check_ids
-
 
 def column_names(values: Any) -> list[Any] | None:
     """Names of the columns of a table; None for anything else."""
@@ -36,20 +34,12 @@ def without(table: Any, name: Any) -> Any:
 
 
 def index_ids(values: Any) -> list[Any] | None:
-    """The index of a table or a column of pandas that can be ids: different texts or integers.
-
-    One that only counts the rows is none.
-    """
+    """The index of a table or a column of pandas, unless it only counts the rows."""
     index = getattr(values, "index", None)
     if index is None or callable(index) or not hasattr(index, "tolist"):
         return None
     ids = index.tolist()
-    if ids == list(range(len(ids))):
-        return None
-    try:
-        return check_ids(ids)
-    except (TypeError, ValueError):  # times, numbers with fractions, or some of them twice
-        return None
+    return None if ids == list(range(len(ids))) else ids
 
 
 def to_array(table: Any, names: list[Any], what: str) -> tuple[np.ndarray, np.ndarray | None]:

@@ -46,6 +46,20 @@ def check_ids(ids: Any, n: int | None = None, name: str = "ids") -> list[Id]:
     return names
 
 
+def usable_ids(names: Any) -> list[Id] | None:
+    """These names if they can be ids; None if there are none, or some are of another kind or occur twice.
+
+    Examples
+    --------
+    >>> usable_ids(["a", "b"]), usable_ids([0.5, 1.5])
+    (['a', 'b'], None)
+    """
+    try:
+        return None if names is None else check_ids(names)
+    except (TypeError, ValueError):
+        return None
+
+
 def rows_by_id(ids: Any, n: int, name: str = "ids") -> dict[Id, int] | None:
     """Row of each id; None where there are none, and rows are called by their numbers.
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import frames
-from .ids import Id, rows_by_id, rows_called, unknown_ids
+from .ids import Id, rows_by_id, rows_called, unknown_ids, usable_ids
 
 
 class Items:
@@ -59,7 +59,7 @@ class Items:
                 raise ValueError(f"ids: expected the name of a column of the table, got {ids!r}")
             ids, vectors = frames.column(vectors, ids), frames.without(vectors, ids)
         elif ids is None:
-            ids = frames.index_ids(vectors)
+            ids = usable_ids(frames.index_ids(vectors))
         elif ids is False:
             ids = None
         checked = check_items(vectors, "vectors")
