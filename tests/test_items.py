@@ -163,22 +163,160 @@ def test_rows_of_ids():
         items.rows_of(["x"])
 
 
-def test_divided_and_mixed_learners_take_ids():
-    from simstream.distributed import MixedLearner, ShardedLearner
+NUMBERS = [(7 * row) % N for row in range(N)]  # integers that are not the row numbers
+LISTS = np.column_stack([TRIPLETS, (TRIPLETS[:, 2] + 4) % N])  # negatives of one class
+PADDED = np.where(np.arange(4) + np.arange(len(LISTS))[:, None] % 2 == 4, -1, LISTS)
+BY_ID = {
+    "texts": (IDS, IDS),
+    "integers": (NUMBERS, NUMBERS),
+    "two spaces": (NUMBERS, IDS),
+    "ids of one space": (None, IDS),
+}
 
-    items = Items(X, IDS)
-    expected = OASIS(preprocessor=X).fit(TRIPLETS).get_bilinear_matrix()
-    with ShardedLearner(OASIS(), 2, preprocessor=items, backend="serial") as divided:
-        divided.partial_fit(named(TRIPLETS).tolist())
-        assert divided.search(X[:2], items, k=3).ids.shape == (2, 3)
-        np.testing.assert_allclose(
-            divided.learner_.get_bilinear_matrix(), expected, rtol=1e-5, atol=1e-6
-        )
-        with pytest.raises(ValueError, match="tuples: expected ids of the items, got 1 unknown id"):
-            divided.partial_fit([[IDS[0], IDS[1], "x"]])
-    by_row = MixedLearner(SORS(preprocessor=X), n_shards=2).fit(TRIPLETS)
-    by_id = MixedLearner(SORS(preprocessor=items), n_shards=2).fit(named(TRIPLETS))
-    np.testing.assert_array_equal(by_id.get_bilinear_matrix(), by_row.get_bilinear_matrix())
+
+def by_id(tuples, ids):
+    """Tuples as plain lists of ids, None for no item."""
+    left, right = (list(range(N)) if side is None else side for side in ids)
+    return [
+        [left[first], *(None if row < 0 else right[row] for row in others)]
+        for first, *others in np.asarray(tuples).tolist()
+    ]
+
+
+def sides_with(ids):
+    rows = X.astype(np.float64)  # so that divided learners differ by little
+    left, right = (rows if side is None else Items(rows, side) for side in ids)
+    return right if ids[0] is ids[1] else (left, right)
+
+
+@pytest.mark.parametrize(
+    ("learner", "tuples"),
+    [
+        (OASIS(), TRIPLETS),
+        (OMTRSL(), TRIPLETS),
+        (SDCA(n_epochs=1, random_state=0), TRIPLETS),
+        (ListwiseSoftmax(), LISTS),
+        (ListwiseSoftmax(), PADDED),
+    ],
+    ids=["triplets", "tasks", "a set", "lists of four", "padded lists"],
+)
+@pytest.mark.parametrize("ids", BY_ID)
+def test_divided_learners_take_ids(tmp_path, ids, learner, tuples):
+    from simstream.distributed import ShardedLearner
+
+    ids = BY_ID[ids]
+    given, sides = by_id(tuples, ids), sides_with(ids)
+    alone = clone(learner).set_params(preprocessor=sides).fit(given)
+    expected = alone.search(X[:4], sides[1] if isinstance(sides, tuple) else sides, k=3)
+    with ShardedLearner(learner, 2, preprocessor=sides, backend="serial") as divided:
+        divided.fit(given)
+        together = divided.learner_
+        pairs = by_id(TRIPLETS[:20, :2], ids)
+        expected_scores = alone.pair_score(pairs)
+        np.testing.assert_allclose(together.pair_score(pairs), expected_scores, rtol=1e-9)
+        found = divided.search(X[:4], k=3)
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        unknown = [[*given[0][:-1], "x"]]
+        with pytest.raises(ValueError, match=r"expected ids of the items, got 1 unknown id: 'x'"):
+            divided.fit(unknown)
+
+
+@pytest.mark.parametrize("tuples", [TRIPLETS, LISTS, PADDED], ids=["triplets", "lists", "padded"])
+@pytest.mark.parametrize("ids", BY_ID)
+def test_mixed_learners_take_ids(ids, tuples):
+    from simstream.distributed import MixedLearner
+
+    learner, ids = SORS() if tuples is TRIPLETS else ListwiseSoftmax(), BY_ID[ids]
+    sides = sides_with(ids)
+    rows = X.astype(np.float64)
+    rows = (rows, rows) if isinstance(sides, tuple) else rows
+    by_row = MixedLearner(clone(learner).set_params(preprocessor=rows), n_shards=2, n_rounds=2)
+    by_name = MixedLearner(clone(learner).set_params(preprocessor=sides), n_shards=2, n_rounds=2)
+    expected = by_row.fit(tuples).partial_fit(tuples).get_bilinear_matrix()
+    found = by_name.fit(by_id(tuples, ids)).partial_fit(by_id(tuples, ids)).get_bilinear_matrix()
+    np.testing.assert_array_equal(found, expected)
+    vectors = MixedLearner(learner, n_shards=2).fit(X[TRIPLETS])
+    assert vectors.learner_.n_rounds_ == len(TRIPLETS)
+
+
+@pytest.mark.parametrize("ids", ["texts", "integers", "two spaces", "ids of one space"])
+@pytest.mark.parametrize("given", ["nothing", "the same", "no ids"])
+def test_a_run_keeps_ids_and_names_of_features(tmp_path, ids, given):
+    from simstream.distributed import ShardedLearner
+
+    ids = BY_ID[ids]
+    sides, tuples = sides_with(ids), by_id(TRIPLETS, ids)
+    parts = sides if isinstance(sides, tuple) else (sides,)
+    named_sides = []
+    for part in parts:
+        items = Items(part)
+        items.feature_names = np.array(NAMES, object)
+        named_sides.append(items)
+    sides = named_sides[0] if len(parts) == 1 else tuple(named_sides)
+    alone = OASIS(preprocessor=sides).fit(tuples)
+    again = {
+        "nothing": None,
+        "the same": sides,
+        "no ids": X if len(parts) == 1 else (X, X),
+    }[given]
+    options = {"folder": tmp_path / "run", "backend": "serial"}
+    with ShardedLearner(OASIS(), 2, preprocessor=sides, **options) as divided:
+        divided.fit(tuples[:100])
+        divided.save_shards(tmp_path / "saved")
+    for folder in ("run", "saved"):
+        divided = ShardedLearner.resume(tmp_path / folder, preprocessor=again, backend="serial")
+        with divided:
+            divided.partial_fit(tuples[100:])
+            together = divided.learner_
+            np.testing.assert_allclose(
+                together.get_bilinear_matrix(), alone.get_bilinear_matrix(), atol=1e-12
+            )
+            np.testing.assert_allclose(
+                together.triplet_margin(tuples[:9]), alone.triplet_margin(tuples[:9]), atol=1e-12
+            )
+            assert together.feature_names_in_.tolist() == NAMES
+            found = divided.search(X[:2], k=3).ids
+            np.testing.assert_array_equal(found, alone.search(X[:2], named_sides[-1], k=3).ids)
+            swapped = Items.with_feature_names(X, NAMES[::-1])
+            for rows in ((swapped, X), (X, swapped)):
+                with pytest.raises(ValueError, match="the same names in another order"):
+                    divided.search(*rows)
+
+
+def test_a_run_refuses_other_ids_and_ids_that_are_gone(tmp_path):
+    from simstream.distributed import ShardedLearner
+
+    folder, items = tmp_path / "run", Items(X, NUMBERS)
+    with ShardedLearner(OASIS(), 2, preprocessor=items, folder=folder, backend="serial") as divided:
+        divided.fit(TRIPLETS)
+    other = Items(X, [0, *IDS[1:]])
+    with pytest.raises(ValueError, match=r"expected the ids .* began with, 7 at row 1, got 'doc-"):
+        ShardedLearner.resume(folder, preprocessor=other, backend="serial")
+    (folder / "items-ids.json").write_text("[1, 2")
+    with pytest.raises(simstream.ModelFileError, match=r"items-ids.json: damaged"):
+        ShardedLearner.resume(folder, backend="serial")
+    (folder / "items-ids.json").unlink()
+    with pytest.raises(ValueError, match=r"items-ids.json: no such file"):
+        ShardedLearner.resume(folder, backend="serial")
+
+
+@pytest.mark.parametrize("ids", [IDS, list(range(N - 1, -1, -1))], ids=["texts", "integers"])
+def test_a_one_dimensional_x_names_ids(ids):
+    from simstream import FromLabels
+
+    items, some = Items(X, ids), [3, 0, 7]
+    names = [ids[row] for row in some]
+    pairs, y = TRIPLETS[:, :2], np.resize([1, -1], len(TRIPLETS))
+    metric = PAMetric(preprocessor=items).fit(named(pairs, ids), y)
+    np.testing.assert_array_equal(metric.transform(names), metric.transform(X[some]))
+    np.testing.assert_array_equal(metric.transform(np.array(names)), metric.transform(X[some]))
+    with pytest.raises(ValueError, match="X: expected ids of the items, got 1 unknown id: 'x'"):
+        metric.transform([*names, "x"])
+    batch = RCA(preprocessor=items).fit(ids, Y)
+    np.testing.assert_array_equal(batch.components_, RCA().fit(X, Y).components_)
+    np.testing.assert_array_equal(batch.transform(names), batch.transform(X[some]))
+    classes = FromLabels(OASIS(preprocessor=items), n_tuples=100, random_state=0).fit(ids, Y)
+    np.testing.assert_array_equal(classes.predict(names), classes.predict(X[some]))
 
 
 def test_items_are_arrays_to_other_libraries():
@@ -286,9 +424,46 @@ def test_the_index_of_pandas_is_ids_unless_it_counts():
     assert Items(table.set_axis(IDS)).ids == IDS
     assert Items(table.iloc[5:8]).ids == [5, 6, 7]
     assert Items(pandas.Series(list(X), index=IDS)).ids == IDS
+    times = pandas.date_range("2026-01-01", periods=N)
+    for index in (np.arange(N) * 0.5, np.zeros(N, int), [None, *IDS[1:]], times, np.arange(N) > 3):
+        assert Items(table.set_axis(index)).ids is None
+    assert Items(table.set_axis(IDS), ids=False).ids is None
     # A plain table is called by row numbers, whatever its index is.
     model = OASIS(preprocessor=table.set_axis(IDS)).fit(TRIPLETS)
     assert model.feature_names_in_.tolist() == NAMES
+
+
+class Table:
+    """As much of a table of pandas as items need."""
+
+    def __init__(self, index):
+        self.columns, self.index, self.shape = NAMES, index, X.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return X
+
+    def __getitem__(self, name):
+        return X[:, NAMES.index(name)]
+
+
+@pytest.mark.parametrize(
+    "index", [np.arange(N) * 0.5, np.zeros(N, int), np.array([*IDS[1:], None])], ids=repr
+)
+def test_an_index_that_cannot_be_ids_is_none(index):
+    items = Items(Table(index))
+    assert items.ids is None
+    np.testing.assert_array_equal(
+        OASIS(preprocessor=items).fit(TRIPLETS).get_bilinear_matrix(),
+        OASIS(preprocessor=X).fit(TRIPLETS).get_bilinear_matrix(),
+    )
+
+
+def test_ids_may_be_left_out():
+    table = Table(np.array(IDS))
+    assert Items(table).ids == IDS
+    assert Items(table, ids=False).ids is None
+    with pytest.raises(TypeError, match="ids: expected a list of integers or strings, got True"):
+        Items(table, ids=True)
 
 
 def test_a_tensor_shares_its_memory():
@@ -407,6 +582,20 @@ def test_a_file_with_ids_is_searched_in_blocks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(found.ids, named(expected.indices))
     assert items.is_stored  # nobody has asked for all of it
     np.testing.assert_array_equal(items.values, X)
+
+
+def test_a_parquet_file_has_the_names_of_its_columns(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    path, other = tmp_path / "items.parquet", tmp_path / "other.parquet"
+    table = frame("pyarrow").drop_columns("id")
+    pq.write_table(table, path)
+    pq.write_table(table.select(NAMES[::-1]), other)
+    model = OASIS(preprocessor=open_rows(path)).fit(TRIPLETS)
+    assert model.feature_names_in_.tolist() == NAMES
+    assert Items(open_rows(path), ids=IDS).with_dtype("float64").feature_names.tolist() == NAMES
+    model.set_params(preprocessor=open_rows(other))
+    with pytest.raises(ValueError, match="the same names in another order"):
+        model.partial_fit(TRIPLETS)
 
 
 # -- names of features ------------------------------------------------------------------------------

@@ -511,8 +511,8 @@ def test_train_mixed(items_file, tmp_path):
         (("--mix", 0), 2, "Invalid value for '--mix': 0"),
         (("--mix", 2, "-a", "pametric"), 2, "--mix: learner: expected SORS, .* got PAMetric"),
         (("--mix", 2, "-a", "lmnn"), 2, "--mix is for online learners"),
-        (("--mix", 30, "-n", 20), 1, r"at least n_shards x n_rounds \(30 x 1\), got 20"),
-        (("--mix", 2, "-a", "aroma", "-p", "covariance=factored"), 1, "covariance: expected"),
+        (("--mix", 30, "-n", 20), 2, r"--n-tuples: expected at least --mix times --rounds \(30\)"),
+        (("--mix", 2, "-a", "aroma", "-p", "covariance=factored"), 2, "covariance: expected"),
     ],
 )
 def test_options_that_do_not_fit_mixing(items_file, tmp_path, options, code, message):

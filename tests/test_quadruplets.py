@@ -7,7 +7,8 @@ from sklearn.base import clone
 
 import simstream
 from cases import items, triplets
-from simstream import OASIS, OGD, SORS, Mahalanobis, PAMetric
+from simstream import OASIS, OGD, SORS, Items, Mahalanobis, PAMetric
+from simstream.data import open_rows
 
 N = 200
 
@@ -247,3 +248,30 @@ def test_saved_and_loaded_goes_on(tmp_path):
     again = simstream.load(tmp_path / "m", preprocessor=X).partial_fit(Q[128:])
     never.partial_fit(Q[128:])
     np.testing.assert_array_equal(again.get_bilinear_matrix(), never.get_bilinear_matrix())
+
+
+@pytest.mark.parametrize("learner", [OASIS(), OASIS(centre="auto", item_term=True), PAMetric()])
+def test_two_files_are_learnt_from_like_two_arrays(tmp_path, learner):
+    sides = items(n=20), items(n=12, seed=1)
+    rows = []
+    for number, side in enumerate(sides):
+        np.save(tmp_path / f"{number}.npy", side)
+        rows.append(open_rows(tmp_path / f"{number}.npy"))
+    Q = [[10 + i, i % 2, 2 + i % 2, 1 - i % 2] for i in range(10)]
+    pairs = [[q, i] for q in range(20) for i in range(12)]
+    expected = learner.set_params(preprocessor=sides).fit(Q).pair_score(pairs)
+    found = learner.set_params(preprocessor=tuple(rows)).fit(Q).pair_score(pairs)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_names_of_features_are_kept_and_checked():
+    X, Q = items(), quadruplets()
+    names = [f"feature {n}" for n in range(X.shape[1])]
+    right, wrong = Items.with_feature_names(X, names), Items.with_feature_names(X, names[::-1])
+    model = PAMetric(preprocessor=right).fit(Q)
+    assert model.feature_names_in_.tolist() == names
+    for items_given in (wrong, (right, wrong)):
+        model.set_params(preprocessor=items_given)
+        with pytest.raises(ValueError, match="the same names in another order"):
+            model.partial_fit(Q)
+    model.set_params(preprocessor=(right, right)).partial_fit(Q)

@@ -757,7 +757,9 @@ def test_train_reports_workers_that_cannot_be_had_or_are_lost(
     with monkeypatch.context() as patch:
         patch.setattr(SerialWorkers, "learn", lost)
         text = fail(1, *command, "--checkpoint", folder)
-        assert text.startswith("Error: worker 1 of 2 was lost; continue the run from its last")
+        assert "worker 1 of 2 was lost" in text
+        assert f"then repeat the command with --resume {folder} in place of --checkpoint" in text
+        assert "ShardedLearner" not in text  # advice for the command line alone
     assert not (tmp_path / "m.safetensors").exists()
     with monkeypatch.context() as patch:
         patch.setattr(SerialWorkers, "learn", lost)

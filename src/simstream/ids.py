@@ -24,7 +24,7 @@ def check_ids(ids: Any, n: int | None = None, name: str = "ids") -> list[Id]:
     >>> check_ids(np.array(["a", "b"]))
     ['a', 'b']
     """
-    if isinstance(ids, (str, bytes)):
+    if isinstance(ids, (str, bytes)) or not hasattr(ids, "__iter__"):
         raise TypeError(f"{name}: expected a list of integers or strings, got {ids!r}")
     for listed in ("to_pylist", "tolist"):  # of pyarrow; of numpy and pandas
         if hasattr(ids, listed):
@@ -44,6 +44,20 @@ def check_ids(ids: Any, n: int | None = None, name: str = "ids") -> list[Id]:
         twice = next(value for value, count in Counter(names).items() if count > 1)
         raise ValueError(f"{name}: expected different ids, got {twice!r} twice")
     return names
+
+
+def usable_ids(names: Any) -> list[Id] | None:
+    """These names if they can be ids; None if there are none, or some are of another kind or occur twice.
+
+    Examples
+    --------
+    >>> usable_ids(["a", "b"]), usable_ids([0.5, 1.5])
+    (['a', 'b'], None)
+    """
+    try:
+        return None if names is None else check_ids(names)
+    except (TypeError, ValueError):
+        return None
 
 
 def rows_by_id(ids: Any, n: int, name: str = "ids") -> dict[Id, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 import warnings
@@ -12,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import frames
-from .ids import Id, rows_by_id, rows_called, unknown_ids
+from .ids import Id, rows_by_id, rows_called, unknown_ids, usable_ids
 
 
 class Items:
@@ -26,8 +27,9 @@ class Items:
     vectors : array, sparse matrix, or table or column of vectors of pandas, polars or pyarrow
         Shape (n_items, n_features). Tensors of torch and files opened by `simstream.data.open_rows` stay
         where they are. float16 becomes float32; what is neither becomes float64.
-    ids : sequence of n_items different strings or integers, or the name of a column, optional
-        By default the index of a table of pandas, unless it only counts the rows.
+    ids : sequence of n_items different strings or integers, the name of a column, or False, optional
+        By default the index of a table of pandas, where it is different strings or integers and does not
+        only count the rows. False is no ids, whatever the index is.
 
     Attributes
     ----------
@@ -57,7 +59,9 @@ class Items:
                 raise ValueError(f"ids: expected the name of a column of the table, got {ids!r}")
             ids, vectors = frames.column(vectors, ids), frames.without(vectors, ids)
         elif ids is None:
-            ids = frames.index_ids(vectors)
+            ids = usable_ids(frames.index_ids(vectors))
+        elif ids is False:
+            ids = None
         checked = check_items(vectors, "vectors")
         self.__class__ = type(checked)  # rows of a file or on a GPU are of a class of their own
         self.__dict__.update(checked.__dict__)
@@ -96,6 +100,12 @@ class Items:
     @property
     def has_ids(self) -> bool:
         return self._rows_by_id is not None
+
+    def without_ids(self) -> Items:
+        """The same items, called by their row numbers; what was cached of them stays behind."""
+        items = copy.copy(self)
+        items._rows_by_id = items._renumbered = None
+        return items
 
     def rows_of(self, ids: Any, what: str = "ids") -> np.ndarray:
         """Row numbers of some ids; those that are not known make one error, which names the first three."""
@@ -393,13 +403,25 @@ def _canonical(csr: Any, dtype: Any = None) -> Any:
 TUPLE_KINDS = {2: "pairs", 3: "triplets", 4: "quadruplets"}
 
 
+def columns_of_left(n_columns: int, are_quadruplets: bool) -> np.ndarray:
+    """Which columns of tuples are items of the left: the first, and the third of quadruplets.
+
+    Examples
+    --------
+    >>> columns_of_left(4, are_quadruplets=True)
+    array([ True, False,  True, False])
+    """
+    columns = np.arange(n_columns)
+    return columns % 2 == 0 if are_quadruplets else columns == 0
+
+
 def tuples_by_rows(
     tuples: Any, left: Any, right: Any, what: str, array: np.ndarray | None = None
 ) -> np.ndarray:
-    """Tuples with row numbers in place of ids, where items have ids: `left` of the first column.
+    """Tuples with row numbers in place of ids, where items have ids.
 
-    In quadruplets the third column is of `left` too. `array` are the tuples as an array, if that is known
-    already.
+    `what` they are says which columns are of `left`, see `columns_of_left`, and that "lists" may have None or
+    -1 for no item. `array` are the tuples as an array, if that is known already.
 
     Examples
     --------
@@ -408,7 +430,7 @@ def tuples_by_rows(
     """
     array = np.asarray(tuples) if array is None else array
     columns = np.arange(array.shape[1]) if array.ndim == 2 else np.arange(0)
-    of_left = columns % 2 == 0 if len(columns) == 4 and what != "lists" else columns == 0
+    of_left = columns_of_left(len(columns), what == TUPLE_KINDS[4])
     sides = (
         [(left, columns)]
         if left is right
@@ -422,7 +444,7 @@ def tuples_by_rows(
     parts = [
         side._rows_called(names[:, part], unknown)
         if getattr(side, "has_ids", False)
-        else np.array(names[:, part].tolist())
+        else _row_numbers(names[:, part], what)
         for side, part in sides
     ]
     if what == "lists":
@@ -432,6 +454,14 @@ def tuples_by_rows(
         raise unknown_ids(what, unknown)
     order = np.argsort(np.concatenate([part for _, part in sides]))
     return np.concatenate(parts, axis=1)[:, order]
+
+
+def _row_numbers(rows: np.ndarray, what: str) -> np.ndarray:
+    """Row numbers that stand beside ids as an array of their own type; None in lists is no item."""
+    numbers = rows.tolist()
+    if what == "lists":
+        numbers = [[-1 if number is None else number for number in row] for row in numbers]
+    return np.array(numbers)
 
 
 def check_index_tuples(tuples: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> np.ndarray:

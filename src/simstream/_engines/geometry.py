@@ -98,12 +98,8 @@ class Geometry:
 
     def _quadruplets(self, tuples: Comparisons) -> Comparisons:
         """Quadruplets have two queries: the mean of the items does not cancel."""
-        index, sides = np.empty_like(tuples.index), []
-        for items, columns in ((tuples.left, [0, 2]), (tuples.right, [1, 3])):
-            some, numbers = np.unique(tuples.index[:, columns], return_inverse=True)
-            index[:, columns] = numbers.reshape(-1, 2)
-            sides.append(items.values[some])
-        queries, items = sides
+        left, right, index = tuples.used_rows()
+        queries, items = tuples.left.values[left], tuples.right.values[right]
         if self.item_mean is not None:
             items = items - self.item_mean
         return replace(

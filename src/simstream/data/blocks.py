@@ -42,6 +42,11 @@ class RowBlocks(ABC):
     def __len__(self) -> int:
         return self.shape[0]
 
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, where there are such."""
+        return None
+
     @abstractmethod
     def blocks(self, edges: Iterable[tuple[int, int]], dtype: Any) -> Iterator[Any]:
         """Yield the rows from ``begin`` to ``end`` for each (begin, end), which ascend, in this precision.
@@ -85,6 +90,8 @@ class StoredItems(Items):
     def __init__(self, rows: RowBlocks, dtype: Any = None) -> None:
         self.blocks = rows
         self._dtype = rows.block(0, 1, dtype).dtype
+        if rows.feature_names is not None:
+            self.feature_names = np.array(rows.feature_names, dtype=object)
 
     @property
     def values(self) -> Any:  # type: ignore[override]
@@ -173,6 +180,11 @@ class ChosenRows(RowBlocks):
     def __init__(self, rows: RowBlocks, numbers: np.ndarray) -> None:
         self._rows, self._numbers = rows, numbers
         self.shape, self.is_sparse = (len(numbers), rows.shape[1]), rows.is_sparse
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features of the others."""
+        return self._rows.feature_names
 
     def blocks(self, edges: Iterable[tuple[int, int]], dtype: Any) -> Iterator[Any]:
         """Yield rows, each run of neighbours read at once."""

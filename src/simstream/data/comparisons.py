@@ -19,6 +19,7 @@ from ..validation import (
     check_items,
     check_list_shape,
     check_weights,
+    columns_of_left,
     shape_of,
     tuples_by_rows,
 )
@@ -31,7 +32,7 @@ _PLACES = ("first item", "second item", "third item", "fourth item")
 class Comparisons:
     """Triplets (anchor, positive, negative), labelled pairs or lists, as row numbers of checked items."""
 
-    #: Items of the first column, and of the others; the same object in one item space.
+    #: Items of the columns of the left (see `of_left`), and of the others; the same object in one item space.
     left: Items
     right: Items
     #: Row numbers: three columns for triplets, two for pairs. Lists have a query, relevant items and
@@ -90,14 +91,24 @@ class Comparisons:
         """Whether these are pairs, not triplets."""
         return self.index.shape[1] == 2
 
+    @property
+    def of_left(self) -> np.ndarray:
+        """Which columns are items of the left: the first, and the third of quadruplets."""
+        return columns_of_left(self.index.shape[1], self.is_quadruplets)
+
     def differences(self) -> Comparisons:
         """Quadruplets of differences: x'Mx of the last two items is larger than x'Mx of the first two."""
         n = len(self)
         ends = [self.index[:, [2, 3]], self.index[:, [0, 1]]]
         rows = [_differences(self.left, pair[:, 0], self.right, pair[:, 1]) for pair in ends]
-        items, place = Items._of(np.concatenate(rows)), np.arange(n)
+        left, place = Items._of(np.concatenate(rows)), np.arange(n)
+        left.feature_names = self.left.feature_names
+        right = left
+        if self.left is not self.right:
+            right = Items._of(left.values)  # with the names of its own side
+            right.feature_names = self.right.feature_names
         index = np.column_stack([place, place, n + place, n + place])
-        return replace(self, left=items, right=items, index=index, of_vectors=True)
+        return replace(self, left=left, right=right, index=index, of_vectors=True)
 
     def as_pairs(self) -> Comparisons:
         """Triplets as pairs: each yields its similar pair, then its dissimilar one."""
@@ -141,14 +152,16 @@ class Comparisons:
         """The same with dense items, only those that occur in the tuples."""
         if not self.is_sparse:
             return self
-        index = np.empty_like(self.index)
-        first, index[:, 0] = np.unique(self.index[:, 0], return_inverse=True)
-        others, renumbered = np.unique(self.index[:, 1:], return_inverse=True)
-        padding = int(others[0] < 0)  # of lists: it stays -1
-        others = others[padding:]
-        index[:, 1:] = renumbered.reshape(len(self), -1) - padding
-        left, right = self.left.dense_rows(first), self.right.dense_rows(others)
-        return replace(self, left=Items._of(left), right=Items._of(right), index=index)
+        left, right, index = self.used_rows()
+        dense = [self.left.dense_rows(left), self.right.dense_rows(right)]
+        return replace(self, left=Items._of(dense[0]), right=Items._of(dense[1]), index=index)
+
+    def used_rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows of the left and of the right that occur in the tuples, and the tuples as numbers of these."""
+        index, of_left = np.empty_like(self.index), self.of_left
+        left, index[:, of_left] = _renumbered(self.index[:, of_left])
+        right, index[:, ~of_left] = _renumbered(self.index[:, ~of_left])
+        return left, right, index
 
     def in_memory(self) -> Comparisons:
         """The same with the items that occur in the tuples, where items are read from a file."""
@@ -158,11 +171,8 @@ class Comparisons:
             rows, index = _renumbered(self.index)
             items = Items._of(self.left.rows(rows))
             return replace(self, left=items, right=items, index=index)
-        index = np.empty_like(self.index)
-        sides = []
-        for side, part in ((self.left, slice(0, 1)), (self.right, slice(1, None))):
-            rows, index[:, part] = _renumbered(self.index[:, part])
-            sides.append(Items._of(side.rows(rows)))
+        left, right, index = self.used_rows()
+        sides = [Items._of(self.left.rows(left)), Items._of(self.right.rows(right))]
         return replace(self, left=sides[0], right=sides[1], index=index)
 
     def kernel_tuples(self) -> Any:
@@ -269,9 +279,8 @@ class ItemCache:
             )
         left, right = self.items(source, dtype)
         array = tuples_by_rows(tuples, left, right, what, array)
-        sizes = (left.shape[0], *[right.shape[0]] * (size - 1))
-        if size == 4:
-            sizes = (left.shape[0], right.shape[0]) * 2
+        of_left = columns_of_left(size, size == 4).tolist()
+        sizes = tuple(left.shape[0] if is_left else right.shape[0] for is_left in of_left)
         roles = _ROLES if size == 3 else _PLACES[:size]
         index = check_index_tuples(array, sizes, roles)
         return Comparisons(left, right, index, is_quadruplets=size == 4)
@@ -282,7 +291,7 @@ class ItemCache:
         Parameters
         ----------
         source : what was given as `preprocessor`, or None
-        X : items, or row numbers of `source`, or keys if it is a function
+        X : items, or row numbers of `source`, ids if its items have ids, keys if it is a function
         dtype : precision of the items that are looked up, None to keep theirs
         """
         if source is None or len(shape_of(X)) != 1:
@@ -296,6 +305,8 @@ class ItemCache:
                 "preprocessor: expected items of one space to look up rows, got a pair"
             )
         items = self.items(source, dtype)[0]
+        if items.has_ids:
+            return items.rows(items.rows_of(X, "X"))
         if array.dtype.kind not in "iu":
             raise TypeError(f"row numbers: expected integers, got dtype {array.dtype}")
         wrong = array[(array < 0) | (array >= items.shape[0])]

@@ -5,6 +5,7 @@ run.json                the last checkpoint that all shards belong to, and what 
 shard-0007-2.safetensors   checkpoint 7 of the third of all ranges of columns
 tuples-0003.safetensors    tuples of a call that is not finished at the last checkpoint
 items.npy, queries.npy  items that were not given as files that can be memory-mapped
+items-ids.json, queries-ids.json   ids of the items and queries, where they have ids
 run.lock                locked by the process that the run is open in, while it is
 """
 
@@ -26,7 +27,10 @@ import scipy.sparse as sp
 from .._engines.columns import cut_state, joined_state
 from ..data import atomic_write, read_items
 from ..data.files import cannot_read, content_identity, format_error
+from ..frames import column_names
+from ..ids import Id, check_ids
 from ..persistence import ModelFileError, read_file, write_file
+from ..validation import Items, check_feature_names, check_items
 
 try:
     import fcntl
@@ -36,7 +40,7 @@ except ImportError:  # Windows
 _RUN = "run.json"
 _LEARNER = "learner.safetensors"
 _LOCK = "run.lock"
-_ITEMS = ("items.npy", "queries.npy")
+_ITEMS = ("items.npy", "queries.npy", "items-ids.json", "queries-ids.json")
 
 #: Names of files that are deleted when nothing needs them any more; all others are left alone.
 _SHARD_NAME = re.compile(r"shard-(\d{4,})-\d+\.safetensors")
@@ -212,10 +216,11 @@ class RunFolder:
 
     # -- items ----------------------------------------------------------------------------------
 
-    def items(self, source: Any, dtype: Any) -> list[dict[str, str]]:
+    def items(self, source: Any, dtype: Any) -> list[dict[str, Any]]:
         """Files of the items that `source` names; what cannot be memory-mapped is written here.
 
-        One file, or two if source is a pair of queries and items.
+        One file, or two if source is a pair of queries and items. Each has the names of the features, and the
+        file of the ids, where there are such.
         """
         files = []
         for name, side in _read_sides(source, dtype).items():
@@ -224,17 +229,34 @@ class RunFolder:
                 path = _unused(self.path / f"{name}.npy")
                 _write_rows(path, side.rows, side.dtype)
             is_own = path.parent == self.path
-            files.append(
-                {
-                    "path": path.name if is_own else str(path),
-                    "identity": content_identity(path),
-                    "dtype": str(side.dtype),
-                    "rows": _rows_identity(side),
-                }
-            )
+            file: dict[str, Any] = {
+                "path": path.name if is_own else str(path),
+                "identity": content_identity(path),
+                "dtype": str(side.dtype),
+                "rows": _rows_identity(side),
+            }
+            if side.ids is not None:
+                file["ids"] = f"{name}-ids.json"
+                with atomic_write(self.path / file["ids"]) as temporary:
+                    temporary.write_text(json.dumps(side.ids))
+            if side.feature_names is not None:
+                file["feature_names"] = list(side.feature_names)
+            files.append(file)
         return files
 
-    def check_same(self, files: list[dict[str, str]], source: Any) -> None:
+    def read_ids(self, file: dict[str, Any]) -> list[Id] | None:
+        """The ids of the items of one file, None if they have none."""
+        if "ids" not in file:
+            return None
+        path = self.path / file["ids"]
+        try:
+            return check_ids(json.loads(path.read_text()))
+        except OSError as error:
+            raise cannot_read(path, error) from None
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(f"{path}: damaged ({error})") from error
+
+    def check_same(self, files: list[dict[str, Any]], source: Any) -> None:
         """Raise if `source` names other items than those of these files, which need not exist."""
         sides = _read_sides(source, np.dtype(files[0]["dtype"]))
         if len(sides) != len(files):
@@ -248,8 +270,22 @@ class RunFolder:
                 raise ValueError(
                     f"preprocessor: expected the {name} that the run began with ({file['rows']}), got {found}"
                 )
+            self._check_same_ids(self.read_ids(file), side.ids)
+            if "feature_names" in file:
+                check_feature_names(np.array(file["feature_names"], object), side, "preprocessor")
 
-    def open_items(self, files: list[dict[str, str]]) -> list[np.ndarray]:
+    @staticmethod
+    def _check_same_ids(expected: list[Id] | None, found: list[Id] | None) -> None:
+        if expected is None or found is None:
+            return
+        for row, (one, other) in enumerate(zip(expected, found, strict=True)):
+            if one != other:
+                raise ValueError(
+                    f"preprocessor: expected the ids that the run began with, {one!r} at row {row}, got "
+                    f"{other!r}"
+                )
+
+    def open_items(self, files: list[dict[str, Any]]) -> list[np.ndarray]:
         """The items in these files, memory-mapped."""
         found = []
         for file in files:
@@ -261,7 +297,7 @@ class RunFolder:
             found.append(np.asarray(map_array(path)))
         return found
 
-    def check_items(self, files: list[dict[str, str]]) -> None:
+    def check_items(self, files: list[dict[str, Any]]) -> None:
         """Raise if files of items are not what they were when the run began."""
         for file in files:
             path = self.path / file["path"]
@@ -292,6 +328,8 @@ class _Side(NamedTuple):
     rows: np.ndarray
     dtype: np.dtype[Any]
     file: Path | None
+    ids: list[Id] | None = None
+    feature_names: Any = None
 
 
 def _read_sides(source: Any, dtype: Any) -> dict[str, _Side]:
@@ -307,11 +345,12 @@ def _read_sides(source: Any, dtype: Any) -> dict[str, _Side]:
 
 
 def _read_side(source: Any, dtype: Any) -> _Side:
-    array = source
+    array, feature_names, ids = source, None, None
     if isinstance(source, (str, Path)):
         path = Path(source).resolve()
         if path.suffix != ".npy":
-            array = read_items(path, dtype=dtype).items
+            found = read_items(path, dtype=dtype)
+            array, feature_names = found.items, found.feature_names
         elif not path.exists():
             raise FileNotFoundError(f"{path}: no such file")
         else:
@@ -324,6 +363,10 @@ def _read_side(source: Any, dtype: Any) -> _Side:
         import ray
 
         array = ray.get(source)
+    if hasattr(array, "as_items") or column_names(array) is not None:  # rows of a file, or a table
+        array = check_items(array, "preprocessor")
+    if isinstance(array, Items):
+        array, ids, feature_names = array.values, array.ids, array.feature_names
     if sp.issparse(array):
         raise TypeError(
             "preprocessor: expected dense items, got sparse ones, which are not learnt in blocks: learn in "
@@ -336,7 +379,7 @@ def _read_side(source: Any, dtype: Any) -> _Side:
         )
     if dtype is None:
         dtype = np.float32 if array.dtype == np.float32 else np.float64
-    return _Side(array, np.dtype(dtype), None)
+    return _Side(array, np.dtype(dtype), None, ids, feature_names)
 
 
 def _rows_identity(side: _Side) -> str:

@@ -12,11 +12,12 @@ import scipy.sparse as sp
 from .._engines.base import State
 from .._engines.mixing import Arrays, entries_before_rows, mixed_rows, mixed_state, row_ranges
 from .._kernels.steps import UPDATES
+from ..data.comparisons import Comparisons
 from ..online.triplets import TripletLearner
 from ..similarity.base import Similarity
 from ..similarity.bilinear import Bilinear
 from ..similarity.learner import Learner, delegated, delegated_property
-from ..validation import check_choice, check_integer, check_number
+from ..validation import Items, check_choice, check_integer, check_number
 from .cluster import DEFAULT_STORE_BYTES, Cluster
 
 #: Lengths of the step from the start of a round, by name: how many times the way to the average.
@@ -164,7 +165,7 @@ class MixedLearner(Learner):
 
         Parameters
         ----------
-        tuples : (n, 3) integers, rows of the learner's `preprocessor`, or (n, 3, d) numbers
+        tuples : (n, 3) integers, rows of the learner's `preprocessor`, or ids, or (n, 3, d) numbers
             As the learner takes them; at least one for every shard and round.
         y : ignored
         """
@@ -194,8 +195,9 @@ class MixedLearner(Learner):
         unfitted = type(learner)(**{**learner.get_params(deep=False), "preprocessor": None})
         crew = _Here if self.n_workers == 0 else _Workers
         with crew(self) as workers:
-            job = workers.share((unfitted, learner.preprocessor))
-            for part in np.array_split(np.asarray(tuples), self.n_rounds):
+            job = workers.share((unfitted, _items_of(read)))
+            rows = np.asarray(tuples) if read.of_vectors else read.index
+            for part in np.array_split(rows, self.n_rounds):
                 shards = np.array_split(part, self.n_shards)
                 state, mixing = self._one_round(workers, job, state, shards)
                 mixings.append(mixing)
@@ -316,10 +318,22 @@ def _restore(learner: Any, state: State) -> None:
     learner._set_state(header, own)
 
 
+def _items_of(read: Comparisons) -> Any:
+    """The items that rows of tuples refer to, as a learner is given them; None if the tuples are vectors."""
+    if read.of_vectors:
+        return None
+    left = read.left.without_ids()
+    return left if read.left is read.right else (left, read.right.without_ids())
+
+
 def _writable(items: Any) -> Any:
     """The same items in arrays that may be written to: kernels would be compiled again for those of Ray."""
     if isinstance(items, tuple):
         return tuple(_writable(side) for side in items)
+    if isinstance(items, Items):
+        kept = vars(items).get("values")  # others are of a file, or on a GPU
+        values = _writable(kept)
+        return items if values is kept else Items._of(values)
     if sp.issparse(items):
         parts = (items.data, items.indices, items.indptr)
         return items if all(part.flags.writeable for part in parts) else items.copy()

@@ -24,7 +24,15 @@ from ..online.multitask import OMTRSL
 from ..online.triplets import TripletLearner
 from ..persistence import check_saved_task, from_params, load, to_params
 from ..similarity.base import SearchResult, chunks, top_k
-from ..validation import check_choice, check_integer, check_items, check_number, tuples_by_rows
+from ..validation import (
+    Items,
+    check_choice,
+    check_feature_names,
+    check_integer,
+    check_items,
+    check_number,
+    shape_of,
+)
 from .cluster import DEFAULT_STORE_BYTES, Cluster
 from .folder import Checkpoint, RunFolder, map_array
 from .run import Run
@@ -70,7 +78,8 @@ class ShardedLearner:
     n_workers : int
     preprocessor : path, array, reference of ``ray.put``, or pair (queries, items) of them, optional
         Items that row numbers refer to, by default those of the learner. An .npy file is memory-mapped by all
-        workers and must have the same name on all machines; anything else is first written to the folder.
+        workers and must have the same name on all machines; anything else is first written to the folder,
+        and so are the ids of `Items` with ids.
     folder : path, optional
         Where checkpoints and waiting tuples are kept, a new or empty folder that all machines can reach. From
         it `resume` continues a run whose process was killed. It is locked while the run is open. None is a
@@ -250,11 +259,16 @@ class ShardedLearner:
         folder.lock()
         return folder
 
-    def _open(self, folder: RunFolder, files: list[dict[str, str]]) -> None:
+    def _open(self, folder: RunFolder, files: list[dict[str, Any]]) -> None:
         """Map the items of a run, and check them."""
-        sides = folder.open_items(files)
-        checked = [check_items(side, "preprocessor", dtype=sides[0].dtype) for side in sides]
-        self._whole = Comparisons(checked[0], checked[-1], np.empty((0, 3), np.int64))
+        mapped = folder.open_items(files)
+        sides = []
+        for rows, file in zip(mapped, files, strict=True):
+            items = check_items(rows, "preprocessor", dtype=mapped[0].dtype)
+            sides.append(Items(items, ids=folder.read_ids(file)))
+            if "feature_names" in file:
+                sides[-1].feature_names = np.array(file["feature_names"], dtype=object)
+        self._whole = Comparisons(sides[0], sides[-1], np.empty((0, 3), np.int64))
         self._items = sides[0] if len(sides) == 1 else tuple(sides)
         if self.n_workers > self._whole.shape[1]:
             raise ValueError(
@@ -271,6 +285,9 @@ class ShardedLearner:
             rows, columns = self._whole.shape
             engine.geometry, engine.shape = geometry, (rows + geometry.n_extra, columns)
             front._forget(engine)
+        front._name_features(self._whole)
+        if front._feature_names is None:
+            _name_features(front, learner._feature_names)
         return front
 
     def _new_run(self, folder: RunFolder) -> Run:
@@ -345,9 +362,7 @@ class ShardedLearner:
         run = self._running()
         if isinstance(tuples, (str, Path)):
             tuples = map_array(tuples)
-        sides = self._source if isinstance(self._source, tuple) else (self._source,)
-        rows = tuples_by_rows(tuples, sides[0], sides[-1], "tuples")
-        read = self._read(rows, y, tasks, oracle)
+        read = self._read(tuples, y, tasks, oracle)
         run.leave()
         size = self._block_size(read)
         at_a_time = len(read) if self._is_batch else size * max(1, _TUPLES_AT_A_TIME // size)
@@ -360,13 +375,13 @@ class ShardedLearner:
         run.finish()
         return self
 
-    def _read(self, tuples: np.ndarray, y: Any, tasks: Any, oracle: Any) -> Comparisons:
+    def _read(self, tuples: Any, y: Any, tasks: Any, oracle: Any) -> Comparisons:
         """Checked tuples; the learner without columns knows their tasks afterwards."""
         front = self._front
         front._check_parameters()
-        if tuples.ndim != 2:
+        if len(shape := shape_of(tuples)) != 2:
             raise ValueError(
-                f"tuples: expected row numbers of preprocessor, got an array of shape {tuples.shape}"
+                f"tuples: expected row numbers of preprocessor, or ids, got an array of shape {shape}"
             )
         if isinstance(front, OMTRSL):
             if y is not None and oracle is not None:
@@ -426,7 +441,8 @@ class ShardedLearner:
         n_workers : int, optional
             As many as before if None; with another number the columns are divided anew.
         preprocessor : items, optional
-            Where they are now, if not where they were; others are refused.
+            Where they are now, if not where they were; others are refused, and so are other ids. Ids are kept
+            with the run: what is given here need not have them.
         options : as those of the class
 
         Examples
@@ -462,7 +478,12 @@ class ShardedLearner:
         self = cls(learner, n_workers or record["n_workers"], **options)
         if preprocessor is not None:
             found.check_same(content["items"], preprocessor)
-            content["items"] = found.items(preprocessor, np.dtype(content["items"][0]["dtype"]))
+            files = found.items(preprocessor, np.dtype(content["items"][0]["dtype"]))
+            for before, file in zip(content["items"], files, strict=True):
+                for name in ("ids", "feature_names"):
+                    if name in before:  # and there are no others
+                        file[name] = before[name]
+            content["items"] = files
             found.write_learner(content, arrays)
         found.check_items(content["items"])
         self._open(found, content["items"])
@@ -536,9 +557,11 @@ class ShardedLearner:
         run = self._running()
         if not self._reads_by_columns():
             return self.learner_.transform_query(queries)
-        rows = check_items(queries, "queries", dtype=self.dtype_).values
-        if rows.shape[1] != self.shape_[0]:
-            raise ValueError(f"queries: expected {self.shape_[0]} features, got {rows.shape[1]}")
+        checked = check_items(queries, "queries", dtype=self.dtype_)
+        if checked.shape[1] != self.shape_[0]:
+            raise ValueError(f"queries: expected {self.shape_[0]} features, got {checked.shape[1]}")
+        check_feature_names(self._front._feature_names, checked, "queries")
+        rows = checked.values
         return np.concatenate(run.answers("transform", run.workers.share(rows)), axis=1)
 
     def search(self, queries: Any, items: Any = None, k: int = 10) -> SearchResult:
@@ -554,13 +577,15 @@ class ShardedLearner:
         self._running()
         check_integer("k", k)
         if items is None:
-            items = self._whole.right.values
+            items = self._whole.right
         elif isinstance(items, (str, Path)):
             items = map_array(items)
         is_plain = self._reads_by_columns() and not self._front._engine.geometry.n_extra
         if not is_plain or self._front._engine.geometry.query_mean is not None:
             return self.learner_.search(queries, items, k)
-        rows = check_items(items, "items", dtype=self.dtype_).values
+        checked = check_items(items, "items", dtype=self.dtype_)
+        check_feature_names(self._front._feature_names, checked, "items")
+        rows = checked.values
         transformed = self.transform_query(queries)
         parts = [
             top_k(transformed[some] @ rows.T, min(k, len(rows)))
@@ -640,6 +665,8 @@ class ShardedLearner:
                 shutil.copyfile(
                     run.folder.path / item_file["path"], target.path / item_file["path"]
                 )
+            if "ids" in item_file:
+                shutil.copyfile(run.folder.path / item_file["ids"], target.path / item_file["ids"])
         target.write_learner(content, arrays)
         target.write_run(run.record(waiting=False))
 
@@ -678,15 +705,24 @@ def _with_seed(learner: Any) -> Any:
     return copy.copy(learner).set_params(random_state=int(seed), callback=None, verbose=False)
 
 
+def _name_features(learner: Any, names: Any) -> None:
+    """Let a learner expect features of these names, if there are any."""
+    if names is not None:
+        learner.feature_names_in_ = np.array(names, dtype=object)
+
+
 def _names(learner: Any) -> dict[str, Any]:
-    """JSON values of what OMTRSL knows besides its matrices."""
-    if not isinstance(learner, OMTRSL):
-        return {}
-    coins = None if learner._coins is None else learner._coins.bit_generator.state
-    return {"tasks": [check_saved_task(name) for name in learner._numbers], "coins": coins}
+    """JSON values of what a learner knows besides its matrices: features, and tasks and coins of OMTRSL."""
+    features = learner._feature_names
+    names: dict[str, Any] = {} if features is None else {"features": list(features)}
+    if isinstance(learner, OMTRSL):
+        coins = None if learner._coins is None else learner._coins.bit_generator.state
+        names |= {"tasks": [check_saved_task(name) for name in learner._numbers], "coins": coins}
+    return names
 
 
 def _take_names(front: Any, names: dict[str, Any]) -> None:
+    _name_features(front, names.get("features"))
     if isinstance(front, OMTRSL):
         front._numbers = {name: number for number, name in enumerate(names["tasks"])}
         if names["coins"] is not None:
