@@ -102,7 +102,10 @@ def test_texts_of_parameters():
     assert lego["lower"].text == lego["upper"].text != ""
     assert "5th and the 95th percentile" in lego["upper"].text
     assert lego["dtype"].type == '"float32" or "float64", optional'
-    assert lego["preprocessor"].text == "Items that row numbers refer to."
+    assert lego["preprocessor"].text == (
+        "Items that row numbers refer to. A function gets an array of keys, each once, and "
+        "returns their rows."
+    )
 
 
 def test_indentation_does_not_matter():

@@ -239,9 +239,43 @@ def test_every_algorithm_is_evaluated_queried_and_described(algorithm, tmp_path)
         if facts["threshold"] is not None:
             assert facts["threshold"] == model.threshold_
             assert f"{model.threshold_:.6g}" in text
-    if algorithm in BATCH and algorithm not in ("rca", *FROM_SETS):
+    if algorithm in BATCH and algorithm not in (
+        "rca",
+        "lda",
+        *FROM_SETS,
+    ):  # these have a closed form
         assert facts["n_iter"] == model.n_iter_
         assert f"{model.n_iter_:,}, converged" in text
+
+
+@pytest.mark.parametrize("given", ["labels", "triplets"])
+def test_the_first_matrix_is_that_of_the_first_triplets(given, tmp_path):
+    items, labels = load_wine(return_X_y=True)
+    items = minmax_scale(items)
+    write_items(tmp_path / "items.npz", items, labels)
+    triplets = TripletSampler(labels, 0).draw(500)
+    write_triplets(tmp_path / "triplets.csv", triplets)
+    expected = OASIS(init="lda", preprocessor=items).fit(triplets)
+    path = tmp_path / "model.safetensors"
+    source = ["-n", 500] if given == "labels" else ["--triplets", tmp_path / "triplets.csv"]
+    options = ["-a", "oasis", "-p", "init=lda", "--checkpoint-every", 100, "-o", path]
+    succeed("train", tmp_path / "items.npz", *source, *options)
+    model = simstream.load(path)
+    np.testing.assert_array_equal(model.get_bilinear_matrix(), expected.get_bilinear_matrix())
+    if given == "labels":
+        succeed("train", tmp_path / "items.npz", "-n", 900, "--resume", path, "-o", path)
+        assert simstream.load(path).n_rounds_ == 900
+
+
+def test_a_first_matrix_without_triplets(tmp_path):
+    write_items(tmp_path / "items.npz", np.random.default_rng(0).normal(size=(20, 4)))
+    (tmp_path / "triplets.csv").write_text("anchor,positive,negative\n0,1,x\n")
+    options = ["--triplets", tmp_path / "triplets.csv", "-p", "init=lda", "-o", tmp_path / "m"]
+    text = fail(1, "train", tmp_path / "items.npz", *options, "--on-error", "skip")
+    assert "no triplets; expected at least one, got none" in text
+    (tmp_path / "triplets.csv").write_text("0,1,2\n")
+    text = fail(1, "train", tmp_path / "items.npz", *options)
+    assert "at least 10 tuples in the first call" in text
 
 
 def test_blocks_are_cut_as_the_library_cuts_them(tmp_path):

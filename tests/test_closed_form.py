@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.linalg import sqrtm
+from sklearn.base import clone
 from sklearn.covariance import LedoitWolf
 from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.preprocessing import StandardScaler
 
-from simstream import LDA, NCA, OASIS, OGD, RCA, FromLabels, ListwiseSoftmax, TripletSampler
+from simstream import LDA, NCA, OASIS, OGD, RCA, SORS, FromLabels, ListwiseSoftmax, TripletSampler
 from simstream.metrics import mean_average_precision
 
 
@@ -256,5 +257,56 @@ def test_where_there_is_no_such_first_matrix(wine):
         assert not hasattr(model, "n_features_in_")
     with pytest.raises(ValueError, match="init_scale: expected 1"):
         OASIS(init="lda", init_scale=2.0, preprocessor=X).fit(T)
-    with pytest.raises(ValueError, match="at least 10 tuples"):
-        OASIS(init="lda", preprocessor=X).prepare()
+    for items, message in ((sp.csr_matrix(X), "dense items"), ((X, X[:, :5]), "one feature space")):
+        with pytest.raises(ValueError, match=message):
+            OASIS(init="lda", preprocessor=items).prepare()
+
+
+def test_similar_pairs_that_differ_more_than_all_items():
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    n = np.arange(30)
+    T = np.column_stack([n, n + 30, (n + 1) % 30])  # every item and its opposite
+    with pytest.raises(
+        ValueError, match=r"init='lda': expected similar pairs.*differ less"
+    ) as found:
+        OASIS(init="lda", preprocessor=np.concatenate([X, -X])).fit(T)
+    assert "weights" not in str(found.value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("learner", [OASIS(), OGD(), SORS(), ListwiseSoftmax()])
+def test_the_first_matrix_waits_for_the_first_triplets(wine, learner, dtype):
+    X, y = wine
+    T = TripletSampler(y, 0).draw(1000)
+    learner = clone(learner).set_params(init="lda", dtype=dtype, preprocessor=X)
+    expected = clone(learner).fit(T[:640]).partial_fit(T[640:])
+    block = learner.prepare()
+    assert not learner.__sklearn_is_fitted__()
+    assert block == clone(learner).set_params(init="identity").prepare()
+    assert 640 % block == 0
+    learner.partial_fit(T[:640])
+    assert learner.prepare() == block  # which changes nothing
+    learner.partial_fit(T[640:])
+    np.testing.assert_array_equal(learner.get_bilinear_matrix(), expected.get_bilinear_matrix())
+
+
+def test_near_triplets_from_the_first_matrix(wine):
+    X, y = wine
+    half = np.arange(len(y)) % 2 == 0
+    options = {"negatives": "near", "n_tuples": 2000, "random_state": 0}
+    model = FromLabels(OASIS(0.01, init="lda", centre="auto"), **options).fit(X[half], y[half])
+    assert model.learner_.n_rounds_ == 2000
+    assert model.score(X[~half], y[~half]) > 0.9
+
+
+def test_the_first_matrix_has_no_weights(wine):
+    X, y = wine
+    T = TripletSampler(y, 0).draw(500)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 500)
+    plain, weighted = (
+        OASIS(1e-12, init="lda", preprocessor=X).fit(T, sample_weight=given)
+        for given in (None, weights)
+    )
+    np.testing.assert_allclose(
+        weighted.get_bilinear_matrix(), plain.get_bilinear_matrix(), atol=1e-8
+    )

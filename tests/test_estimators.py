@@ -44,6 +44,7 @@ from simstream import (
     TripletSampler,
     metrics,
 )
+from simstream.data import comparisons
 
 
 @pytest.fixture(scope="module")
@@ -440,6 +441,42 @@ def test_a_batch_learner_decides_pairs_where_it_has_seen_some(wine, pairs):
         LMNN().fit(X[pairs[0]], pairs[1])
 
 
+@pytest.mark.parametrize("labels", [[-1, 1], [0, 1], [False, True]])
+@pytest.mark.parametrize("kind", ["rows", "ids", "keys"])
+def test_fit_takes_pairs_however_they_are_labelled(kind, labels, wine, pairs):
+    X, _ = wine
+    P, y = pairs
+    names = np.array([f"wine-{row:03}" for row in range(len(X))])
+    items, given = {
+        "rows": (X, P),
+        "ids": (simstream.Items(X, ids=names), names[P]),
+        "keys": (lambda keys: X[np.searchsorted(names, keys)], names[P]),
+    }[kind]
+    options = {"gamma": 1.0, "lower": 5.0, "upper": 50.0, "max_iter": 20, "tol": 1e3}
+    model = ITML(**options, preprocessor=items).fit(given, np.array(labels)[(y > 0).astype(int)])
+    expected = ITML(**options).fit_pairs(X[P], y)
+    np.testing.assert_allclose(
+        model.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix(), rtol=1e-8, atol=1e-10
+    )
+    assert is_classifier(model)
+
+
+def test_items_that_could_be_pairs_are_floats(wine, pairs):
+    X, _ = wine
+    counts, y = np.round(10 * X[:, :2]).astype(int), wine[1] > 0
+    with pytest.raises(ValueError, match=r"looks like pairs.*have to be floats"):
+        LMNN(preprocessor=X).fit(counts, y)
+    assert RCA(preprocessor=X).fit(counts.astype(float), y).n_features_in_ == 2
+
+
+def test_chunklets_after_pairs(wine, pairs):
+    X, y = wine
+    model = RCA(preprocessor=X).fit_pairs(*pairs)
+    assert is_classifier(model)
+    assert not is_classifier(model.fit_chunklets(X, y))
+    assert not hasattr(model, "classes_")
+
+
 def test_grid_search_over_pairs(wine, pairs):
     X, (P, y) = wine[0], pairs
     grid = GridSearchCV(PAMetric(preprocessor=X), {"C": [1e-3, 1e-2]}, scoring="roc_auc", cv=2)
@@ -480,6 +517,53 @@ def test_from_labels_looks_rows_up(wine):
         model.fit(rows, y[rows])
         np.testing.assert_array_equal(model.predict(rows), plain.predict(X[rows]))
         np.testing.assert_allclose(model.transform(rows), plain.transform(X[rows]), rtol=1e-6)
+
+
+def test_from_labels_checks_the_items_once(wine, monkeypatch):
+    X, y = wine
+    n_checked = []
+    sides = comparisons._checked_sides
+    monkeypatch.setattr(
+        comparisons, "_checked_sides", lambda *args: n_checked.append(0) or sides(*args)
+    )
+    model = FromLabels(PAMetric(0.01, preprocessor=X), n_tuples=50, random_state=0)
+    model.fit(np.arange(100), y[:100])
+    before = len(n_checked)
+    for _ in range(3):
+        model.predict([100, 101])
+    assert len(n_checked) == before
+
+
+def test_a_fit_that_fails_leaves_from_labels_as_it_was(wine):
+    X, y = wine
+    model = FromLabels(OASIS(), n_tuples=50, random_state=0).fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="class"):
+        model.fit(X[:, :5], np.zeros(len(y)))  # nothing to tell apart
+    assert model.n_features_in_ == X.shape[1]
+    np.testing.assert_array_equal(model.predict(X), before)
+    model = FromLabels(OASIS(), n_tuples=50)
+    with pytest.raises(ValueError, match="class"):
+        model.fit(X, np.zeros(len(y)))
+    assert not hasattr(model, "n_features_in_")
+
+
+@pytest.mark.parametrize("model", [LEGO(), OnlineITML(), ITML(gamma=1.0, max_iter=5, tol=1e3)])
+def test_a_function_has_no_collection_to_take_targets_from(model, wine, pairs):
+    X, _ = wine
+    V, y = X[pairs[0]], pairs[1]
+    expected = clone(model).fit(V, y).get_mahalanobis_matrix()
+    found = clone(model).set_params(preprocessor=X.__getitem__).fit(V, y)
+    np.testing.assert_array_equal(found.get_mahalanobis_matrix(), expected)
+
+
+def test_single_pairs_beside_a_function(wine):
+    X, _ = wine
+    model = LEGO(lower=1.0, upper=5.0, preprocessor=X.__getitem__).learn_one(X[0], X[1], 1)
+    expected = LEGO(lower=1.0, upper=5.0).learn_one(X[0], X[1], 1)
+    np.testing.assert_array_equal(model.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix())
+    with pytest.raises(ValueError, match="lower, upper: expected both"):
+        LEGO(preprocessor=X.__getitem__).learn_one(X[0], X[1], 1)
 
 
 @pytest.mark.parametrize("kind", ["pairs", "triplets"])

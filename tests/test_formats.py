@@ -1066,6 +1066,31 @@ def test_bad_pairs(tmp_path, bad, problem, extension):
     assert sum(batch.n_skipped for batch in batches) == 1
 
 
+@pytest.mark.parametrize("batch_size", [1, 4096])
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("p.csv", ["1,2,1", "4,5,-1", "1,3,1", "3,4,0", "4,2,-1"]),
+        ("p.csv", ["1,2,1", "4,5,0", "1,3,1", "3,4,-1", "4,2,0"]),
+        ("p.csv", ["1,2,true", "4,5,false", "1,3,1", "3,4,-1", "4,2,0"]),
+        ("p.jsonl", ["[1,2,true]", "[4,5,false]", "[1,3,1]", "[3,4,-1]", "[4,2,0]"]),
+        ("p.npy", [[1, 2, 1], [4, 5, 0], [1, 3, 1], [3, 4, -1], [4, 2, 0]]),
+    ],
+)
+def test_labels_0_and_minus_1_of_pairs_do_not_mix(tmp_path, name, lines, batch_size):
+    path = tmp_path / name
+    if name.endswith("npy"):
+        np.save(path, lines)
+    else:
+        text_file(tmp_path, name, "\n".join(lines))
+    place = "in row 3" if name.endswith("npy") else "line 4"
+    message = f"{place}.*labels 0 and -1|labels 0 and -1 of pairs in one input {place}"
+    refuse(message, read_all_pairs, path, batch_size=batch_size)
+    rows, batches = read_all_pairs(path, batch_size=batch_size, on_error="skip")
+    assert rows == [[1, 2, 1], [4, 5, -1], [1, 3, 1], [4, 2, -1]]
+    assert sum(batch.n_skipped for batch in batches) == 1
+
+
 def test_json_has_no_plus_sign(tmp_path):
     path = text_file(tmp_path, "p.jsonl", "[1,2,+1]\n" * 100)
     refuse("p.jsonl, line 1: not a pair", read_all_pairs, path)
@@ -1101,6 +1126,7 @@ def test_only_pairs_are_written(tmp_path):
     refuse("p.csv: not pairs.*float64", write_pairs, path, [[1.0, 2.0]], [1])
     refuse("p.csv: bad labels of pairs.*for each of 1", write_pairs, path, [[1, 2]], [2])
     refuse("p.csv: bad labels of pairs", write_pairs, path, [[1, 2]], [1, -1])
+    refuse("p.csv: bad labels", write_pairs, path, [[1, 2], [1, 3], [2, 3]], [1, -1, 0])
     refuse("p.csv: negative item number in row 0", write_pairs, path, [[-1, 2]], [1])
     assert os.listdir(tmp_path) == []
     write_pairs(path, [[1, 2]], np.array([-1.0]))  # labels as the library's own floats

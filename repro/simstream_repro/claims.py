@@ -189,7 +189,8 @@ def _by_run(records: Iterable[Record], measure: str) -> dict[tuple[int, str], fl
 @_check.register
 def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
     paper = given.paper
-    table = _allowed(given.merged(_studies(check)), check.where)
+    whole = given.merged(_studies(check))
+    table = _allowed(whole, check.where)
     others = given.table(paper.studies[check.against]) if check.against else table
     best_of = max if check.better == "higher" else min
     contests = _contests(check, paper.studies[check.study].methods)
@@ -212,7 +213,14 @@ def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
                 rival = (paper.shown(best), rivals[best][swept])
                 outcomes.append(_outcome(check, dataset, place, mine, rival))
     wanted = {name for winner, losers in contests for name in (winner, *losers)}
-    return _summed_up(paper, outcomes, _n_missing(check, given, wanted, {*table, *others}))
+    # A record may have no number: a run that failed or was over its budget, or one without this measure.
+    found = {
+        key
+        for records in (whole, others)
+        for key, runs in records.items()
+        if over_seeds(runs, check.measure) is not None
+    }
+    return _summed_up(paper, outcomes, _n_missing(check, given, wanted, found))
 
 
 def _outcome(

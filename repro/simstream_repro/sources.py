@@ -118,8 +118,6 @@ class SourceLog:
                 temporary.write_text(text + "\n", "utf-8")
 
     def is_current(self, digest: str | None) -> bool:
-        """Whether every module that a digest stands for has the same code now."""
-        codes = self._load().get(digest or "")
-        return codes is not None and all(
-            module_digest(name) == code for name, code in codes.items()
-        )
+        """Whether every module that a digest stands for has the same code now; never of no modules."""
+        codes = self._load().get(digest or "", {})
+        return bool(codes) and all(module_digest(name) == code for name, code in codes.items())

@@ -475,6 +475,23 @@ def test_claims(paper, store, tmp_path):
     assert {finding.verdict for finding in nothing} == {"open"}
 
 
+def test_numbers_that_are_missing_in_records_that_are_there(paper, tmp_path):
+    """A run that failed, and one without the measure, have records: the claim still lacks their numbers."""
+    found = RecordStore(tmp_path)
+    for cell in paper.cells(paper.studies["x-main"]):
+        record = {"status": "done", "measures": {"mAP": 0.6 if cell.method == "SDCA" else 0.4}}
+        if (cell.dataset, cell.method) == ("vowel", "OASIS"):
+            record = {"status": "failed", "error": "x", "measures": {}}
+        found.append(cell, record)
+    ahead = check_claims(PaperRecords(paper, found))[0]
+    assert ahead.verdict == "holds so far"
+    assert ahead.text.endswith("1 of the numbers it compares is missing")
+    for cell in paper.cells(paper.studies["x-main"], datasets=("vowel",)):
+        found.append(cell, {"status": "done", "measures": {"seconds": 1.0}})
+    ahead = check_claims(PaperRecords(paper, found))[0]
+    assert ahead.text.endswith("2 of the numbers it compares are missing")
+
+
 def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
     sooner, later = check_claims(PaperRecords(paper, store))[3:]
     assert sooner.verdict == "does not hold"  # not before the end

@@ -44,6 +44,7 @@ def test_tidying_keeps_finished_cells_of_the_plan(tmp_path):
     paper = load_paper("p3")
     cells = list(paper.cells(paper.studies["p3-standard"]))[:3]
     store = RecordStore(tmp_path)
+    assert not store.sources.is_current(store.sources.note([]))  # of no code at all
     used, _ = (store.sources.note([name]) for name in ("simstream.data", "simstream.metrics"))
     for one, status in zip(cells, ("done", "failed", "over budget"), strict=True):
         store.append(one, {"status": status, "measures": {}, "versions": {"source": used}})

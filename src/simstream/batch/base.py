@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,13 @@ from ..online.pairs import (
     labelled_pairs,
     pair_classifier_tags,
 )
-from ..similarity.learner import Learner, delegated, delegated_property, documented
+from ..similarity.learner import (
+    Learner,
+    delegated,
+    delegated_property,
+    documented,
+    unchanged_on_error,
+)
 from ..similarity.mahalanobis import (
     NORMALISE,
     Mahalanobis,
@@ -32,7 +37,14 @@ from ..similarity.mahalanobis import (
     tuple_size,
 )
 from ..similarity.thresholds import saved_threshold
-from ..validation import check_choice, check_finite, check_integer, check_number, shape_of
+from ..validation import (
+    check_choice,
+    check_finite,
+    check_integer,
+    check_number,
+    check_pair_labels,
+    shape_of,
+)
 
 _CALLBACK = """callback : function of (iteration, objective), optional
         Called after every iteration; an exception it raises ends the fit.
@@ -130,8 +142,9 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         Parameters
         ----------
         X : array of shape (n_items, n_features), or (n_items,) row numbers of `preprocessor`
-            Or what `fit_pairs` takes: vectors of shape (n, 2, n_features), or (n, 2) row numbers of
-            `preprocessor` with labels +1 and -1. scikit-learn's cross-validation calls `fit` alone.
+            Or what `fit_pairs` takes: vectors of shape (n, 2, n_features), or (n, 2) row numbers, ids or keys
+            of `preprocessor` with labels +1 and -1, 1 and 0, or booleans. scikit-learn's cross-validation
+            calls `fit` alone. Beside a preprocessor, items of two integer features have to be floats.
         y : array of shape (n_items,)
             Class of each item, or label of each pair.
         """
@@ -139,14 +152,15 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             return self._fit(X, y, self._solve)
         if not hasattr(self, "fit_pairs"):
             raise ValueError(
-                f"X: expected items, got what looks like pairs; {type(self).__name__} learns from labels only"
+                f"X: expected items, got what looks like pairs; {type(self).__name__} learns from labels "
+                "only (beside a preprocessor, items of two or three features have to be floats)"
             )
         return self.fit_pairs(X, y)
 
     def _fit(self, X: Any, y: Any, solve: Callable[..., None]) -> Any:
         self._check_parameters()
         X = self._item_cache().rows(self.preprocessor, X, np.float64)
-        with self._unchanged_on_error():
+        with unchanged_on_error(self):
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
@@ -169,18 +183,8 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         """Learn from checked items; item i is of class ``classes[codes[i]]``."""
 
-    @contextmanager
-    def _unchanged_on_error(self) -> Iterator[None]:
-        """Restore all attributes if there is no solution: scikit-learn sets some before there is one."""
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__ = before
-            raise
-
     def _look_like_tuples(self, X: Any, y: Any) -> bool:
-        """Whether X are vectors of tuples, or row numbers of labelled pairs (beside a preprocessor)."""
+        """Whether X are vectors of tuples, or name items of a preprocessor beside labels of pairs."""
         if sp.issparse(X):
             return False
         shape = shape_of(X)
@@ -188,8 +192,14 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             return False
         if len(shape) == 3:
             return True
-        is_index = self.preprocessor is not None and np.asarray(X).dtype.kind in "iu"
-        return is_index and bool(np.isin(y, (-1, 1)).all())
+        # Row numbers, ids or keys: what has a fraction is an item.
+        if self.preprocessor is None or np.asarray(X).dtype.kind not in "iuOUS":
+            return False
+        try:
+            check_pair_labels(y, shape[0])
+        except ValueError:
+            return False
+        return True
 
     def _report(self, iteration: int, objective: float) -> None:
         """What the solver calls after every iteration."""

@@ -40,8 +40,9 @@ class LDA(BatchMetric):
     {shrinkage}
     {weights}
     {normalise}
-    preprocessor : array, optional
-        Items that row numbers refer to in `pair_distance` and the like; `fit` does not use it.
+    preprocessor : array or function of an array of keys, optional
+        Items that row numbers refer to: where `fit` or `transform` gets a one-dimensional X, and in
+        `pair_distance` and the like.
 
     Attributes
     ----------

@@ -38,8 +38,9 @@ class NCA(BatchMetric):
     random_state : None, int or RandomState
         Seed of ``init="random"``, and of "pca".
     {normalise}
-    preprocessor : array, optional
-        Items that row numbers refer to in `pair_distance` and the like; `fit` does not use it.
+    preprocessor : array or function of an array of keys, optional
+        Items that row numbers refer to: where `fit` or `transform` gets a one-dimensional X, and in
+        `pair_distance` and the like.
 
     Attributes
     ----------

@@ -17,7 +17,7 @@ from ..similarity.discriminant import (
     discriminant,
     inner_covariance,
 )
-from ..similarity.learner import documented, new_generator
+from ..similarity.learner import documented, new_generator, unchanged_on_error
 from ..similarity.mahalanobis import Spectrum
 from ..validation import check_choice, check_integer, check_number
 from .base import BatchMetric, batch_documented, check_some_class_has_two
@@ -54,8 +54,9 @@ class RCA(BatchMetric):
     random_state : None, int or RandomState
         Seed of the chunklets.
     {normalise}
-    preprocessor : array, optional
-        Items that row numbers refer to in `fit_pairs`, `pair_distance` and the like; `fit` does not use it.
+    preprocessor : array or function of an array of keys, optional
+        Items that row numbers refer to: in pairs, where `fit` or `transform` gets a one-dimensional X, and in
+        `pair_distance` and the like. `fit_chunklets` does not use it.
 
     Attributes
     ----------
@@ -129,7 +130,7 @@ class RCA(BatchMetric):
             count for the total variance.
         """
         self._check_parameters()
-        with self._unchanged_on_error():
+        with unchanged_on_error(self):
             X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
             chunklets = np.asarray(chunklets)
             if chunklets.shape != (len(X),) or chunklets.dtype.kind not in "iu":
@@ -141,7 +142,7 @@ class RCA(BatchMetric):
             codes = np.unique(chunklets[inside], return_inverse=True)[1]
             check_some_class_has_two(codes, "form a chunklet")
             self._whiten(*_deviations(X[inside], codes), X)
-            self._mean = X.mean(axis=0)
+            self._mean, self._from_pairs = X.mean(axis=0), False
         return self
 
     def fit_pairs(self, pairs: Any, y: Any = None) -> Any:

@@ -20,6 +20,7 @@ from ..catalogue import BILINEAR, Algorithm, find
 from ..data import FormatError, read_pairs, read_triplets
 from ..data.files import content_identity
 from ..data.samplers import nearer_first
+from ..similarity.discriminant import MOST_PAIRS
 from .dividing import (
     check_workers,
     continue_run,
@@ -551,7 +552,8 @@ def _train_online(
         signal = None if source.finished else interruption.signal
         if signal is not None and not pace.n_learnt and options.checkpoint is None:
             raise Stopped(signal, f"interrupted{BEFORE_LEARNING}")
-        if signal is None and learner.n_rounds_ == 0 and not pace.n_learnt:
+        has_learnt = pace.n_learnt or (_has_begun(front) and learner.n_rounds_)
+        if signal is None and not has_learnt:
             raise no_records(options.records or options.items, source.tuples)
         saved = options.output if signal is None else options.unfinished
         save(saved)
@@ -677,6 +679,11 @@ def _without_tasks(
 # -- the loop -----------------------------------------------------------------------------------
 
 
+def _has_begun(front: Any) -> bool:
+    """Whether there is a first matrix: not before the first triplets where it is worked out from them."""
+    return bool(front.__sklearn_is_fitted__())
+
+
 def _learn(
     learner: Any,
     front: Any,
@@ -702,6 +709,8 @@ def _learn(
     done = source.state().get("n_drawn", 0)
 
     def wish() -> int:
+        if not _has_begun(front):  # so many, whatever the pace is: the first matrix depends on them
+            return MOST_PAIRS
         left = every - n_unsaved if every else _LARGEST_PIECE
         return max(1, min(pace.wish, left))
 
@@ -810,14 +819,18 @@ class _SparsityGauge:
         self._learner = learner
         #: The sparsity that was read last, and after how many tuples that was.
         self._last: tuple[float, int] | None = None
-        rows, columns = learner.shape_
-        self._is_affordable = rows * columns <= _LARGEST_READING and not is_distance
+        self._is_distance = is_distance
         self._next = time.perf_counter() + _SECONDS_BETWEEN_READINGS
+
+    @property
+    def _is_affordable(self) -> bool:
+        rows, columns = self._learner.shape_
+        return rows * columns <= _LARGEST_READING and not self._is_distance
 
     def read(self, n: int, at_once: bool = False) -> str | None:
         """The sparsity after n tuples, or what it was a while ago, in words."""
         now = time.perf_counter()
-        if self._is_affordable and (at_once or now >= self._next):
+        if (at_once or now >= self._next) and self._is_affordable:
             self._last = self._learner.sparsity_, n
             cost = time.perf_counter() - now
             self._next = now + max(_SECONDS_BETWEEN_READINGS, cost / _SHARE_OF_READING)

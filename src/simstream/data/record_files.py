@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..ids import some_of
-from ..validation import check_choice, check_integer
+from ..validation import check_choice, check_integer, check_pair_labels
 from .files import (
     FormatError,
     PathLike,
@@ -206,14 +206,15 @@ def read_pairs(
     """Read labelled pairs in batches, in the same formats as `read_triplets`.
 
     A record has three numbers: two items, and +1 if they are similar or -1 (or 0) if they are not; ``true``
-    and ``false`` say the same. The names in a header or an object are ``first,second,y``,
-    ``left,right,y`` or ``i,j,y``. The array of an ``.npz`` file is called ``pairs``.
+    and ``false`` are 1 and 0. An input has -1 or 0, not both: the first one decides. The names in a header or
+    an object are ``first,second,y``, ``left,right,y`` or ``i,j,y``. The array of an ``.npz`` file is called
+    ``pairs``.
 
     Parameters
     ----------
     source, on_error, ids, start, batch_size : as in `read_triplets`
         A record is invalid if it is not three integers, has an item number below 0 or beyond
-        ``n_items``, another label, or pairs an item with itself.
+        ``n_items``, another label (also 0 after -1, or -1 after 0), or pairs an item with itself.
     n_items : int or (int, int), default=None
         Number of items; two numbers if the first and the second come from different sets of items,
         where equal numbers are not the same item. By default no item number is too large.
@@ -297,6 +298,7 @@ class _Reader:
         for rows, describe in self._parts():
             for first in range(0, len(rows.numbers), self.batch_size):
                 batch = rows.part(slice(first, first + self.batch_size))
+                self.limits = self.kind.limits_with(batch, self.limits)
                 valid = self.kind.are_valid(batch, self.limits)
                 n_invalid = len(valid) - int(np.count_nonzero(valid))
                 if n_invalid and not self.skip:
@@ -551,8 +553,7 @@ def write_pairs(path: PathLike, pairs: Any, y: Any) -> None:
     Raises
     ------
     FormatError
-        If the pairs are not integers of that shape, a number is negative, or a label is neither +1
-        nor -1.
+        If the pairs are not integers of that shape, a number is negative, or labels are others or mixed.
 
     Examples
     --------
@@ -565,11 +566,13 @@ def write_pairs(path: PathLike, pairs: Any, y: Any) -> None:
     """
     array, labels = np.asarray(pairs), np.asarray(y)
     _check_integers(path, array, PAIRS, width=2)
-    if labels.shape != (len(array),) or not np.isin(labels, (1, -1, 0)).all():
-        expected = f"+1 or -1 for each of {len(array)}"
+    try:
+        signs = check_pair_labels(labels, len(array))
+    except ValueError:
+        expected = f"+1 or -1 (or 1 or 0) for each of {len(array)}"
         found = f"shape {labels.shape}, values {np.unique(labels)[:5].tolist()}"
-        raise format_error(path, "bad labels of pairs", expected, found)
-    columns = array.astype(np.int64), np.where(labels > 0, 1, -1)
+        raise format_error(path, "bad labels of pairs", expected, found) from None
+    columns = array.astype(np.int64), signs.astype(np.int64)
     _write(Path(path), PAIRS, RecordRows(np.column_stack(columns)))
 
 

@@ -31,7 +31,7 @@ UNREADABLE = -(2**63)
 UNKNOWN = UNREADABLE + 1
 
 #: Labels of pairs that are not numbers.
-_LABELS = {"true": 1, "false": -1}
+_LABELS = {"true": 1, "false": 0}
 
 #: Names of the optional columns of triplets.
 ANSWER, TASK = "y", "task"
@@ -50,6 +50,8 @@ class ItemLimits(NamedTuple):
     n_items: tuple[int, int] | None = None
     #: Whether the first column must differ from the others.
     distinct: bool = False
+    #: What dissimilar pairs have as label, 0 or -1: the first one decides. None: there was none yet.
+    dissimilar: int | None = None
 
 
 class IdLookup:
@@ -137,6 +139,14 @@ class RecordKind(NamedTuple):
         """The first set of names that is complete among those found; empty if none is."""
         return next((names for names in self.names if all(name in found for name in names)), ())
 
+    def limits_with(self, rows: RecordRows, limits: ItemLimits) -> ItemLimits:
+        """The limits for these rows and those after them: of labels 0 and -1, the first one decides."""
+        if self.n_items != 2 or limits.dissimilar is not None:
+            return limits
+        labels = rows.numbers[:, 2]
+        found = labels[(labels == 0) | (labels == -1)]
+        return limits._replace(dissimilar=int(found[0])) if len(found) else limits
+
     def are_valid(self, rows: RecordRows, limits: ItemLimits) -> np.ndarray:
         """Which rows are valid records."""
         valid = rows.numbers[:, 0] != UNREADABLE
@@ -185,6 +195,9 @@ def _pair_checks(rows: RecordRows, limits: ItemLimits) -> Iterator[Check]:
     first, second, y = rows.numbers.T
     yield (first >= 0) & (second >= 0), "negative item number", "numbers from 0"
     yield (y == 1) | (y == -1) | (y == 0), "bad label of a pair", "+1 (similar), -1 or 0"
+    if limits.dissimilar is not None:  # 0 among 1 and -1 may mean that nobody knows
+        expected = f"{limits.dissimilar}, as dissimilar pairs have before"
+        yield (y == 1) | (y == limits.dissimilar), "labels 0 and -1 of pairs in one input", expected
     if limits.n_items is not None:
         n_first, n_second = limits.n_items
         fits = (first < n_first) & (second < n_second)
@@ -458,8 +471,7 @@ class JsonParser(LineParser):
             items = values[:n] if self.ids is None else self.ids.rows(values[:n])
         except ValueError:
             raise UnreadableError from None
-        labels = [(1 if value else -1) if type(value) is bool else value for value in values[n:]]
-        return items + labels
+        return items + [int(value) for value in values[n:]]
 
     def _parse_object(self, record: dict[str, Any]) -> Record:
         # Of the sets of names, the one it comes closest to.

@@ -30,7 +30,7 @@ from ..persistence import (
     with_prefix,
 )
 from ..similarity.base import SearchResult, short_repr
-from ..similarity.learner import new_generator
+from ..similarity.learner import new_generator, unchanged_on_error
 from ..validation import check_choice, check_integer, check_items, check_weights, stacked
 
 
@@ -128,6 +128,7 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
     _rng: np.random.Generator
     _labels: np.ndarray
     _references: Any
+    _items: ItemCache | None = None
 
     def __init__(
         self,
@@ -201,6 +202,12 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
         check_integer("n_negatives", self.n_negatives)
         check_choice("tuples", self.tuples, ("auto", "triplets", "pairs"))
         check_choice("normalise", self.normalise, ("auto", False, True))
+        with unchanged_on_error(self):
+            return self._fit_checked(X, y, classes, sample_weight, first)
+
+    def _fit_checked(
+        self, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool
+    ) -> FromLabels:
         X, y = validate_data(
             self,
             self._looked_up(X),
@@ -299,7 +306,9 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
             (learner.fit if first else learner.partial_fit)(*sampler.draw(n_left))
             return
         if first and sampler.is_mining and is_online:
-            learner.prepare()  # so that the first triplets are near by the similarity it begins with
+            # So that the first triplets are near by the similarity it begins with: with init="lda", which
+            # they decide, by inner products.
+            learner.prepare()
             first = False
         while n_left:
             n = min(n_left, (is_online and sampler.until_refresh) or n_left)
@@ -318,7 +327,9 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
 
     def _looked_up(self, X: Any) -> Any:
         """Items as they were given, or those that a one-dimensional X names."""
-        return ItemCache().rows(getattr(self.learner, "preprocessor", None), X, None)
+        if self._items is None:
+            self._items = ItemCache()
+        return self._items.rows(getattr(self.learner, "preprocessor", None), X, None)
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "learner_")

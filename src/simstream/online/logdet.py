@@ -26,8 +26,9 @@ _LEGO_BLOCKS_FROM = 300
 _TARGETS = """lower, upper : float, optional
         Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach. None
         takes the 5th and the 95th percentile of squared Euclidean distances of random pairs of all rows of
-        `preprocessor`, whether tuples are row numbers or vectors; without it, of the vectors of the first
-        call. Where items are all equally far apart, it is half and one and a half times that distance.
+        `preprocessor`, whether tuples are row numbers or vectors; without it, or where it is a function, of
+        the items of the first call. Where items are all equally far apart, it is half and one and a half
+        times that distance.
     always : bool
         Also update pairs whose distance already meets its target."""
 
@@ -237,9 +238,10 @@ class OnlineITML(PairLearner):
 def collection_of(learner: Learner, tuples: Comparisons) -> Comparisons:
     """Tuples with the items that bounds are taken from: the collection, also where tuples are vectors.
 
-    The same pairs mean the same then, whether they are given as row numbers or as vectors.
+    The same pairs mean the same then, whether they are given as row numbers or as vectors. A function of keys
+    has no collection: there it is the vectors themselves.
     """
-    if not tuples.of_vectors or learner.preprocessor is None:
+    if not tuples.of_vectors or learner.preprocessor is None or callable(learner.preprocessor):
         return tuples
     left, right = learner._item_cache().items(learner.preprocessor, tuples.left.dtype)
     check_features(tuples.shape, left, right)
@@ -250,8 +252,8 @@ def _first_targets(lower: Any, upper: Any, tuples: Comparisons) -> np.ndarray:
     """`distance_targets` for the first tuples of a stream."""
     if tuples.left.shape[0] + tuples.right.shape[0] < 4 and None in (lower, upper):
         raise ValueError(
-            "lower, upper: expected both to start from a single tuple without a preprocessor (there are too "
-            f"few items to measure distances of), got {lower} and {upper}"
+            "lower, upper: expected both to start from a single tuple without an array as preprocessor "
+            f"(there are too few items to measure distances of), got {lower} and {upper}"
         )
     return distance_targets(lower, upper, tuples)
 

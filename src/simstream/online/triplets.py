@@ -6,9 +6,11 @@ means, `_kernels.rules`) and the step (how far a violated triplet moves M, `_ker
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 
 from .._engines import (
@@ -25,7 +27,7 @@ from .._kernels import steps
 from .._kernels.rules import ADAPTIVE, CONFIDENT, PLAIN, THRESHOLDED, Rule
 from ..data.comparisons import Comparisons
 from ..similarity.bilinear import NORMALISE, Bilinear
-from ..similarity.discriminant import metric_of_tuples
+from ..similarity.discriminant import check_dense_space, metric_of_tuples
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import Spectrum
 from ..similarity.shift import Shift
@@ -53,8 +55,9 @@ GEOMETRY = """init_scale : float or "auto"
 INIT = """init : "identity", "zeros", "lda" or matrix of shape (d, d')
         The first M. Two item spaces of different dimension need "zeros" or a matrix. "lda", on dense items,
         is the positive part of inv(C) - inv(T): C is the covariance inside similar pairs (anchors and
-        positives) of the first call, shrunk as in `RCA`, T that of all items. It is scaled so that q'Mx has a
-        standard deviation of one over the items x."""
+        positives) of the first call that has triplets, shrunk as in `RCA`, T that of all items. It is scaled
+        so that q'Mx has a standard deviation of one over the items x. `sample_weight` does not enter it,
+        except that triplets of weight 0 are left out."""
 
 _COMMON = """{init}
     {geometry}
@@ -153,6 +156,25 @@ class TripletLearner(OnlineLearner):
         has_one = isinstance(self.init, str) and self.init in ("identity", "lda")
         return f"init={self.init!r}" if has_one else None
 
+    @property
+    def _starts_from_tuples(self) -> bool:
+        """Whether the first matrix is worked out from the first tuples."""
+        return isinstance(self.init, str) and self.init == "lda"
+
+    def prepare(self) -> int:
+        """Get ready for a stream over the items of `preprocessor`; return the block size.
+
+        Cutting the stream into calls at multiples of that number gives the same model, bit for bit; if it is
+        1, cutting it anywhere does. With ``init="lda"`` the first call decides where learning begins: until
+        then only the items and the parameters are checked, and there is nothing to read.
+        """
+        if self._engine is not None or not self._starts_from_tuples:
+            return super().prepare()
+        self._check_parameters()
+        left, right = self._item_cache().items(self.preprocessor, self._target_dtype())
+        check_dense_space(Comparisons(left, right, np.empty((0, 3), np.int64)))
+        return copy.copy(self).set_params(init="zeros").prepare()
+
     def _start(self, tuples: Comparisons) -> Any:
         """The first matrix: CSR for sparse items, else an array."""
         needs_diagonal = self._needs_diagonal()
@@ -160,7 +182,7 @@ class TripletLearner(OnlineLearner):
             hint = "; there is no diagonal (start from init='zeros' or a matrix)"
             tuples.check_one_space(needs_diagonal, hint)
         init = self.init
-        if isinstance(init, str) and init == "lda":
+        if self._starts_from_tuples:
             init = metric_of_tuples(tuples)
             init *= Geometry.of(tuples, 1.0, self.centre, False, folded=False).typical_scale(
                 tuples, init
@@ -189,8 +211,12 @@ class TripletLearner(OnlineLearner):
             return super()._new_shard(tuples, geometry, columns)
         if self._needs_diagonal():
             tuples.check_one_space(str(self._needs_diagonal()))
-        if isinstance(self.init, str) and self.init == "lda":
-            raise ValueError("init: expected a matrix to divide the columns, got 'lda'")
+        if self._starts_from_tuples:
+            raise ValueError(
+                "init: expected 'identity', 'zeros' or a matrix to divide the columns, got 'lda'; a model "
+                "that has begun elsewhere goes on here after set_params(init='zeros'), which "
+                "leaves its M alone"
+            )
         start = first_matrix(self.init, tuples.shape, tuples.left.dtype, False, columns)
         start = geometry.extended(_times(start, geometry.scale))
         engine = self._entrywise_engines[0](rule, self.average_from, start)

@@ -18,7 +18,10 @@ from .mahalanobis import Spectrum
 
 #: Fewest similar pairs, and most pairs and items, that the metric of tuples is worked out from.
 FEWEST_PAIRS = 10
-_MOST = 20_000
+MOST_PAIRS = 20_000
+
+#: The name of that metric as the first matrix of a learner, for messages.
+_FIRST = "init='lda'"
 
 #: The parameters `shrinkage` and `weights` in docstrings.
 SHRINKAGE = """shrinkage : None, "auto" or number from 0 to 1
@@ -29,6 +32,10 @@ SHRINKAGE = """shrinkage : None, "auto" or number from 0 to 1
 WEIGHTS = """weights : "between" or "equal"
         What a direction counts for: the share of its variance that is between {groups}, 1 - 1 / ratio for a
         ratio of total to inner variance; or all the same."""
+
+
+class NoDirectionError(ValueError):
+    """No direction varies more between groups than inside them."""
 
 
 def check_closed_form(shrinkage: Any, weights: Any) -> None:
@@ -113,11 +120,18 @@ def weighted(components: np.ndarray, ratios: np.ndarray, weights: str) -> np.nda
         return components
     shares = 1.0 - 1.0 / np.maximum(ratios, 1.0)
     if not shares.any():
-        raise ValueError(
+        raise NoDirectionError(
             "weights: expected 'equal' where no direction varies more between groups than inside them, got "
             "'between'"
         )
     return components * np.sqrt(shares)[:, None]
+
+
+def check_dense_space(tuples: Comparisons) -> None:
+    """Raise if there is no `metric_of_tuples` of such items, whatever the tuples are."""
+    tuples.check_one_space(_FIRST)
+    if tuples.is_sparse:
+        raise ValueError(f"{_FIRST}: expected dense items, got sparse ones; start from a matrix")
 
 
 def metric_of_tuples(tuples: Comparisons) -> np.ndarray:
@@ -125,13 +139,10 @@ def metric_of_tuples(tuples: Comparisons) -> np.ndarray:
 
     Half the squared differences of similar pairs are the covariance inside groups, whatever the groups are.
     """
-    what = "init='lda'"
-    tuples.check_one_space(what)
-    if tuples.is_sparse:
-        raise ValueError(f"{what}: expected dense items, got sparse ones; start from a matrix")
+    check_dense_space(tuples)
     if len(tuples) < FEWEST_PAIRS:
         raise ValueError(
-            f"{what}: expected at least {FEWEST_PAIRS} tuples in the first call to work it out from, got "
+            f"{_FIRST}: expected at least {FEWEST_PAIRS} tuples in the first call to work it out from, got "
             f"{len(tuples)}; start from a matrix, such as that of LDA"
         )
     some = tuples.index[_spread(len(tuples))]
@@ -141,15 +152,21 @@ def metric_of_tuples(tuples: Comparisons) -> np.ndarray:
     inner = inner_covariance(pairs / np.sqrt(2), "auto", len(items))
     size = np.trace(inner) / len(inner)
     if not (size > 0 and np.isfinite(size)):
-        raise ValueError(f"{what}: expected similar pairs of different items, got equal ones")
+        raise ValueError(f"{_FIRST}: expected similar pairs of different items, got equal ones")
     inner += 1e-9 * size * np.eye(len(inner))  # features that never vary among similar ones
     total = np.cov(items, rowvar=False, bias=True).reshape(inner.shape)
-    return discriminant(inner, total, None, "between").matrix()
+    try:
+        return discriminant(inner, total, None, "between").matrix()
+    except NoDirectionError as error:
+        raise NoDirectionError(
+            f"{_FIRST}: expected similar pairs (anchors and positives) that differ less than all items do, "
+            "at least in one direction, got none such; start from init='identity'"
+        ) from error
 
 
 def _spread(n: int) -> np.ndarray:
     """At most so many numbers below n, at equal distances."""
-    return np.unique(np.linspace(0, n - 1, min(n, _MOST)).astype(np.int64))
+    return np.unique(np.linspace(0, n - 1, min(n, MOST_PAIRS)).astype(np.int64))
 
 
 def _some_rows(items: Items) -> np.ndarray:
