@@ -11,7 +11,7 @@ import click
 
 from .exits import ExitCode
 from .options import json_option, quiet_option
-from .output import configure_logging, echo_json, logger, progress
+from .output import configure_logging, echo_json, logger, plural, progress
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 NEW_FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -54,9 +54,10 @@ def check(folder: Path, new: Path | None, as_json: bool, quiet: bool) -> None:
     if as_json:
         echo_json(found.as_json())
     else:
-        click.echo(f"{found.events:,} events and {found.snapshots} snapshots verified")
+        events, snapshots = plural(found.events, "event"), plural(found.snapshots, "snapshot")
+        click.echo(f"{events} and {snapshots} verified")
         if found.erased:
-            click.echo(f"{found.erased:,} events were erased by the operator")
+            click.echo(f"erased by the operator: {plural(found.erased, 'event')}")
         for problem in found.problems:
             click.echo(f"problem: {problem}")
         click.echo("everything is whole" if found.is_whole else f"problems: {len(found.problems)}")
@@ -116,10 +117,11 @@ def erase(folder: Path, ids: tuple[str, ...], quiet: bool) -> None:
     """Erase text and pictures of the deleted items IDS from the log of a service that is not running.
 
     Deleting an item leaves its text in the log; this removes it for good. Ids and vectors stay, because the
-    model is computed from them. Backups are not changed.
+    model is computed from them, and so does a digest of what was erased: who guesses the text can confirm it.
+    Backups made before keep the text.
     """
     configure_logging(quiet)
     from ..serve import upkeep
 
     count = upkeep.erase(folder, list(ids))
-    logger.info("%d events erased", count)
+    logger.info("erased: %s", plural(count, "event"))
