@@ -14,7 +14,7 @@ CONNECTORS := .venv-connectors
 # Contiguous halves of the suite: workers seldom compile the same kernel at the same time.
 QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
 
-.PHONY: demo test devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
+.PHONY: demo test learners devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
   bench-track coverage docs figures repro-quick clean build wheel-test oldest newest nojit other-cpus connectors
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
@@ -22,6 +22,12 @@ demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 
 test: $(WITH_RAY) ## the tests, on all cores
 	$(BIN)/python $(QUICK)
+
+# Nothing here depends on the operating system: no service, no processes, no limits of memory.
+learners: ## the tests of the learners alone, with what is installed: CI runs them on macOS
+	$(BIN)/python $(QUICK) tests/test_against_reference.py tests/test_pairs.py tests/test_listwise.py tests/test_quadruplets.py \
+	  tests/test_batch.py tests/test_closed_form.py tests/test_low_rank.py tests/test_multitask.py tests/test_normalise.py \
+	  tests/test_ordinal.py tests/test_samplers.py tests/test_sdca.py tests/test_similarity.py tests/test_metrics.py
 
 docs: $(WITH_SPHINX) ## the documentation site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -j auto -b html docs docs/_build/html
@@ -64,10 +70,10 @@ other-cpus: $(INSTALLED) ## the tests as if on other CPUs
 	OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(BIN)/python $(QUICK) tests
 	NPY_DISABLE_CPU_FEATURES="$$($(BIN)/python tests/cpu_features.py)" $(BIN)/python $(QUICK) tests
 
-wheel-test: $(INSTALLED) ## the built wheel in an empty environment runs the README's tour
-	rm -rf dist .venv-wheel && $(BIN)/python -m build -q --wheel
-	$(PYTHON) -m venv .venv-wheel
+wheel-test: build ## the built wheel in an empty environment runs the README's tour
+	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install -qq -c constraints.txt dist/*.whl
+	.venv-wheel/bin/simstream --help > /dev/null
 	.venv-wheel/bin/python tests/readme_tour.py
 
 oldest: ## the oldest dependencies pyproject allows
@@ -109,8 +115,8 @@ bench-serve: $(INSTALLED) ## the service on loopback, written to docs/service.md
 repro-quick: $(INSTALLED) ## every published experiment in small, on bundled data (part of CI)
 	$(BIN)/simstream repro run --quick --jobs 2 --results repro-results/quick
 
-build: $(INSTALLED)
-	$(BIN)/python -m build -q
+build: $(INSTALLED) ## source distribution and, from it, the wheel, in dist/
+	rm -rf dist && $(BIN)/python -m build -q
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(PEERS) $(CONNECTORS) .venv-wheel dist demo-output docs/_build docs/reference .asv .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,10 @@
 """The documentation site: `make docs` builds it. Nothing is loaded from other hosts, so it works offline."""
 
+import re
 import sys
 from pathlib import Path
+
+from pygments.lexers.special import TextLexer
 
 import simstream
 
@@ -70,8 +73,21 @@ html_theme_options = {
 html_sidebars = {"index": [], "tour": [], "which-learner": []}
 
 
+def link_own_anchors(app, docname, source):
+    """Links to anchors in HTML, which generated pages have: MyST knows those of headings only."""
+    anchors = set(re.findall(r'<a id="([\w-]+)"></a>', source[0]))
+    source[0] = re.sub(
+        r"\[([^\]]+)\]\(#([\w-]+)\)",
+        lambda m: f'<a href="#{m[2]}">{m[1]}</a>' if m[2] in anchors else m[0],
+        source[0],
+    )
+
+
 def setup(app):
     """Make the pages of the reference before the build; docstrings are read as text."""
+    for name in ("csv", "jsonl", "svm", "tsv", "txt"):  # files that docs/formats.md shows
+        app.add_lexer(name, TextLexer)
+    app.connect("source-read", link_own_anchors)
     app.connect("builder-inited", lambda app: reference.write(Path(app.srcdir) / "reference"))
     app.connect("autodoc-process-docstring", reference.as_plain_text, priority=400)
     app.connect("autodoc-skip-member", reference.skip)

@@ -16,10 +16,6 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Windows has no limits of resources to test with.
-if os.name == "nt":
-    collect_ignore = ["serve/test_durability.py", "test_long.py"]
-
 # The same examples every time, in CI and at home; HYPOTHESIS_PROFILE=random looks for new ones.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)

@@ -222,6 +222,22 @@ def test_records_are_divided_and_mistakes_refused(folder):
     assert "got 0 of 1 for TEST" in fail(2, "split", "one.npy", "a.npy", "b.npy")
 
 
+def test_nothing_is_written_where_a_split_is_refused(folder):
+    (folder / "is-a-folder.npy").mkdir()
+    for test, reason in (("none/b.npy", "no such folder"), ("is-a-folder.npy", "is a folder")):
+        message = " ".join(fail(2, "split", "docs.npy", "train.npy", test).split())
+        assert "TEST" in message
+        assert reason in message
+        assert not (folder / "train.npy").exists()
+    (folder / "own.csv").write_text("a,b,kind\n1,2,x\n3,4,y\n5,6,z\n")
+    own = ["split", "own.csv", "train.csv", "test.csv", "--label-column", "kind"]
+    message = " ".join(fail(2, *own).split())
+    assert "--stratify: expected a class of two or more items, got 3 classes of one item" in message
+    assert not (folder / "train.csv").exists()
+    succeed(*own, "--no-stratify")
+    assert read_items("test.csv", label_column="label").items.shape == (1, 2)
+
+
 # -- parquet ----------------------------------------------------------------------------------------
 
 

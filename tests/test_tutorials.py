@@ -25,16 +25,22 @@ def differences(shown, printed):
     if words[0] != words[1]:
         return [tuple(words)]
     numbers = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
-    return [pair for pair in numbers if not _nearly(*(float(n.replace(",", "")) for n in pair))]
+    return [pair for pair in numbers if not _nearly(*(n.replace(",", "") for n in pair))]
 
 
 def _nearly(shown, printed):
-    return abs(printed - shown) <= max(0.03, 0.05 * abs(shown))
+    """By 5 % of the number shown and, where it has decimals, one unit of the last."""
+    unit = 10.0 ** -len(shown.partition(".")[2]) if "." in shown else 0.0
+    return abs(float(printed) - float(shown)) <= 0.05 * abs(float(shown)) + 1.001 * unit
 
 
 def test_differences_are_seen():
     assert not differences("mAP 0.712, 1,000 of 7\n", "mAP  0.72, 1,010 of 7")
+    assert not differences("gain 0.02", "gain 0.03")
     assert differences("mAP 0.712", "mAP 0.812")
+    assert differences("gain 0.02", "gain -0.01")
+    assert differences("rate 0.004", "rate 0.030")
+    assert differences("7 of 9 questions", "8 of 9 questions")
     assert differences("mAP 0.712", "nDCG 0.712")
     assert differences("mAP 0.712", "mAP 0.712 0.5") == [("mAP #", "mAP # #")]
 

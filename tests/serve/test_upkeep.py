@@ -187,7 +187,7 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path, damage):
     assert "bug" not in salvaged.output
     assert salvaged.exit_code == (0 if damage == "far position" else 1)
     if damage == "far position":
-        assert "kept: 14 events\ndamaged: 1 events" in salvaged.output
+        assert "kept: 14 events\ndamaged: 1 event" in salvaged.output
 
 
 def test_a_backup_that_fails_leaves_nothing(tmp_path, monkeypatch):
@@ -416,7 +416,7 @@ def test_the_commands(tmp_path):
 
     assert run("check", tmp_path / "a") == (
         0,
-        "15 events and 1 snapshots verified\neverything is whole\n",
+        "15 events and 1 snapshot verified\neverything is whole\n",
     )
     assert run("backup", tmp_path / "a", tmp_path / "b")[0] == 0
     code, text = run("backup", tmp_path / "a", tmp_path / "b")
@@ -425,7 +425,7 @@ def test_the_commands(tmp_path):
     code, text = run("check", tmp_path / "a")
     assert (code, "the event at position 14 is damaged" in text) == (1, True)
     code, text = run("check", tmp_path / "a", "--salvage", tmp_path / "c")
-    assert (code, "damaged: 1 events" in text) == (0, True)
+    assert (code, "damaged: 1 event" in text) == (0, True)
     assert run("restore", tmp_path / "b", tmp_path / "d")[0] == 0
     assert run("check", tmp_path)[0] == 1
     code, text = run("erase", tmp_path / "b", "i1")

@@ -12,6 +12,7 @@ from .options import (
     FILE,
     NATURAL,
     SHARE,
+    check_writable,
     json_option,
     label_column_option,
     labels_option,
@@ -82,8 +83,9 @@ def split(
         raise click.UsageError(f"--labels and --label-column are for items, got {kind}: {source}")
     if len({path.resolve() for path in (source, train, test)}) < 3:
         raise click.UsageError("IN, TRAIN and TEST: expected three different files")
-    for path in (train, test):
+    for path, name in ((train, "TRAIN"), (test, "TEST")):
         check_extension(path, kind, path.name)
+        check_writable(path, name)
     header: str | None = None
     if kind != "items" and _are_one_text_format(source, train, test):
         header, lines = _lines(source)
@@ -92,6 +94,12 @@ def split(
         parts, labels = _read(source, kind, label_column, labels_file, on_error)
     n = parts[0].shape[0]
     is_test = _drawn(labels if stratify else None, n, test_share, np.random.default_rng(seed))
+    if stratify and labels is not None and n > 1 and not is_test.any():
+        raise click.BadParameter(
+            f"expected a class of two or more items, got {n} classes of one item each; to divide them "
+            "as if they had no labels: --no-stratify",
+            param_hint="--stratify",
+        )
     if not 0 < is_test.sum() < n:
         raise click.BadParameter(
             f"expected rows for TRAIN and for TEST, got {is_test.sum()} of {n} for TEST",

@@ -12,7 +12,7 @@ import click
 
 from .exits import ExitCode
 from .options import json_option, quiet_option
-from .output import configure_logging, echo_json, logger, progress
+from .output import configure_logging, echo_json, logger, plural, progress
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 NEW_FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -46,10 +46,10 @@ def check(folder: Path, new: Path | None, as_json: bool, quiet: bool) -> None:
         if as_json:
             echo_json(asdict(done))
         else:
-            click.echo(f"kept: {done.kept:,} events")
-            click.echo(f"damaged: {len(done.damaged):,} events")
-            click.echo(f"about damaged items: {done.about_damaged:,} events")
-            click.echo(f"acknowledged, but not found: {done.missing:,} events")
+            click.echo(f"kept: {plural(done.kept, 'event')}")
+            click.echo(f"damaged: {plural(len(done.damaged), 'event')}")
+            click.echo(f"about damaged items: {plural(done.about_damaged, 'event')}")
+            click.echo(f"acknowledged, but not found: {plural(done.missing, 'event')}")
             if done.undoes:
                 click.echo(
                     "warning: deletions, undo or rollbacks may be among those left out: what they undid "
@@ -64,9 +64,10 @@ def check(folder: Path, new: Path | None, as_json: bool, quiet: bool) -> None:
     if as_json:
         echo_json(found.as_json())
     else:
-        click.echo(f"{found.events:,} events and {found.snapshots} snapshots verified")
+        events, snapshots = plural(found.events, "event"), plural(found.snapshots, "snapshot")
+        click.echo(f"{events} and {snapshots} verified")
         if found.erased:
-            click.echo(f"{found.erased:,} events were erased by the operator")
+            click.echo(f"erased by the operator: {plural(found.erased, 'event')}")
         for note in found.notes:
             click.echo(f"note: {note}")
         for problem in found.problems:
@@ -128,10 +129,11 @@ def erase(folder: Path, ids: tuple[str, ...], quiet: bool) -> None:
     """Erase text and pictures of the deleted items IDS from the log of a service that is not running.
 
     Deleting an item leaves its text in the log; this removes it for good. Ids and vectors stay, because the
-    model is computed from them. Backups are not changed.
+    model is computed from them, and so does a digest of what was erased: who guesses the text can confirm it.
+    Backups made before keep the text.
     """
     configure_logging(quiet)
     from ..serve import upkeep
 
     count = upkeep.erase(folder, list(ids))
-    logger.info("%d events erased", count)
+    logger.info("erased: %s", plural(count, "event"))
