@@ -312,3 +312,20 @@ def test_a_table_with_other_columns_is_refused(folder, algorithm, extension):
         assert (
             "'feature 0' at place 0, got 'feature 1' (the same names in another order)" in message
         )
+
+
+def test_split_and_convert_keep_the_names_of_columns(tmp_path):
+    rows = "".join(f"d{n},{n}.5,{n * n},{n % 2}\n" for n in range(8))
+    source = tmp_path / "items.csv"
+    source.write_text("id,height,width,label\n" + rows)
+    succeed("split", source, tmp_path / "train.csv", tmp_path / "test.csv", "--test-share", "0.5")
+    for name in ("train.csv", "test.csv"):
+        assert (tmp_path / name).read_text().startswith("id,height,width,label\n")
+    succeed("convert", source, tmp_path / "copy.csv")
+    assert (tmp_path / "copy.csv").read_text().startswith("id,height,width,label\n")
+    pytest.importorskip("pyarrow")
+    succeed("convert", source, tmp_path / "copy.parquet")
+    assert read_items(tmp_path / "copy.parquet").feature_names == ["height", "width"]
+    before = source.read_text()
+    assert "two different files" in fail(2, "convert", source, source)
+    assert source.read_text() == before

@@ -59,6 +59,8 @@ def convert(
     kind = kind or ("items" if label_column is not None else kind_of(source))
     if task is not None and kind != "model":
         raise click.UsageError(f"--task: expected a model, got {kind}: {source}")
+    if source.resolve() == target.resolve():
+        raise click.UsageError("IN and OUT: expected two different files")
     refuse_options("is for items", {"--n-features": n_features is not None and kind != "items"})
     check_extension(target, kind, "OUT")
     check_writable(target, "OUT")
@@ -170,7 +172,7 @@ def _holds_zeros(target: Path) -> bool:
     return any(suffix.lower() in _DENSE_FORMATS for suffix in target.suffixes)
 
 
-def write_part(target: Path, kind: str, *parts: Any) -> None:
+def write_part(target: Path, kind: str, *parts: Any, feature_names: Any = None) -> None:
     """Write what a file of this kind consists of: items, labels and ids; or tuples, y and tasks."""
     import scipy.sparse as sp
 
@@ -185,7 +187,7 @@ def write_part(target: Path, kind: str, *parts: Any) -> None:
         if sp.issparse(items) and _holds_zeros(target):
             logger.info("%s cannot hold sparse rows: zeros are written too", target)
             items = items.toarray()
-        write_items(target, items, labels, ids)
+        write_items(target, items, labels, ids, feature_names=feature_names)
 
 
 def _convert_items(
@@ -195,8 +197,9 @@ def _convert_items(
 
     from ..data import read_items
 
-    items, labels, ids = read_items(source, label_column=label_column, n_features=n_features)
-    write_part(target, "items", items, labels, ids)
+    found = read_items(source, label_column=label_column, n_features=n_features)
+    items, labels, ids = found
+    write_part(target, "items", items, labels, ids, feature_names=found.feature_names)
     extras = [name for name, value in (("labels", labels), ("ids", ids)) if value is not None]
     with_extras = f", with {' and '.join(extras)}" if extras else ""
     form = "sparse" if sp.issparse(items) and not _holds_zeros(target) else "dense"

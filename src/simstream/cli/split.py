@@ -86,12 +86,12 @@ def split(
     for path, name in ((train, "TRAIN"), (test, "TEST")):
         check_extension(path, kind, path.name)
         check_writable(path, name)
-    header: str | None = None
+    header, names = None, None
     if kind != "items" and _are_one_text_format(source, train, test):
         header, lines = _lines(source)
         parts, labels = [np.array(lines, object)], None
     else:
-        parts, labels = _read(source, kind, label_column, labels_file, on_error)
+        parts, labels, names = _read(source, kind, label_column, labels_file, on_error)
     n = parts[0].shape[0]
     is_test = _drawn(labels if stratify else None, n, test_share, np.random.default_rng(seed))
     if stratify and labels is not None and n > 1 and not is_test.any():
@@ -108,7 +108,7 @@ def split(
     for path, rows in ((train, np.flatnonzero(~is_test)), (test, np.flatnonzero(is_test))):
         chosen = [None if part is None else part[rows] for part in parts]
         if header is None:
-            write_part(path, kind, *chosen)
+            write_part(path, kind, *chosen, feature_names=names)
         else:
             with open_text_output(path) as text:
                 text.writelines([header, *chosen[0]])
@@ -142,17 +142,17 @@ def _read(
     label_column: str | int | None,
     labels_file: Path | None,
     on_error: str,
-) -> tuple[list[Any], np.ndarray | None]:
-    """The arrays that make up a file, None for what it does not have, and the labels of items."""
+) -> tuple[list[Any], np.ndarray | None, list[str] | None]:
+    """The arrays that make up a file, None for what it does not have; labels and columns of items."""
     import numpy as np
 
     from .inputs import read_records, read_rows
 
     if kind != "items":
-        return [*read_records(source, kind, on_error=on_error)[0]], None
+        return [*read_records(source, kind, on_error=on_error)[0]], None, None
     rows = read_rows(source, label_column=label_column, labels_file=labels_file)
     ids = None if rows.ids is None else np.array(rows.ids, object)
-    return [rows.items, rows.labels, ids], rows.labels
+    return [rows.items, rows.labels, ids], rows.labels, rows.feature_names
 
 
 def _drawn(labels: np.ndarray | None, n: int, share: float, rng: np.random.Generator) -> np.ndarray:

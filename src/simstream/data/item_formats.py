@@ -8,6 +8,7 @@ are better kept as parquet, ``.npy`` or ``.npz``.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import sys
@@ -80,12 +81,18 @@ def read_raw(path: Path, label_column: str | int | None, array: str | None = Non
             return _read_libsvm(path)
 
 
-def write_raw(path: Path, items: Any, labels: np.ndarray | None, ids: list[str] | None) -> None:
+def write_raw(
+    path: Path,
+    items: Any,
+    labels: np.ndarray | None,
+    ids: list[str] | None,
+    feature_names: Sequence[str] | None = None,
+) -> None:
     """Write a file in the format of its extension, which must be able to hold everything."""
     kind = format_of(path, FORMATS)
     _check_can_hold(path, kind, items, labels, ids)
     if kind == "parquet":
-        _write_parquet(path, items, labels, ids)
+        _write_parquet(path, items, labels, ids, feature_names)
     elif kind in ("npy", "npz"):
         with open_output(path) as handle:
             if kind == "npy":
@@ -93,7 +100,8 @@ def write_raw(path: Path, items: Any, labels: np.ndarray | None, ids: list[str] 
             else:
                 np.savez(handle, allow_pickle=False, **_arrays(items, labels, ids))
     else:
-        write = {"csv": _write_csv, "jsonl": _write_jsonl}.get(kind, _write_libsvm)
+        csv_of_names = functools.partial(_write_csv, feature_names=feature_names)
+        write: Any = {"csv": csv_of_names, "jsonl": _write_jsonl}.get(kind, _write_libsvm)
         with open_text_output(path) as text:
             write(text, items, labels, ids)
 
@@ -359,11 +367,18 @@ def _no_column(path: Path, problem: str, expected: str, got: object) -> LabelCol
     return LabelColumnError(*format_error(path, problem, expected, got).args)
 
 
-def _write_csv(text: IO[str], items: np.ndarray, labels: np.ndarray | None, ids: Any) -> None:
+def _write_csv(
+    text: IO[str],
+    items: np.ndarray,
+    labels: np.ndarray | None,
+    ids: Any,
+    feature_names: Sequence[str] | None = None,
+) -> None:
     writer = csv.writer(text, lineterminator="\n")
+    names = feature_names or [f"f{column}" for column in range(items.shape[1])]
     before = [] if ids is None else ["id"]
     after = [] if labels is None else ["label"]
-    writer.writerow([*before, *(f"f{column}" for column in range(items.shape[1])), *after])
+    writer.writerow([*before, *names, *after])
     for row, values in enumerate(items):
         name = [] if ids is None else [ids[row]]
         label = [] if labels is None else [labels[row].item()]
@@ -633,12 +648,20 @@ def _vectors(path: Path, pa: Any, column: Any, name: str, first_row: int = 0) ->
 
 
 def _write_parquet(
-    path: Path, items: np.ndarray, labels: np.ndarray | None, ids: Sequence[str] | None
+    path: Path,
+    items: np.ndarray,
+    labels: np.ndarray | None,
+    ids: Sequence[str] | None,
+    feature_names: Sequence[str] | None = None,
 ) -> None:
-    """Write a column ``features`` of vectors of one length, and columns ``label`` and ``id``."""
+    """Write a column for each named feature, or one, ``features``, of vectors; and ``label`` and ``id``."""
     pa, pq = load_pyarrow(path)
     columns = {} if ids is None else {"id": pa.array(ids)}
-    columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(items.ravel()), items.shape[1])
+    if feature_names is not None:
+        columns |= {name: pa.array(items[:, at]) for at, name in enumerate(feature_names)}
+    else:
+        flat = pa.array(items.ravel())
+        columns["features"] = pa.FixedSizeListArray.from_arrays(flat, items.shape[1])
     if labels is not None:
         columns["label"] = pa.array(labels.tolist())
     with open_output(path) as handle:

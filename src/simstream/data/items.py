@@ -144,7 +144,12 @@ def read_items(
 
 
 def write_items(
-    path: PathLike, items: Any, labels: Any = None, ids: Sequence[str] | None = None
+    path: PathLike,
+    items: Any,
+    labels: Any = None,
+    ids: Sequence[str] | None = None,
+    *,
+    feature_names: Sequence[str] | None = None,
 ) -> None:
     """Write rows of features in the format of the file's extension; see `read_items`.
 
@@ -164,6 +169,8 @@ def write_items(
         Numbers or strings.
     ids : sequence of str of length n_items, default=None
         Names of the items.
+    feature_names : sequence of str of length n_features, default=None
+        Names of the columns of a ``.csv`` or ``.parquet`` file; other formats have none.
 
     Raises
     ------
@@ -194,7 +201,16 @@ def write_items(
     if ids is not None:
         ids = [str(name) for name in ids]
         _check_ids(path, ids, items.shape[0])
-    write_raw(path, items, labels, ids)
+    if feature_names is not None:
+        feature_names = [str(name) for name in feature_names]
+        if len(feature_names) != items.shape[1] or {"id", "label"} & set(feature_names):
+            raise format_error(
+                path,
+                "bad feature_names",
+                f"{items.shape[1]} names other than id and label",
+                excerpt(feature_names, 200),
+            )
+    write_raw(path, items, labels, ids, feature_names)
 
 
 def read_labels(path: PathLike) -> np.ndarray:

@@ -332,6 +332,12 @@ def back_up(folder: Path, new: Path) -> int:
     The copy is a folder like any other: it can be checked, served and restored.
     """
     with contextlib.closing(_open(folder)) as log, _made(new) as target:
+        problems = _file_problems(log)
+        if problems:
+            raise LogError(
+                f"{log.path}: the log is damaged ({problems[0]}), and the copy would be; copy what is whole "
+                f"with: simstream check {folder} --salvage NEW_FOLDER"
+            )
         path = target / "log.sqlite"
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         with damage_told(log.path), contextlib.closing(sqlite3.connect(path)) as copy:
