@@ -40,7 +40,8 @@ export async function request(method, path, body) {
   const content = await response.json().catch(() => null);
   if (!response.ok) {
     const message = content?.error ?? `The service answered ${response.status}.`;
-    throw new ApiError(message, response.status, Number(response.headers.get("Retry-After")) || 3);
+    const retryAfter = Number(response.headers.get("Retry-After")) || 3;
+    throw Object.assign(new ApiError(message, response.status, retryAfter), { key });
   }
   return content;
 }
@@ -62,6 +63,7 @@ export async function insist(method, path, body) {
       if (!(error instanceof ApiError)) throw error;
       const needsKey = error.status === 401 || error.status === 403;
       if (!needsKey && !error.isTemporary) throw error;
+      if (needsKey && error.key !== sessionStorage.getItem(KEY)) continue; // there is another key by now
       trouble ??= (needsKey ? newKey(error) : countDown(explain(error), error.retryAfter)).finally(
         () => (trouble = null),
       );
