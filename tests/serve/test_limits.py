@@ -226,6 +226,13 @@ def test_keys_are_read_again_when_they_change(tmp_path):
             one.close()
 
 
+def test_a_ring_that_was_given_a_key_lets_nobody_in_without(tmp_path):
+    ring = KeyRing(tmp_path / "keys.json")
+    ring.add("page", ["read"])
+    with running(tmp_path) as service, served(service, ring) as port:
+        assert Client(port)("GET", "/v1/status")[0] == 401
+
+
 def test_the_first_key_closes_a_service_that_was_open(tmp_path):
     path = tmp_path / "keys.json"
     with running(tmp_path) as service, served(service, KeyRing(path)) as port:

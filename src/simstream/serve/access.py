@@ -246,6 +246,7 @@ class KeyRing:
             "hash": _hash(salt, secret),
             "expires": None if days is None else time.time() + 86400 * days,
         }
+        self.is_used = True
         self._save()
         return f"{_PREFIX}_{identity}_{secret}"
 
