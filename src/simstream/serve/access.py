@@ -292,6 +292,17 @@ def _hash(salt: str, secret: str) -> str:
 # -- addresses and rates ----------------------------------------------------------------------
 
 
+def in_brackets(host: str) -> str:
+    """A host as addresses have it before a port: IPv6 ones are in brackets.
+
+    Examples
+    --------
+    >>> in_brackets("::1"), in_brackets("127.0.0.1")
+    ('[::1]', '127.0.0.1')
+    """
+    return f"[{host}]" if ":" in host else host
+
+
 def is_local_host(host: str) -> bool:
     """Whether a host name, with or without a port, means this machine.
 
@@ -320,7 +331,7 @@ def check_host(host: str, keys: KeyRing, proxy: str | None = None) -> None:
     ...
     ValueError: host: expected this machine (127.0.0.1), or keys (simstream keys add), got 0.0.0.0
     """
-    if not len(keys) and not is_local_host(f"[{host}]" if ":" in host else host):
+    if not len(keys) and not is_local_host(in_brackets(host)):
         raise ValueError(
             f"host: expected this machine (127.0.0.1), or keys (simstream keys add), got {host}"
         )

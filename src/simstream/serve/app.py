@@ -40,6 +40,7 @@ from .access import (
     TooSlowError,
     UnauthorizedError,
     check_host,
+    in_brackets,
     is_local_host,
     scope_needed,
 )
@@ -225,7 +226,7 @@ class Guard:
 
 def _is_local(caller: str) -> bool:
     """Whether the address of a caller is one of this machine; "unknown" is a socket file."""
-    return caller == "unknown" or is_local_host(f"[{caller}]" if ":" in caller else caller)
+    return caller == "unknown" or is_local_host(in_brackets(caller))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -372,8 +373,7 @@ def run(
             await super().startup(sockets)
             if self.started:
                 actual = self.servers[0].sockets[0].getsockname()[1]
-                shown = f"[{host}]" if ":" in host else host
-                on_ready(f"http://{shown}:{actual}")
+                on_ready(f"http://{in_brackets(host)}:{actual}")
 
     config = configuration(service, keys, host=host, port=port, proxy=proxy)
     # A search passes through several threads and must not wait long for each of them while others compute.

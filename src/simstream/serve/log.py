@@ -419,9 +419,6 @@ class Log:
             digest = digest_of_row(row)
             before = chained(before, digest)
             rows.append((*row, digest, before))
-        self._insert(rows)
-
-    def _insert(self, rows: list[Any]) -> None:
         self.connection.executemany(
             f"INSERT INTO events ({_COLUMNS}, digest, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
         )
