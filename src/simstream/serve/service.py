@@ -213,13 +213,14 @@ class Service:
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
         self._ending = threading.Event()
         self._follow_failure: Exception | None = None
-        self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
+        self._follower = threading.Thread(
+            target=self._follow, args=[self.log.path.stat().st_ino], name="follower", daemon=True
+        )
         if settings.follow:
             self._follower.start()
 
-    def _follow(self) -> None:
-        """Tell the engine what the other service has written, as long as it is the same file."""
-        file = self.log.path.stat().st_ino
+    def _follow(self, file: int) -> None:
+        """Tell the engine what the other service has written, as long as it is the same file (inode)."""
         while not self._ending.wait(_FOLLOW_SECONDS):
             try:
                 if self.log.path.stat().st_ino != file:
