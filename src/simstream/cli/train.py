@@ -211,8 +211,8 @@ def train(**given: Any) -> None:
 
     Ctrl-C saves a checkpoint. The same command with --resume continues from there: labels with the same
     stream of tuples, the same file at the next record, another file from its beginning, standard input with
-    whatever comes. Batch learners (ITML, LDA, LMNN, MCML, NCA, RCA) have no checkpoints: Ctrl-C stops them,
-    and nothing is written.
+    whatever comes. Batch learners (ITML, LDA, LMNN, MCML, MultiTaskLMNN, NCA, RCA, SDCA) have no
+    checkpoints: Ctrl-C stops them, and nothing is written.
     """
     from .training import TrainOptions, train_model
 
