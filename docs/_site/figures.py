@@ -50,17 +50,15 @@ def before_and_after() -> Any:
     The search is the one at the 90th percentile of the gains among those with three links or more.
     """
     figure = plt.figure(figsize=(10.5, 4.3))
-    return _before_and_after(
-        figure, figure.add_gridspec(1, 3, width_ratios=[1, 1, 0.7], wspace=0.12)
-    )
+    grid = figure.add_gridspec(1, 3, width_ratios=[1, 1, 0.7], wspace=0.12)
+    return _before_and_after(figure, grid, "Functions like {}")
 
 
 def before_and_after_narrow() -> Any:
     """The same, one below the other: letters that can be read on a telephone."""
-    figure = plt.figure(figsize=(4.2, 8.6))
-    return _before_and_after(
-        figure, figure.add_gridspec(3, 1, height_ratios=[1, 1, 0.7], hspace=0.16)
-    )
+    figure = plt.figure(figsize=(5.2, 9))
+    grid = figure.add_gridspec(3, 1, height_ratios=[1, 1, 0.7], hspace=0.2)
+    return _before_and_after(figure, grid, "Functions like\n{}")
 
 
 @cache
@@ -68,7 +66,7 @@ def _outcome() -> Any:
     return demo_docstrings.run(0)
 
 
-def _before_and_after(figure: Any, grid: Any) -> Any:
+def _before_and_after(figure: Any, grid: Any, title: str) -> Any:
     outcome = _outcome()
     names = np.array(outcome.corpus.names)
     gains = outcome.after["nDCG@10"] - outcome.before["nDCG@10"]
@@ -89,8 +87,8 @@ def _before_and_after(figure: Any, grid: Any) -> Any:
         first = np.argsort(-scores, kind="stable")[:6]
         _results(figure.add_subplot(grid[column]), titles[kind], names, first, links)
     top = grid.get_grid_positions(figure)[1][0] + 0.5 / figure.get_figheight()
-    title = f"Functions like {names[query]}"
-    figure.suptitle(title, x=0.125, ha="left", va="bottom", fontsize=14, weight="bold", y=top)
+    text = title.format(names[query])
+    figure.suptitle(text, x=0.125, ha="left", va="bottom", fontsize=14, weight="bold", y=top)
     _bars(figure.add_subplot(grid[2]), outcome)
     return figure
 
