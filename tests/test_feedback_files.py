@@ -56,7 +56,7 @@ def test_an_unknown_format_names_those_known(tmp_path):
 def test_an_item_that_looks_for_items_is_among_the_queries_too(tmp_path):
     path = tmp_path / "clicks.jsonl"
     path.write_text('{"query": "b", "shown": ["a", "c"], "clicked": "c"}\n')
-    with pytest.raises(FormatError, match="unknown query; .*they are given as --queries too.*'b'"):
+    with pytest.raises(FormatError, match=r"unknown query; .*they are given as --queries too.*'b'"):
         read_clicks(path, items=["a", "b", "c"])
     names = ["a", "b", "c"]
     assert read_clicks(path, items=names, queries=names)[0] == (1, [0, 2], [2])

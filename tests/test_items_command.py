@@ -313,6 +313,12 @@ def test_the_index_of_a_table_of_pandas_is_ids(folder):
     table.iloc[5:].to_parquet("docs.parquet")
     found = read_items("docs.parquet")
     assert (found.ids, found.items.shape) == (None, (N - 5, D))
+    for index, ids in ((IDS, IDS), (None, None)):
+        pandas.DataFrame(X, index=index, columns=table.columns).to_csv("docs.csv")
+        with pytest.warns(UserWarning, match="the first column has no name: taken as"):
+            found = read_items("docs.csv")
+        assert (found.ids, found.feature_names) == (ids, list(table.columns))
+        np.testing.assert_array_equal(found.items, X)
 
 
 # -- names of features --------------------------------------------------------------------------------

@@ -331,22 +331,21 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
 def _index_as_ids(path: Path, texts: list[str], has_ids: bool) -> list[str] | None:
     """Ids in a first column without a name, where pandas writes the index of a table.
 
-    Empty if it only counts rows, or there is a column of ids; None if it is a feature: numbers of which some
-    are not whole.
+    Empty if it holds numbers, which count rows or are what filtering has left of them, or there is a column
+    of ids; None if it is a feature: numbers of which some are not whole.
     """
-    counts = all(text == str(row) for row, text in enumerate(texts))
-    if not counts:
-        if all(map(is_number, texts)) and not all(text.lstrip("-").isdecimal() for text in texts):
-            return None
-        if not has_ids and (repeated := repeated_ids(texts)):
-            problem = "the first column has no name, as an index of pandas, and holds ids twice"
-            expected = "different ids, or a name for the column"
-            raise format_error(path, problem, expected, repeated)
-    meaning = "row numbers" if counts else "an index" if has_ids else "ids"
+    are_whole = all(text.lstrip("-").isdecimal() for text in texts)
+    if not are_whole and all(map(is_number, texts)):
+        return None
+    if not has_ids and (repeated := repeated_ids(texts)):
+        problem = "the first column has no name, as an index of pandas has none, and values twice"
+        expected = "different row numbers or ids, or a name for the column"
+        raise format_error(path, problem, expected, repeated)
+    meaning = "row numbers" if are_whole else "another index" if has_ids else "ids"
     warnings.warn(
         f"{path}: the first column has no name: taken as {meaning}, not as a feature", stacklevel=5
     )
-    return [] if counts or has_ids else texts
+    return [] if are_whole or has_ids else texts
 
 
 def _is_semicolons(cell: str) -> bool:
