@@ -929,15 +929,15 @@ def test_a_full_pipe_is_cut_into_batches_and_resumed():
 )
 def test_ids_of_items_that_have_none(tmp_path, name, text):
     path = text_file(tmp_path, name, text)
-    refuse("ids, but these items are called by row numbers.*--item-ids", list, read_triplets(path))
+    refuse("ids, but the items have no ids.*--item-ids", list, read_triplets(path))
     assert read_all(path, ids=["c", "b", "a"])[0] == [[2, 1, 0]]
 
 
 def test_ids_of_pairs_and_of_arrays_whose_items_have_none(tmp_path):
     path = text_file(tmp_path, "p.csv", "first,second,y\na,b,1\n")
-    refuse("not a pair: ids, but these items are called by row numbers", list, read_pairs(path))
+    refuse("not a pair: ids, but the items have no ids", list, read_pairs(path))
     np.save(tmp_path / "t.npy", np.array([["a", "b", "c"]]))
-    refuse("not triplets: ids, but these items", list, read_triplets(tmp_path / "t.npy"))
+    refuse("not triplets: ids, but the items", list, read_triplets(tmp_path / "t.npy"))
 
 
 BAD_LINES = [

@@ -101,7 +101,7 @@ def test_unknown_ids_are_one_error(folder):
         f"twice.jsonl: an id twice; expected different ids, got {IDS[0]!r}, {IDS[1]!r}," in message
     )
     message = fail(1, "train", "docs.npy", "--triplets", "named.csv", "-o", "m")
-    assert "named.csv, line 2: not a triplet: ids, but these items are called by row num" in message
+    assert "named.csv, line 2: not a triplet: ids, but the items have no ids" in message
     assert "--item-ids" in message
 
 

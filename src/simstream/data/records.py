@@ -32,7 +32,7 @@ UNKNOWN = UNREADABLE + 1
 
 #: What to say where items are named by ids that nobody knows.
 BY_ROWS = (
-    "ids, but these items are called by row numbers (ids are a column or field id of the items, or come with "
+    "ids, but the items have no ids, or go by rows (ids are a column or field id of the items, or come with "
     "--item-ids or ids=)"
 )
 
