@@ -701,6 +701,14 @@ def rows(results):
         )
 
 
+def timed_rows(results):
+    """The same lines, each with the clock it was timed by; records that name none are of seconds on the wall."""
+    for name, found in results.items():
+        clock = found.get("clock", "wall")
+        for work, *others in rows({name: found}):
+            yield (f"{work}, {clock} seconds", *others)
+
+
 def limits(results):
     """What limits each, with the numbers of this run."""
     r = results
@@ -828,12 +836,12 @@ def main():
         done = subprocess.run(
             command, stdout=subprocess.PIPE, text=True, check=True, env=environment
         )
-        results[name] = json.loads(done.stdout.splitlines()[-1])
+        results[name] = {**json.loads(done.stdout.splitlines()[-1]), "clock": "CPU"}
         say(f"{name}: done in {time.perf_counter() - start:.0f} s")
         if options.save:
             options.save.write_text(json.dumps(results))
     results = {name: results[name] for name in CASES if name in results}
-    text = table(rows(results), judged=not options.quick)
+    text = table(timed_rows(results), judged=not options.quick)
     print(text)
     if options.write:
         write_page(results, text, options.threads)
@@ -871,7 +879,8 @@ Written by `make bench-peers`, or case by case (`python benchmarks/bench_peers.p
 machine, three times or more; once only: LMNN with metric-learn's default step, the whole streams of PALS- and
 of + against -, and the fit of MCML. Ratios are those of medians. "Textbook" is the float64 loop of `simstream_repro.reference`;
 "in place" is the strongest eager loop we could write (lengths known beforehand, M changed in place by BLAS).
-Kernels were compiled before the clock started. Microseconds "a change" are the time of a part of the stream
+Kernels were compiled before the clock started. Each row says its clock: CPU seconds, or seconds on the
+wall, in which the other work of a busy machine is included. Microseconds "a change" are the time of a part of the stream
 over its changes of M: the steps between them that change nothing are in it, on both sides. Rows without a
 must-reach are information.
 

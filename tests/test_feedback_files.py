@@ -53,6 +53,15 @@ def test_an_unknown_format_names_those_known(tmp_path):
         read_clicks(tmp_path / "a.doc", queries=1, items=2)
 
 
+def test_an_item_that_looks_for_items_is_among_the_queries_too(tmp_path):
+    path = tmp_path / "clicks.jsonl"
+    path.write_text('{"query": "b", "shown": ["a", "c"], "clicked": "c"}\n')
+    with pytest.raises(FormatError, match=r"unknown query; .*they are given as --queries too.*'b'"):
+        read_clicks(path, items=["a", "b", "c"])
+    names = ["a", "b", "c"]
+    assert read_clicks(path, items=names, queries=names)[0] == (1, [0, 2], [2])
+
+
 def test_formats_of_ids(tmp_path):
     (tmp_path / "a.csv").write_text('id\n"a, b"\nc\n')
     assert read_ids(tmp_path / "a.csv") == ["a, b", "c"]

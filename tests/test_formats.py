@@ -7,8 +7,10 @@ import json
 import os
 import pickle
 import stat
+import subprocess
 import sys
 import threading
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -22,9 +24,12 @@ from simstream import data as formats
 from simstream.data import (
     FormatError,
     atomic_write,
+    files,
+    open_rows,
     read_items,
     read_labels,
     read_pairs,
+    read_relevance,
     read_tasks,
     read_triplets,
     write_items,
@@ -364,6 +369,53 @@ def test_foreign_parquet(tmp_path):
     refuse("not rows of features", read_items, written(features=pa.array([], pa.list_(pa.int8()))))
 
 
+def damaged_parquet(path):
+    """A file of several row groups, the first of which cannot be decoded."""
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    write_items(path, rng.normal(size=(2000, 8)), labels=rng.integers(0, 3, 2000))
+    pq.write_table(pq.read_table(path), path, row_group_size=500)
+    content = bytearray(path.read_bytes())
+    content[4:2000] = bytes(255 - byte for byte in content[4:2000])
+    path.write_bytes(content)
+
+
+@pytest.mark.skipif(not HAS_PYARROW, reason="needs pyarrow")
+def test_threads_of_pyarrow_read_no_file_of_python(tmp_path, monkeypatch):
+    """They may still do so when an error ends the interpreter, and that aborts the process."""
+    path = tmp_path / "items.parquet"
+    damaged_parquet(path)
+    readers = set()
+
+    class Watched(io.BufferedReader):
+        def read(self, *arguments):
+            readers.add(threading.current_thread())
+            return super().read(*arguments)
+
+        def readinto(self, *arguments):
+            readers.add(threading.current_thread())
+            return super().readinto(*arguments)
+
+    monkeypatch.setattr(files, "open", lambda path, _: Watched(io.FileIO(path)), raising=False)
+    read = partial(read_relevance, queries=3, items=3)
+    for function in (read_items, read, open_rows):
+        refuse("items.parquet: damaged or truncated; expected a parquet file", function, path)
+    assert readers <= {threading.main_thread()}
+
+
+@pytest.mark.skipif(not HAS_PYARROW, reason="needs pyarrow")
+def test_a_damaged_parquet_file_ends_a_process_with_its_error(tmp_path):
+    damaged_parquet(tmp_path / "items.parquet")
+    code = "from simstream.cli import main; main(['convert', 'items.parquet', 'items.npz'])"
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "items.parquet: damaged or truncated; expected a parquet file" in done.stderr
+
+
 def test_parquet_without_pyarrow_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = text_file(tmp_path, "items.parquet", "PAR1")
@@ -469,6 +521,60 @@ def test_a_label_that_is_half_of_a_number_is_refused(tmp_path):
     refuse("items.csv, line 1: semicolons.*'1,5;0'", read_items, path, label_column=-1)
     path.write_text("1,cat;dog\n2,cat\n")
     assert read_items(path, label_column=-1).labels.tolist() == ["cat;dog", "cat"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a;b;kind\n1;2;cat\n", "1;2\n3;4\n", "0,1;0,2;0,3\n0,4;0,5;0,6\n", "a,b\n1;2,3\n"],
+)
+def test_an_error_about_semicolons_names_them(tmp_path, text):
+    path = text_file(tmp_path, "items.csv", text)
+    refuse("items.csv, line [12]: semicolons between cells; expected commas", read_items, path)
+    for line in ("anchor;positive;negative", "0;1;2"):
+        records = text_file(tmp_path, "triplets.csv", f"{line}\n1;2;3\n")
+        refuse("triplets.csv, line 1: .*semicolons between cells", list, read_triplets(records))
+    judged = text_file(tmp_path, "relevance.csv", "query;item\n0;1\n")
+    message = "relevance.csv, line 1: not judgements: semicolons between cells"
+    refuse(message, read_relevance, judged, queries=2, items=2)
+
+
+@pytest.mark.parametrize(
+    ("index", "meaning", "ids"),
+    [
+        (["0", "1", "2"], "row numbers", None),
+        (["a", "b", "c"], "ids", ["a", "b", "c"]),
+        (["5", "6", "9"], "row numbers", None),  # what filtering has left
+        (["5", "b", "0.5"], "ids", ["5", "b", "0.5"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["", '""', "Unnamed: 0"])
+def test_an_index_that_pandas_wrote_is_no_feature(tmp_path, index, meaning, ids, name):
+    rows = [f"{cell},{n}.5,{n}" for n, cell in enumerate(index)]
+    path = text_file(tmp_path, "items.csv", "\n".join([f"{name},x,label", *rows]))
+    with pytest.warns(UserWarning, match=f"the first column has no name: taken as {meaning}, not"):
+        found = read_items(path)
+    assert found.items.tolist() == [[0.5], [1.5], [2.5]]
+    assert (found.ids, found.labels.tolist(), found.feature_names) == (ids, [0, 1, 2], ["x"])
+
+
+def test_a_first_column_without_a_name_may_be_a_feature_or_useless(tmp_path):
+    path = text_file(tmp_path, "items.csv", ",x\n0.5,1\n0.5,2\n")
+    found = read_items(path)
+    assert found.items.tolist() == [[0.5, 1], [0.5, 2]]
+    assert (found.ids, found.feature_names) == (None, ["", "x"])
+    path = text_file(tmp_path, "twice.csv", ",x\n0,1\n1,2\n0,3\n")
+    refuse("twice.csv: the first column has no name.*expected different row.*'0'", read_items, path)
+    path = text_file(tmp_path, "named.csv", ",id,x\nz,a,1\nz,b,2\n")
+    with pytest.warns(UserWarning, match="taken as another index"):
+        found = read_items(path)
+    assert (found.items.tolist(), found.ids) == ([[1.0], [2.0]], ["a", "b"])
+    with pytest.warns(UserWarning, match="taken as row numbers"):
+        other = read_items(
+            text_file(tmp_path, "labels.csv", ",y,x\n0,1,1\n1,2,2\n"), label_column=1
+        )
+    assert (other.items.tolist(), other.labels.tolist()) == ([[1.0], [2.0]], [1, 2])
+    first = read_items(path, label_column=0)
+    assert (first.labels.tolist(), first.ids) == (["z", "z"], ["a", "b"])
 
 
 def test_wrong_label_columns(tmp_path):
@@ -810,6 +916,29 @@ def test_a_full_pipe_is_cut_into_batches_and_resumed():
 
 
 # -- triplets: bad records -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "anchor,positive,negative\na,b,c\n"),
+        ("t.csv", "a,b,c\n"),
+        ("t.jsonl", '{"anchor": "a", "positive": "b", "negative": "c"}\n'),
+        ("t.jsonl", '["a", "b", "c"]\n'),
+    ],
+)
+def test_ids_of_items_that_have_none(tmp_path, name, text):
+    path = text_file(tmp_path, name, text)
+    refuse("ids, but the items have no ids.*--item-ids", list, read_triplets(path))
+    assert read_all(path, ids=["c", "b", "a"])[0] == [[2, 1, 0]]
+
+
+def test_ids_of_pairs_and_of_arrays_whose_items_have_none(tmp_path):
+    path = text_file(tmp_path, "p.csv", "first,second,y\na,b,1\n")
+    refuse("not a pair: ids, but the items have no ids", list, read_pairs(path))
+    np.save(tmp_path / "t.npy", np.array([["a", "b", "c"]]))
+    refuse("not triplets: ids, but the items", list, read_triplets(tmp_path / "t.npy"))
+
 
 BAD_LINES = [
     ("1,2", "not a triplet; expected three integers, got '1,2'"),

@@ -1,5 +1,6 @@
 """The page on file formats: its files are read, its code and its commands run, in the order of the page."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -35,6 +36,20 @@ def test_the_page_runs(blocks, tmp_path, monkeypatch):
                 program, *arguments = shlex.split(line)
                 assert program == "simstream"
                 succeed(*arguments)
+    assert sum(kind == "sh" for kind, *_ in blocks) == 1
+    command = (
+        "evaluate",
+        "model.safetensors",
+        "items.jsonl",
+        "--triplets",
+        "triplets.csv",
+        "--json",
+    )
+    results = json.loads(succeed(*command).stdout)["results"]
+    found = {name: one["triplet accuracy"] for name, one in results.items()}
+    assert found == {"learnt": 1.0, "dot": 0.0, "euclidean": 0.0}
+    shown = succeed("query", "model.safetensors", "items.jsonl", "--id", "doc-1", "-k", 1, "--csv")
+    assert "doc-2" in shown.stdout
 
 
 def test_every_file_is_read_by_its_reader(blocks, tmp_path, monkeypatch):

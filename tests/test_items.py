@@ -596,6 +596,12 @@ def test_a_parquet_file_has_the_names_of_its_columns(tmp_path):
     model.set_params(preprocessor=open_rows(other))
     with pytest.raises(ValueError, match="the same names in another order"):
         model.partial_fit(TRIPLETS)
+    assert metrics.mean_average_precision(model, open_rows(path), Y) > 0
+    for rows in (open_rows(other), Items(open_rows(other), ids=IDS)):
+        with pytest.raises(ValueError, match="the same names in another order"):
+            metrics.mean_average_precision(model, rows, Y)
+        with pytest.raises(ValueError, match="the same names in another order"):
+            search_rows(model, X[:3], rows, k=2)
 
 
 # -- names of features ------------------------------------------------------------------------------

@@ -95,6 +95,21 @@ def test_unknown_ids_are_one_error(folder):
     write_items("twice.jsonl", X, ids=["a", *IDS[1:-1], "a"])
     given = ("--triplets", "named.csv", "-o", "m")
     assert "an id twice; expected different ids, got 'a'" in fail(1, "train", "twice.jsonl", *given)
+    write_items("twice.jsonl", X, KINDS, ids=[*IDS[:30], *IDS[:30]])  # learning from labels too
+    message = fail(1, "train", "twice.jsonl", "-o", "m")
+    assert (
+        f"twice.jsonl: an id twice; expected different ids, got {IDS[0]!r}, {IDS[1]!r}," in message
+    )
+    message = fail(1, "train", "docs.npy", "--triplets", "named.csv", "-o", "m")
+    assert "named.csv, line 2: not a triplet: ids, but the items have no ids" in message
+    assert "--item-ids" in message
+
+
+@pytest.mark.parametrize("option", ["--clicks", "--relevance"])
+def test_train_says_which_command_learns_from_searches(folder, option):
+    message = fail(2, "train", "docs.npy", option, "clicks.jsonl", "-o", "m")
+    assert f"{option} is for simstream adapt" in message
+    assert option not in succeed("train", "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -222,6 +237,28 @@ def test_records_are_divided_and_mistakes_refused(folder):
     assert "got 0 of 1 for TEST" in fail(2, "split", "one.npy", "a.npy", "b.npy")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "npy"])
+def test_pairs_are_divided_by_class(folder, suffix):
+    y = np.repeat([1, -1], [8, 192])
+    if suffix == "npy":
+        np.save("pairs.npy", np.column_stack([TRIPLETS[:, :2], y]))
+    else:
+        records = [
+            (IDS[a], IDS[b], label) for (a, b, _), label in zip(TRIPLETS, y.tolist(), strict=True)
+        ]
+        lines = ["first,second,y", *(f"{a},{b},{label}" for a, b, label in records)]
+        if suffix == "jsonl":
+            lines = [json.dumps(record) for record in records]
+        (folder / f"pairs.{suffix}").write_text("\n".join(lines))
+    for seed in range(5):
+        command = ("split", f"pairs.{suffix}", f"a.{suffix}", f"b.{suffix}", "--seed", seed)
+        succeed(*command, "--kind", "pairs")
+        ids = None if suffix == "npy" else IDS
+        labels = [next(iter(read_pairs(f"{part}.{suffix}", ids=ids))).y for part in "ab"]
+        assert [np.count_nonzero(part == 1) for part in labels] == [6, 2]
+        assert [len(part) for part in labels] == [150, 50]
+
+
 def test_nothing_is_written_where_a_split_is_refused(folder):
     (folder / "is-a-folder.npy").mkdir()
     for test, reason in (("none/b.npy", "no such folder"), ("is-a-folder.npy", "is a folder")):
@@ -232,7 +269,7 @@ def test_nothing_is_written_where_a_split_is_refused(folder):
     (folder / "own.csv").write_text("a,b,kind\n1,2,x\n3,4,y\n5,6,z\n")
     own = ["split", "own.csv", "train.csv", "test.csv", "--label-column", "kind"]
     message = " ".join(fail(2, *own).split())
-    assert "--stratify: expected a class of two or more items, got 3 classes of one item" in message
+    assert "--stratify: expected a class of two or more items, got 3 classes of one each" in message
     assert not (folder / "train.csv").exists()
     succeed(*own, "--no-stratify")
     assert read_items("test.csv", label_column="label").items.shape == (1, 2)
@@ -276,6 +313,12 @@ def test_the_index_of_a_table_of_pandas_is_ids(folder):
     table.iloc[5:].to_parquet("docs.parquet")
     found = read_items("docs.parquet")
     assert (found.ids, found.items.shape) == (None, (N - 5, D))
+    for index, ids in ((IDS, IDS), (None, None)):
+        pandas.DataFrame(X, index=index, columns=table.columns).to_csv("docs.csv")
+        with pytest.warns(UserWarning, match="the first column has no name: taken as"):
+            found = read_items("docs.csv")
+        assert (found.ids, found.feature_names) == (ids, list(table.columns))
+        np.testing.assert_array_equal(found.items, X)
 
 
 # -- names of features --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from simstream import processors
 from simstream.cli import threads
 
 
@@ -41,12 +42,13 @@ def machine(monkeypatch):
         (0.0, 16, {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 16),
     ],
 )
-def test_processors_that_are_free(load, allowed, limits, expected, machine, tmp_path):
+def test_processors_that_are_free(load, allowed, limits, expected, machine, tmp_path, monkeypatch):
     machine(load, allowed)
+    monkeypatch.setattr(threads, "allowed_cpus", lambda: processors.allowed_cpus(tmp_path))
     (tmp_path / "cpu").mkdir()
     for name, text in limits.items():
         (tmp_path / name).write_text(text)
-    assert threads.free_cpus(tmp_path) == expected
+    assert threads.free_cpus() == expected
 
 
 @pytest.mark.parametrize(

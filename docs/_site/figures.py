@@ -5,6 +5,7 @@ The first shows what `simstream demo` does; the others explain how learning work
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def main() -> None:
         "axes.spines.right": False,
     }
     FOLDER.mkdir(exist_ok=True)
-    for draw in (comparison, steps, penalty, stores, queries, before_and_after):
+    pictures = (comparison, steps, penalty, stores, queries)
+    for draw in (*pictures, before_and_after, before_and_after_narrow):
         name = draw.__name__.replace("_", "-")
         draw().savefig(FOLDER / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
         plt.close("all")
@@ -47,7 +49,25 @@ def before_and_after() -> Any:
 
     The search is the one at the 90th percentile of the gains among those with three links or more.
     """
-    outcome = demo_docstrings.run(0)
+    figure = plt.figure(figsize=(10.5, 4.3))
+    grid = figure.add_gridspec(1, 3, width_ratios=[1, 1, 0.7], wspace=0.12)
+    return _before_and_after(figure, grid, "Functions like {}")
+
+
+def before_and_after_narrow() -> Any:
+    """The same, one below the other: letters that can be read on a telephone."""
+    figure = plt.figure(figsize=(5.2, 9))
+    grid = figure.add_gridspec(3, 1, height_ratios=[1, 1, 0.7], hspace=0.2)
+    return _before_and_after(figure, grid, "Functions like\n{}")
+
+
+@cache
+def _outcome() -> Any:
+    return demo_docstrings.run(0)
+
+
+def _before_and_after(figure: Any, grid: Any, title: str) -> Any:
+    outcome = _outcome()
     names = np.array(outcome.corpus.names)
     gains = outcome.after["nDCG@10"] - outcome.before["nDCG@10"]
     n_links = np.array([(outcome.test_links[:, 0] == query).sum() for query in outcome.queries])
@@ -56,8 +76,6 @@ def before_and_after() -> Any:
     query = outcome.queries[place]
     links = set(outcome.test_links[outcome.test_links[:, 0] == query, 1])
 
-    figure = plt.figure(figsize=(10.5, 4.3))
-    grid = figure.add_gridspec(1, 3, width_ratios=[1, 1, 0.7], wspace=0.12)
     kinds = {"before": demo_docstrings.cosine, "after": outcome.adapter.score_items}
     titles = {
         "before": "Before: cosine",
@@ -68,9 +86,9 @@ def before_and_after() -> Any:
         scores[query] = -np.inf
         first = np.argsort(-scores, kind="stable")[:6]
         _results(figure.add_subplot(grid[column]), titles[kind], names, first, links)
-    figure.suptitle(
-        f"Functions like {names[query]}\n", x=0.125, ha="left", fontsize=14, weight="bold", y=1.04
-    )
+    top = grid.get_grid_positions(figure)[1][0] + 0.5 / figure.get_figheight()
+    text = title.format(names[query])
+    figure.suptitle(text, x=0.125, ha="left", va="bottom", fontsize=14, weight="bold", y=top)
     _bars(figure.add_subplot(grid[2]), outcome)
     return figure
 

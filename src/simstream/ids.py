@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 #: Id of an item or a query.
 Id = int | str
 
-#: How many unknown ids an error names.
+#: How many ids an error names.
 _NAMED = 3
 
 
@@ -40,10 +40,22 @@ def check_ids(ids: Any, n: int | None = None, name: str = "ids") -> list[Id]:
             raise TypeError(
                 f"{name}: expected strings or integers, got {value!r} at position {place}"
             )
-    if len(set(names)) < len(names):
-        twice = next(value for value, count in Counter(names).items() if count > 1)
-        raise ValueError(f"{name}: expected different ids, got {twice!r} twice")
+    if repeated := repeated_ids(names):
+        raise ValueError(f"{name}: expected different ids, got {repeated} twice")
     return names
+
+
+def repeated_ids(names: Sequence[Any]) -> str:
+    """The first ids that occur more than once, for a message; empty if all are different.
+
+    Examples
+    --------
+    >>> repeated_ids(["a", "b", "a"]), repeated_ids(["a", "b"])
+    ("'a'", '')
+    """
+    if len(set(names)) == len(names):
+        return ""
+    return _first_ones([name for name, count in Counter(names).items() if count > 1])
 
 
 def usable_ids(names: Any) -> list[Id] | None:
@@ -99,9 +111,12 @@ def some_of(unknown: Iterable[Any]) -> str:
     ("1 unknown id: 'x'", "4 unknown ids: 'a', 'b', 'c', ...")
     """
     names = list(unknown)
+    return f"{len(names):,} unknown id{'' if len(names) == 1 else 's'}: {_first_ones(names)}"
+
+
+def _first_ones(names: list[Any]) -> str:
     shown = ", ".join(repr(name) for name in names[:_NAMED])
-    more = ", ..." if len(names) > _NAMED else ""
-    return f"{len(names):,} unknown id{'' if len(names) == 1 else 's'}: {shown}{more}"
+    return shown + (", ..." if len(names) > _NAMED else "")
 
 
 def unknown_ids(what: str, unknown: Iterable[Any]) -> ValueError:

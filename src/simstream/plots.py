@@ -489,7 +489,9 @@ def gain_figure(
     left.set_ylabel(f"gain in {measure}, with its 95 % interval")
     counts = _fill_gains(right, gains, measure)
     right.set_xlabel(f"held-out queries: {', '.join(f'{n} {word}' for word, n in counts.items())}")
-    left.set_title(title, loc="left", fontsize=10)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    left.set_title("mean of all held-out queries", loc="left", fontsize=10)
+    right.set_title("each of them", loc="left", fontsize=10)
     tidy(left, grid="y")
     return figure
 

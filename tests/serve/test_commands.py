@@ -3,6 +3,8 @@
 import json
 import socket
 import sqlite3
+import time
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -186,7 +188,31 @@ def test_keys_are_made_listed_and_removed(tmp_path):
     assert key not in listed
     identity = listed.split("\t")[0]
     run("keys", "remove", identity, "--data", tmp_path)
-    assert run("keys", "list", "--data", tmp_path) == ""
+    assert "has no keys: only this machine" in run("keys", "list", "--data", tmp_path)
+    assert json.loads(run("keys", "list", "--json", "--data", tmp_path)) == {"keys": []}
+
+
+def test_keys_that_have_expired_are_marked(tmp_path, monkeypatch):
+    now = datetime.now(UTC)
+    run("keys", "add", "old", "--scope", "read", "--days", 1, "--data", tmp_path)
+    run("keys", "add", "new", "--scope", "read", "--days", 3, "--data", tmp_path)
+    run("keys", "add", "open", "--scope", "read", "--data", tmp_path)
+    monkeypatch.setattr(time, "time", lambda: (now + timedelta(days=2)).timestamp())
+    listed = json.loads(run("keys", "list", "--json", "--data", tmp_path))["keys"]
+    assert [(key["name"], key["is_expired"]) for key in listed] == [
+        ("old", True),
+        ("new", False),
+        ("open", False),
+    ]
+    ends = [datetime.fromisoformat(key["expires"]) for key in listed[:2]]  # with its time zone
+    assert [round((end - now) / timedelta(days=1)) for end in ends] == [1, 3]
+    assert listed[2]["expires"] is None
+    lines = run("keys", "list", "--data", tmp_path).splitlines()
+    assert [line.split("\t")[3:] for line in lines] == [
+        [f"expired {listed[0]['expires']}"],
+        [f"until {listed[1]['expires']}"],
+        [],
+    ]
 
 
 def test_replay_compares_and_changes_the_learner(tmp_path):

@@ -132,7 +132,12 @@ def test_questions_are_asked_answered_undone_and_exported(call, tmp_path):
         (
             "/v1/feedback",
             {"query": "i0", "shown": ["i1"], "clicked": 5},
-            "clicked: Input should be",
+            "clicked: expected a list of ids",
+        ),
+        (
+            "/v1/feedback",
+            [{"query": "i0", "shown": ["i1"], "clicked": "i1"}],
+            "0.clicked: expected a list of ids",
         ),
         ("/v1/feedback", [{"anchor": "i0"}], "0: expected anchor, positive and negative; or"),
         ("/v1/feedback", {"query": "i0", "shown": ["i1"], "clicked": [""]}, "clicked.0: String"),

@@ -307,6 +307,6 @@ def figure(outcome: DocstringsOutcome) -> Any:
         [(stage.n_judgements, *outcome.gain(_MAIN, stage)) for stage in outcome.stages],
         outcome.after[_MAIN] - outcome.before[_MAIN],
         measure=_MAIN,
-        title=f"Search in docstrings, learnt from See Also links "
-        f"(cosine: {outcome.before[_MAIN].mean():.3f})",
+        title=f"A search in docstrings learns from See Also links: {_MAIN} of the cosine "
+        f"{outcome.before[_MAIN].mean():.3f}, after learning {outcome.after[_MAIN].mean():.3f}",
     )

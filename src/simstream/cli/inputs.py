@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +25,9 @@ from ..data import (
     read_triplets,
 )
 from ..data.blocks import RowBlocks, can_open_rows, open_parquet
-from ..data.files import excerpt, format_error, load_arrays
+from ..data.files import format_error, load_arrays
 from ..data.item_formats import check_labels, check_task_names
+from ..ids import repeated_ids
 from ..validation import Items, check_feature_names
 
 #: The name of standard input among files.
@@ -364,9 +364,8 @@ def with_ids(rows: Rows, path: Path | None) -> Rows:
         ids = read_ids(path)
         if len(ids) != rows.n:
             raise format_error(path, "ids and rows differ in number", f"{rows.n} ids", len(ids))
-    if ids is not None and len(set(ids)) < len(ids):
-        twice = next(name for name, n in Counter(ids).items() if n > 1)
-        raise format_error(path, "an id twice", "different ids", excerpt(twice))
+    if ids is not None and (repeated := repeated_ids(ids)):
+        raise format_error(path, "an id twice", "different ids", repeated)
     return rows._replace(ids=ids)
 
 

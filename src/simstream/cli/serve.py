@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -191,8 +192,8 @@ def serve(
     """Serve ITEMS over HTTP: search, feedback, questions, and a page to answer them.
 
     Every change is written to a log before it is acknowledged; the model is computed from the log alone.
-    ITEMS (.npy, .npz, .svm, .jsonl, .csv) are added when the service starts for the first time. A folder
-    that holds other items is refused unless --add is given.
+    ITEMS (.npy, .npz, .svm, .jsonl, .csv, .parquet) are added when the service starts for the first time. A
+    folder that holds other items is refused unless --add is given.
 
     \b
     simstream serve items.npz
@@ -523,13 +524,33 @@ def add(name: str, scopes: tuple[str, ...], days: float | None, folder: Path) ->
 
 @keys.command("list")
 @service_folder_option
-def list_keys(folder: Path) -> None:
+@json_option
+def list_keys(folder: Path, as_json: bool) -> None:
     """List the id, name and scopes of every key, and when it expires."""
-    for identity, name, scopes, expires in _keys_of(folder).names():
-        end = (
-            "" if expires is None else f"\tuntil {time.strftime('%F %T', time.localtime(expires))}"
-        )
-        click.echo(f"{identity}\t{name}\t{','.join(scopes)}{end}")
+    listed = [
+        {
+            "id": identity,
+            "name": name,
+            "scopes": scopes,
+            "expires": None if expires is None else _local_time(expires),
+            "is_expired": expires is not None and expires <= time.time(),
+        }
+        for identity, name, scopes, expires in _keys_of(folder).names()
+    ]
+    if as_json:
+        echo_json({"keys": listed})
+        return
+    for key in listed:
+        end = f"\t{'expired' if key['is_expired'] else 'until'} {key['expires']}"
+        scopes = ",".join(key["scopes"])
+        click.echo(f"{key['id']}\t{key['name']}\t{scopes}{end if key['expires'] else ''}")
+    if not listed:
+        click.echo(f"{folder} has no keys: only this machine may use the service", err=True)
+
+
+def _local_time(seconds: float) -> str:
+    """Seconds since 1970 in the time zone of this machine, which is named by its offset."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
 
 
 @keys.command("remove")

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     "--stratify/--no-stratify",
     default=True,
     show_default=True,
-    help="Take that share of every class, where items have labels.",
+    help="Take that share of every class, where items have labels; of pairs, of the similar and of the "
+    "dissimilar ones.",
 )
 @click.option(
     "--kind",
@@ -63,9 +64,10 @@ def split(
     """Divide the items, triplets or pairs of IN at random into TRAIN and TEST.
 
     Every item is in one of the two files, with its label and its id, in the order of IN. A class of several
-    items has at least one in each. Lines of triplets and pairs are copied as they are where the three files
-    have one text format, so that items may be named by ids. Judgements of searches are divided by simstream
-    adapt --holdout.
+    items has at least one in each, and so have similar and dissimilar pairs. Triplets have no classes; items
+    that are in triplets or pairs of TRAIN may be in TEST too. Lines of triplets and pairs are copied as they
+    are where the three files have one text format, so that items may be named by ids. Judgements of searches
+    are divided by simstream adapt --holdout.
 
     \b
     simstream split items.csv train.csv test.csv --label-column kind
@@ -89,15 +91,16 @@ def split(
     header, names = None, None
     if kind != "items" and _are_one_text_format(source, train, test):
         header, lines = _lines(source)
-        parts, labels = [np.array(lines, object)], None
+        parts = [np.array(lines, object)]
+        labels = _pair_labels(source, header, lines) if kind == "pairs" else None
     else:
         parts, labels, names = _read(source, kind, label_column, labels_file, on_error)
     n = parts[0].shape[0]
     is_test = _drawn(labels if stratify else None, n, test_share, np.random.default_rng(seed))
     if stratify and labels is not None and n > 1 and not is_test.any():
         raise click.BadParameter(
-            f"expected a class of two or more items, got {n} classes of one item each; to divide them "
-            "as if they had no labels: --no-stratify",
+            f"expected a class of two or more {kind}, got {n} classes of one each; to divide them as if they "
+            "had no labels: --no-stratify",
             param_hint="--stratify",
         )
     if not 0 < is_test.sum() < n:
@@ -136,6 +139,16 @@ def _lines(source: Path) -> tuple[str, list[str]]:
     return (lines[0], lines[1:]) if lines and is_header(lines[0]) else ("", lines)
 
 
+def _pair_labels(source: Path, header: str, lines: list[str]) -> np.ndarray:
+    """The label of each line, whatever its items are called; those that cannot be read are a class."""
+    from ..data.files import format_of
+    from ..data.records import FORMATS, PAIRS, IdLookup, parser_for
+
+    block = "".join([header, *lines]).encode()
+    parser = parser_for(block, str(source), format_of(source, FORMATS), 1, PAIRS, IdLookup([], []))
+    return parser.parse_lines([line.encode() for line in lines]).numbers[:, 2]
+
+
 def _read(
     source: Path,
     kind: str,
@@ -143,13 +156,14 @@ def _read(
     labels_file: Path | None,
     on_error: str,
 ) -> tuple[list[Any], np.ndarray | None, list[str] | None]:
-    """The arrays that make up a file, None for what it does not have; labels and columns of items."""
+    """The arrays that make up a file, None for what it does not have; labels, and columns of items."""
     import numpy as np
 
     from .inputs import read_records, read_rows
 
     if kind != "items":
-        return [*read_records(source, kind, on_error=on_error)[0]], None, None
+        tuples, y, tasks = read_records(source, kind, on_error=on_error)[0]
+        return [tuples, y, tasks], y if kind == "pairs" else None, None
     rows = read_rows(source, label_column=label_column, labels_file=labels_file)
     ids = None if rows.ids is None else np.array(rows.ids, object)
     return [rows.items, rows.labels, ids], rows.labels, rows.feature_names

@@ -30,6 +30,14 @@ from .options import (
 from .output import configure_logging
 
 
+def _refuse_feedback(_: click.Context, option: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        raise click.UsageError(
+            f"{option.opts[0]} is for simstream adapt, which learns from searches: from what was clicked or "
+            "judged. simstream train learns from --triplets, --pairs or labels"
+        )
+
+
 @click.command(short_help="Learn from labels, triplets, pairs or a stream.")
 @click.argument("items", type=FILE)
 @labels_option
@@ -47,6 +55,8 @@ from .output import configure_logging
     type=FILE,
     help="Pairs of ids or row numbers with +1 (similar) or -1 (or 0): a file, or - for standard input.",
 )
+@click.option("--clicks", hidden=True, expose_value=False, callback=_refuse_feedback)
+@click.option("--relevance", hidden=True, expose_value=False, callback=_refuse_feedback)
 @item_ids_option
 @query_ids_option
 @by_option
@@ -201,8 +211,8 @@ def train(**given: Any) -> None:
 
     Ctrl-C saves a checkpoint. The same command with --resume continues from there: labels with the same
     stream of tuples, the same file at the next record, another file from its beginning, standard input with
-    whatever comes. Batch learners (ITML, LDA, LMNN, MCML, NCA, RCA) have no checkpoints: Ctrl-C stops them,
-    and nothing is written.
+    whatever comes. Batch learners (ITML, LDA, LMNN, MCML, MultiTaskLMNN, NCA, RCA, SDCA) have no
+    checkpoints: Ctrl-C stops them, and nothing is written.
     """
     from .training import TrainOptions, train_model
 

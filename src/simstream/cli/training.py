@@ -242,7 +242,7 @@ def _train_model(options: TrainOptions, stack: ExitStack) -> None:
         labels_file=options.labels_file,
         in_blocks=_in_blocks(options, algorithm),
     )
-    if options.records is not None and options.by != "rows":
+    if options.by != "rows":
         data = data.with_ids(options.item_ids, options.query_ids)
     if options.records is None:
         if knows_tasks(algorithm.cls()):

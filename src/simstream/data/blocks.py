@@ -13,7 +13,7 @@ from scipy import sparse
 
 from ..validation import Items, check_finite, float_type, stacked
 from .files import PathLike, format_error, format_of, is_regular, open_input
-from .item_formats import FORMATS, ParquetColumns, check_labels, load_pyarrow
+from .item_formats import FORMATS, ParquetColumns, check_labels, load_pyarrow, opened_parquet
 
 #: Formats that can be read from any row on.
 BLOCK_FORMATS = ("npy", "parquet")
@@ -307,7 +307,7 @@ class _ParquetBlocks(_FileBlocks):
         self, path: Path, unit_norm: bool = False, label_column: str | int | None = None
     ) -> None:
         super().__init__(path, unit_norm)
-        with self._opened() as file:
+        with opened_parquet(path, mapped=True) as file:
             self._columns = ParquetColumns.of(path, file.schema_arrow, label_column)
             sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
             self._edges = np.append(0, np.cumsum(sizes, dtype=np.int64)).tolist()
@@ -318,16 +318,6 @@ class _ParquetBlocks(_FileBlocks):
                 width = self._columns.values(path, _table(path, batch)).shape[1]
         self._checked_shape((n_rows, width), "parquet", True)
 
-    def _opened(self) -> Any:
-        """The file as pyarrow reads it; mapped, so that a row group is not copied as a whole."""
-        pa, pq = load_pyarrow(self._path)
-        with open_input(self._path):
-            try:
-                return pq.ParquetFile(self._path, memory_map=True)
-            except (pa.ArrowException, OSError, ValueError) as error:
-                problem = "damaged or truncated"
-                raise format_error(self._path, problem, "a parquet file", error) from None
-
     @property
     def feature_names(self) -> list[str] | None:
         """Names of the features, where they are columns of their own."""
@@ -335,7 +325,7 @@ class _ParquetBlocks(_FileBlocks):
 
     def labels_and_ids(self) -> tuple[np.ndarray | None, list[str] | None]:
         """The columns that are not features, where there are such."""
-        with self._opened() as file:
+        with opened_parquet(self._path) as file:
             found = self._columns.others(self._path, file.read(columns=self._columns.special))
         labels = found[0]
         return (None if labels is None else check_labels(self._path, labels)), found[1]
@@ -349,7 +339,8 @@ class _ParquetBlocks(_FileBlocks):
             for group, (first, last) in enumerate(pairwise(self._edges))
             if any(begin < last and first < end for begin, end in edges)
         ]
-        with self._opened() as file:
+        # Mapped, so that a row group is not copied as a whole.
+        with opened_parquet(self._path, mapped=True) as file:
             batches = self._batches(file, groups)
             first, rows = next(batches)
             for begin, end in edges:
@@ -365,22 +356,17 @@ class _ParquetBlocks(_FileBlocks):
 
     def _batches(self, file: Any, groups: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         """Batches of rows with the number of their first one."""
-        pa, _ = load_pyarrow(self._path)
         columns = self._columns.features
         for group in groups:
             first = self._edges[group]
-            try:
-                for batch in file.iter_batches(_BATCH, row_groups=[group], columns=columns):
-                    rows = self._columns.values(self._path, _table(self._path, batch), first)
-                    if rows.shape[1] != self.shape[1]:
-                        problem = f"ragged row {first} (counted from 0)"
-                        expected = f"{self.shape[1]} features, as in row 0"
-                        raise format_error(self._path, problem, expected, rows.shape[1])
-                    yield first, rows
-                    first += len(rows)
-            except (pa.ArrowException, OSError) as error:
-                problem = "damaged or truncated"
-                raise format_error(self._path, problem, "a parquet file", error) from None
+            for batch in file.iter_batches(_BATCH, row_groups=[group], columns=columns):
+                rows = self._columns.values(self._path, _table(self._path, batch), first)
+                if rows.shape[1] != self.shape[1]:
+                    problem = f"ragged row {first} (counted from 0)"
+                    expected = f"{self.shape[1]} features, as in row 0"
+                    raise format_error(self._path, problem, expected, rows.shape[1])
+                yield first, rows
+                first += len(rows)
 
 
 def _table(path: Path, batch: Any) -> Any:

@@ -8,18 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..ids import repeated_ids
 from .files import (
     PathLike,
     excerpt,
     format_error,
     format_of,
+    hint_at_semicolons,
     load_arrays,
     open_input,
     parse_json,
     split_cells,
     text_lines,
 )
-from .item_formats import load_pyarrow
+from .item_formats import opened_parquet
 
 #: Names of the columns in a header, and of the fields of an object: of simstream first, then of others.
 _COLUMNS = {
@@ -204,7 +206,10 @@ def read_clicks(
                 raise format_error(path, problem, expected, excerpt(record["clicked"]), line)
             found.append(ClickedSearch(query, shown, clicked))
     if not known_queries:
-        known_queries.expected = "a list of numbers, since there are no queries to refer to"
+        known_queries.expected = (
+            "a list of numbers, since there are no queries to refer to (where items look for items, they are "
+            "given as --queries too)"
+        )
     else:
         known_queries.expected += ", or a list of numbers"
     known_queries.refuse_unknown(path)
@@ -227,10 +232,9 @@ class _RowNames:
         if not isinstance(names, int):
             self.expected = "a known id"
             self._rows = {name: row for row, name in enumerate(names)}
-            if len(self._rows) < self._n:
-                twice = next(name for row, name in enumerate(names) if self._rows[name] != row)
+            if repeated := repeated_ids(names):
                 raise ValueError(
-                    f"ids of {what} rows: expected different ones, got {twice!r} twice"
+                    f"ids of {what} rows: expected different ones, got {repeated} twice"
                 )
 
     def __len__(self) -> int:
@@ -330,8 +334,9 @@ def _of_cells(path: Path, separator: str | None) -> Iterator[_Written]:
                 if not has_header:
                     places = list(_PLACES.get(len(first), (None, None, None)))
                 if None in places[:2]:
+                    problem = f"not judgements{hint_at_semicolons(text)}"
                     expected = "columns query, item and maybe grade"
-                    raise format_error(path, "not judgements", expected, excerpt(first), line)
+                    raise format_error(path, problem, expected, excerpt(first), line)
                 if has_header:
                     width = len(first)
                     continue
@@ -391,12 +396,8 @@ def _of_array(path: Path, key: str) -> Iterator[_Written]:
 
 
 def _of_parquet(path: Path) -> Iterator[_Written]:
-    pa, pq = load_pyarrow(path)
-    with open_input(path) as handle:
-        try:
-            table = pq.read_table(handle)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise format_error(path, "damaged or truncated", "a parquet file", error) from None
+    with opened_parquet(path) as file:
+        table = file.read()
     places = _columns_of(table.column_names)
     if None in places[:2]:
         places = list(_PLACES.get(table.num_columns, (None, None, None)))

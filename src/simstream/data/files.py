@@ -152,6 +152,11 @@ def split_cells(path: Path, line: int, text: str) -> list[str]:
         raise format_error(path, "not CSV", "short cells", error, line) from None
 
 
+def hint_at_semicolons(line: str) -> str:
+    """What to add to a problem with a line, if its cells seem to be separated by semicolons."""
+    return ": semicolons between cells, not commas or tabs" if ";" in line else ""
+
+
 def is_number(cell: str) -> bool:
     """Whether a cell is a number, finite or not."""
     try:

@@ -12,8 +12,10 @@ import functools
 import io
 import json
 import sys
+import warnings
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, compress, islice, repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -21,6 +23,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ..ids import repeated_ids
 from ..validation import float_type
 from .files import (
     FormatError,
@@ -43,6 +46,8 @@ FORMATS = (*_LIBSVM, "csv", "jsonl", "npy", "npz", "parquet")
 #: Names of a column or a field of vectors, and of ids: of simstream first, then of others.
 _VECTORS = ("features", "embedding", "vector")
 _IDS = ("id", "_id")
+#: First column of a CSV file with the index of a table of pandas, and what it is called when read by pandas.
+_UNNAMED = ("", "Unnamed: 0")
 _CSR_PARTS = {"data", "indices", "indptr", "shape"}
 
 
@@ -276,8 +281,12 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
         if first is None:
             raise no_rows
         names = split_cells(path, *first)
+        if first[1].count(";") > first[1].count(","):
+            raise _semicolons(path, first[1], first[0])
         has_header = _is_header(names, label_column)
         special = _special_columns(path, names, label_column, has_header)
+        if has_header and names[0].strip() in _UNNAMED and 0 not in special.values():
+            special["index"] = 0
         is_feature = [column not in special.values() for column in range(len(names))]
         texts: dict[str, list[str]] = {role: [] for role in special}
         for line, text in rows if has_header else chain([first], rows):
@@ -295,26 +304,59 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
                 texts[role].append(cells[column])
                 suspicious = suspicious or not cells[column]
                 if not lines and role == "label" and _is_semicolons(cells[column]):
-                    problem = "semicolons between numbers"
-                    expected = "commas between cells, and points in numbers"
-                    raise format_error(path, problem, expected, excerpt(text.rstrip()), line)
+                    raise _semicolons(path, text, line)
             if suspicious:
                 _check_cells(path, line, cells, is_feature, names if has_header else [])
             lines.append(line)
     if not lines:
         raise no_rows
+    items = np.frombuffer(values).reshape(len(lines), sum(is_feature))
+    feature_names = [name.strip() for name in compress(names, is_feature)] if has_header else None
+    ids = texts.get("id")
+    if "index" in texts:
+        index = _index_as_ids(path, texts["index"], has_ids=ids is not None)
+        if index is None:  # a feature that nobody has named
+            items = np.column_stack([np.array(texts["index"], np.float64), items])
+            feature_names = [names[0].strip(), *(feature_names or [])]
+        ids = ids or index or None
     return RawItems(
-        np.frombuffer(values).reshape(len(lines), sum(is_feature)),
+        items,
         numbers_if_possible(np.array(texts["label"], str)) if "label" in texts else None,
-        texts.get("id"),
+        ids,
         lines.__getitem__,
-        [name.strip() for name in compress(names, is_feature)] if has_header else None,
+        feature_names,
     )
 
 
+def _index_as_ids(path: Path, texts: list[str], has_ids: bool) -> list[str] | None:
+    """Ids in a first column without a name, where pandas writes the index of a table.
+
+    Empty if it holds numbers, which count rows or are what filtering has left of them, or there is a column
+    of ids; None if it is a feature: numbers of which some are not whole.
+    """
+    are_whole = all(text.lstrip("-").isdecimal() for text in texts)
+    if not are_whole and all(map(is_number, texts)):
+        return None
+    if not has_ids and (repeated := repeated_ids(texts)):
+        problem = "the first column has no name, as an index of pandas has none, and values twice"
+        expected = "different row numbers or ids, or a name for the column"
+        raise format_error(path, problem, expected, repeated)
+    meaning = "row numbers" if are_whole else "another index" if has_ids else "ids"
+    warnings.warn(
+        f"{path}: the first column has no name: taken as {meaning}, not as a feature", stacklevel=5
+    )
+    return [] if are_whole or has_ids else texts
+
+
 def _is_semicolons(cell: str) -> bool:
-    """Whether a label is part of a row with semicolons between cells and commas in numbers."""
+    """Whether a cell is part of a row with semicolons between cells and commas in numbers."""
     return ";" in cell and all(map(is_number, cell.split(";")))
+
+
+def _semicolons(path: Path, text: str, line: int) -> FormatError:
+    problem = "semicolons between cells"
+    expected = "commas between cells, and points in numbers"
+    return format_error(path, problem, expected, excerpt(text.rstrip()), line)
 
 
 def _check_cells(
@@ -323,9 +365,11 @@ def _check_cells(
     """Raise an error about the first bad cell of a line, if there is one."""
     for column, cell in enumerate(cells):
         if not (is_number(cell) if is_feature[column] else cell):
+            if _is_semicolons(cell):
+                raise _semicolons(path, ",".join(cells), line)
             name = f" ({names[column].strip()})" if names else ""
             problem = f"bad cell in column {column} (counted from 0){name}"
-            expected = "a number" if is_feature[column] else "a label"
+            expected = "a number" if is_feature[column] else "a label or an id"
             raise format_error(path, problem, expected, excerpt(cell), line)
 
 
@@ -603,12 +647,8 @@ def _check_nulls(path: Path, table: Any, names: Sequence[str], first_row: int = 
 
 def _read_parquet(path: Path, label_column: str | int | None) -> RawItems:
     """Read a column ``features`` of vectors, or else one column per feature."""
-    pa, pq = load_pyarrow(path)
-    with open_input(path) as handle:
-        try:
-            table = pq.read_table(handle)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise format_error(path, "damaged or truncated", "a parquet file", error) from None
+    with opened_parquet(path) as file:
+        table = file.read()
     columns = ParquetColumns.of(path, table.schema, label_column)
     values, others = columns.values(path, table), columns.others(path, table)
     return RawItems(values, *others, feature_names=columns.feature_names)
@@ -666,6 +706,25 @@ def _write_parquet(
         columns["label"] = pa.array(labels.tolist())
     with open_output(path) as handle:
         pq.write_table(pa.table(columns), handle)
+
+
+@contextmanager
+def opened_parquet(path: Path, *, mapped: bool = False) -> Iterator[Any]:
+    """The file as pyarrow opens it, by itself; whatever goes wrong in the block is a FormatError.
+
+    It never gets a file of Python: when there is an error, other threads of pyarrow may still be reading, and
+    one that reads a file of Python while the interpreter ends aborts the process.
+    """
+    pa, pq = load_pyarrow(path)
+    with open_input(path):
+        pass  # says what is wrong with a file that cannot be opened, or is empty
+    try:
+        with pq.ParquetFile(path, memory_map=mapped) as file:
+            yield file
+    except FormatError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise format_error(path, "damaged or truncated", "a parquet file", error) from None
 
 
 def load_pyarrow(path: Path) -> tuple[Any, Any]:

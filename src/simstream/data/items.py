@@ -79,7 +79,8 @@ def read_items(
 
     - ``.svm``, ``.libsvm``, ``.svmlight``: LIBSVM, label first; features are numbered from 1 unless
       a 0 occurs in the file
-    - ``.csv``: numbers; the first line is a header if one of its feature cells is not a number
+    - ``.csv``: numbers; the first line is a header if one of its feature cells is not a number. A first
+      column without a name, as pandas writes an index, is ids if it holds texts, left out if it counts rows
     - ``.jsonl``: ``{"id": .., "features": .., "label": ..}``; the features (or ``embedding``, or
       ``vector``) are a list, or a mapping from feature number (from 0) to value, which makes sparse items
     - ``.npy``: a 2-d array

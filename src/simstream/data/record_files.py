@@ -34,6 +34,7 @@ from .files import (
 )
 from .records import (
     ANSWER,
+    BY_ROWS,
     FORMATS,
     PAIRS,
     SEPARATORS,
@@ -421,8 +422,9 @@ def _describe_line(
 
 def _check_integers(path: PathLike, array: np.ndarray, kind: RecordKind, width: int) -> None:
     if array.ndim != 2 or array.shape[1] != width or array.dtype.kind not in "iu":
+        problem = f"not {kind.plural}" + (f": {BY_ROWS}" if array.dtype.kind == "U" else "")
         found = f"shape {array.shape}, type {array.dtype}"
-        raise format_error(path, f"not {kind.plural}", f"integers of shape (n, {width})", found)
+        raise format_error(path, problem, f"integers of shape (n, {width})", found)
 
 
 def _rows_of_arrays(source: object, numbers: np.ndarray, y: Any, tasks: Any) -> RecordRows:

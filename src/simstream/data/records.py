@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ids import check_ids
-from .files import excerpt, format_error, is_number
+from .files import excerpt, format_error, hint_at_semicolons, is_number
 
 FORMATS = ("csv", "jsonl", "tsv", "txt", "npy", "npz")
 
@@ -29,6 +29,12 @@ UNREADABLE = -(2**63)
 
 #: Stands for an item whose id is not known.
 UNKNOWN = UNREADABLE + 1
+
+#: What to say where items are named by ids that nobody knows.
+BY_ROWS = (
+    "ids, but the items have no ids, or go by rows (ids are a column or field id of the items, or come with "
+    "--item-ids or ids=)"
+)
 
 #: Labels of pairs that are not numbers.
 _LABELS = {"true": 1, "false": 0}
@@ -407,6 +413,7 @@ class CellParser(LineParser):
     def parse(self, line: bytes) -> Record:
         """Return the record of a line of cells."""
         cells: list[bytes] = []
+        n = self.kind.n_items
         try:
             if b'"' in line and self._separator is not None:
                 row = next(csv.reader([line.decode()], delimiter=self._separator))
@@ -416,7 +423,6 @@ class CellParser(LineParser):
             if len(cells) == self._n_columns:
                 chosen = [cells[column] for column in self._columns]
                 task = "" if self._task is None else cells[self._task].decode().strip()
-                n = self.kind.n_items
                 if self.ids is not None:
                     rows = self.ids.rows([cell.decode() for cell in chosen[:n]])
                     return rows + [_number(cell, self.kind) for cell in chosen[n:]], task
@@ -425,12 +431,16 @@ class CellParser(LineParser):
                     items = [int(cell) for cell in chosen[:n]]
                     return items + [_number(cell, self.kind) for cell in chosen[n:]], task
         except (ValueError, csv.Error):
-            pass
+            names = [cells[column] for column in self._columns[:n]] if cells else [b"0"]
+            if self.ids is None and not any(
+                is_number(name.decode(errors="replace")) for name in names
+            ):
+                raise UnreadableError(BY_ROWS) from None
         if len(cells) > 3 and not self.has_header and self.kind.may_have_extras:
             raise UnreadableError(
                 f"{len(cells)} columns without a header, which is required with y or task"
             )
-        raise UnreadableError
+        raise UnreadableError(hint_at_semicolons(line.decode(errors="replace")).removeprefix(": "))
 
 
 def _number(cell: bytes, kind: RecordKind) -> int:
@@ -463,6 +473,8 @@ class JsonParser(LineParser):
                 kinds = (int, bool)
             elif self.ids is not None:
                 kinds = (int, str)
+            if type(value) is str and place < n and self.ids is None and not is_number(value):
+                raise UnreadableError(BY_ROWS)
             if type(value) not in kinds:
                 expected = "a string or an integer" if str in kinds else "an integer"
                 raise UnreadableError("" if name.isdecimal() else f"key {name!r} is not {expected}")
@@ -525,6 +537,9 @@ def parser_for(
     if undecided or (not names and ids is None and not any(map(is_number, cells))):
         # Without its columns nothing in the input can be understood, so on_error does not apply.
         problem = "header without y, which says which is nearer" if names else "unknown header"
+        problem += hint_at_semicolons(text)
+        if not names and len(cells) == kind.n_items == 3:
+            problem += f"; or {BY_ROWS}"
         raise format_error(name, problem, kind.headers, excerpt(text), line)
     return CellParser(cells if names else [], separator, kind, ids)
 

@@ -234,10 +234,11 @@ def pool_of(
 
 
 def _as_rows(rows: Any, name: str, dtype: Any, feature_names: Any) -> RowBlocks:
-    if isinstance(rows, RowBlocks):
-        return rows
-    if isinstance(rows, StoredItems):
-        return rows.blocks
+    if isinstance(rows, RowBlocks | StoredItems):
+        blocks = rows if isinstance(rows, RowBlocks) else rows.blocks
+        if feature_names is not None and len(feature_names) == blocks.shape[1]:
+            check_feature_names(feature_names, blocks, name)
+        return blocks
     checked = check_items(rows, name, dtype=dtype)
     check_feature_names(feature_names, checked, name)
     return ArrayBlocks(checked.values)

@@ -351,6 +351,10 @@ _MEMBER = re.compile(r"[\[(-]|^[A-Z]")
 _OTHER_TYPE = {"string_type", "list_type", "dict_type", "model_type", "model_attributes_type"}
 
 
+#: Fields that are lists of ids, and what is often sent instead: one id.
+_LISTS_OF_IDS = ("shown", "clicked", "up", "down")
+
+
 def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
     """The first of Pydantic's errors that concerns the form that was meant, as ``where: what``.
 
@@ -372,6 +376,8 @@ def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
     parts = [part for part in before if not _is_member(error["loc"], part)]
     parts += [] if is_member else [last]
     place = ".".join(str(part) for part in parts if part != "body")
+    if error["type"] == "list_type" and last in _LISTS_OF_IDS:
+        return f"{place}: expected a list of ids"
     return f"{place or 'body'}: {error['msg'].removeprefix('Value error, ')}"
 
 

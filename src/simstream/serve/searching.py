@@ -7,13 +7,13 @@ together. A caller that is alone never waits for others.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Hashable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from ..processors import allowed_cpus
 from ..validation import stacked
 from .access import BusyError
 from .engine import Version
@@ -59,10 +59,9 @@ class Searches:
         self._capacity, self._is_closed = capacity, False
         #: Products so far, and searches that they answered.
         self.n_products = self.n_searches = 0
-        count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._threads = [
             threading.Thread(target=self._run, name=f"search-{number}", daemon=True)
-            for number in range(n_threads or count or 1)
+            for number in range(n_threads or allowed_cpus())
         ]
         for thread in self._threads:
             thread.start()
