@@ -422,13 +422,19 @@ class SparseEngine(EntrywiseEngine):
         return _in_order(sp.csr_matrix((value, indices, indptr), shape=self.shape))
 
     def _values(self, entries: Entries) -> np.ndarray:
-        numbers = entries.numbers
+        """What the entries mean; where an entry is one number, in place."""
+        _, indptr, indices, numbers = entries
+        n, width = numbers.shape
+        values = numbers.reshape(n) if width == 1 else np.empty(n, numbers.dtype)
         on_diagonal = None
-        if self.rule.off_diagonal:
-            features = np.arange(self.shape[0], dtype=np.int32)
-            on_diagonal = np.repeat(features, np.diff(entries.indptr)) == entries.indices
-        u, aux, acc = numbers[:, 0], numbers[:, min(1, numbers.shape[1] - 1)], numbers[:, -1]
-        return np.ascontiguousarray(self._decode(u, aux, acc, on_diagonal))
+        for begin in range(0, n, _AT_A_TIME):
+            s = slice(begin, min(n, begin + _AT_A_TIME))
+            if self.rule.off_diagonal:
+                rows = np.searchsorted(indptr, np.arange(s.start, s.stop), side="right") - 1
+                on_diagonal = rows == indices[s]
+            u, aux, acc = numbers[s, 0], numbers[s, min(1, width - 1)], numbers[s, -1]
+            values[s] = self._decode(u, aux, acc, on_diagonal)
+        return values
 
     def state(self) -> State:
         with self.turn:

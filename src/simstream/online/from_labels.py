@@ -33,6 +33,12 @@ from ..similarity.base import SearchResult, short_repr
 from ..similarity.learner import new_generator, unchanged_on_error
 from ..validation import check_choice, check_integer, check_items, check_weights, stacked
 
+#: The least share of touched entries that makes a feature part of a dense block: 8 bytes of 28.
+_WORTH_IT = 8 / 28
+
+#: Bytes of a dense block that are not worth saving.
+_SMALL_HEAD = 2**26
+
 
 def _has_space(model: Any) -> bool:
     """Whether the learner maps items into a space."""
@@ -48,6 +54,22 @@ def _transformer_with_space(cls: type[FromLabels]) -> type[FromLabels]:
     for name in ("transform", "fit_transform", "get_feature_names_out", "set_output"):
         setattr(cls, name, available_if(_has_space)(getattr(cls, name)))
     return cls
+
+
+def _head_bytes(X: Any, n_tuples: int) -> int:
+    """Memory for a dense block of frequent features, no more of them than are worth it.
+
+    An entry of the block costs 8 bytes whether it is touched or not, one outside of it about 28 if it is. A
+    tuple touches entry (i, j) if feature i is in its first item and j in one of the others.
+    """
+    shares = np.sort(np.bincount(X.indices, minlength=X.shape[1]) / X.shape[0])[::-1]
+    side, longest = 0, X.shape[1]
+    for size in np.unique(np.geomspace(1, longest, 64).astype(int)):
+        touched = 1 - np.exp(-2 * n_tuples * shares[size - 1] * shares[:size])
+        if touched.mean() < _WORTH_IT:
+            break
+        side = size
+    return max(_SMALL_HEAD, int(side) ** 2 * X.dtype.itemsize)
 
 
 @_transformer_with_space
@@ -239,6 +261,8 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
                 f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
             )
         learner = self._new_learner(rng) if first else self.learner_
+        if first and sp.issparse(X) and learner.get_params(deep=False).get("head_bytes", 0) is None:
+            learner.set_params(head_bytes=_head_bytes(X, int(self.n_tuples)))
         sampler = self._sampler(learner, X, y, weights, rng)
         own_items = learner.preprocessor
         try:

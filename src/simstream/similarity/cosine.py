@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .._engines.sparse import csr_reader
+from .._kernels.products import add_product, quadratic_forms
 from .base import all_products, chunks, row_products
 
 #: The least x'Mx of a sparse M, as a share of its value if M were the mean of its diagonal, everywhere.
@@ -27,11 +29,11 @@ class Cosine:
     components : array or CSR matrix (r, d), optional
         L: its rows are orthogonal, the longest first.
     matrix : CSR matrix (d, d), optional
-        A symmetric M, where there is no L.
+        M, where there is no L; what counts is its symmetric part (M + M')/2.
     centre, query_centre : arrays (d,), optional
         What items and queries are measured from, instead of from zero; `centre` alone is that of both.
     folded : pair of arrays (d,), optional
-        a and b, where the symmetric matrix is M - (ab' + ba')/2.
+        a and b, where the symmetric part is that of M - ab'.
 
     Examples
     --------
@@ -40,6 +42,9 @@ class Cosine:
     >>> space.score_all(np.array([[1.0, 0.0]]), np.array([[1.0, 2.0], [0.0, 0.0]]))
     array([[0.70710678, 0.        ]])
     """
+
+    #: (M + M')/2, once it was needed.
+    _symmetric: Any = None
 
     def __init__(
         self,
@@ -70,15 +75,34 @@ class Cosine:
         return _dense(rows @ self._components.T) - _dense(self._components @ m)
 
     def _image(self, rows: Any, m: Any) -> Any:
-        """M(x - m) of rows x, M with what is folded in."""
-        image = rows @ self._matrix
+        """S(x - m) of rows x, S the symmetric part of M with what is folded in."""
+        image = self._symmetric_image(rows)
         if m is not None:
-            image = _dense(image) - _dense(m @ self._matrix)
+            image = _dense(image) - _dense(m @ self._matrix + self._matrix @ m) / 2
         if self._folded is not None:
             a, b = self._folded
             on_a, on_b = (rows @ v - (0.0 if m is None else m @ v) for v in (a, b))
             image = _dense(image) - (np.outer(on_a, b) + np.outer(on_b, a)) / 2
         return image
+
+    def _symmetric_image(self, rows: Any) -> Any:
+        """(M + M')x / 2 of rows x.
+
+        A copy of M is dear: it is made for a few rows, which read little of it. Many rows go over all of M
+        twice instead, as it is.
+        """
+        matrix = self._matrix
+        if sp.issparse(rows) and _work(rows, matrix) > matrix.nnz + rows.shape[0] * rows.shape[1]:
+            parts = [
+                sp.csr_matrix(_two_sided(rows[s], matrix))
+                for s in chunks(rows.shape[0], 2 * rows.shape[1] * matrix.dtype.itemsize)
+            ]
+            return sp.vstack(parts, format="csr")
+        if self._symmetric is None:
+            symmetric = sp.csr_matrix(matrix + matrix.T)
+            symmetric.data /= 2
+            self._symmetric = symmetric
+        return rows @ self._symmetric
 
     def _scale(self, mapped: Any, rows: Any, m: Any) -> np.ndarray:
         """1 / |x| of rows x, which are embedded, or mapped by M."""
@@ -99,6 +123,11 @@ class Cosine:
 
     def scale(self, rows: Any) -> np.ndarray:
         """1 / |x| of each item; 0 for one whose length is zero, or nothing but rounding."""
+        is_plain = self.centre is None and self._folded is None
+        if self._matrix is not None and is_plain and sp.issparse(rows):
+            squares = np.empty(rows.shape[0], self._matrix.dtype)
+            quadratic_forms(csr_reader(rows), csr_reader(self._matrix), squares)
+            return _floored_scale(squares, row_products(rows, rows), self._largest)
         width = (self._components.shape[0] if self._matrix is None else 1) + rows.shape[1]
         mapped = self.embed if self._matrix is None else self._image
         parts = [
@@ -193,6 +222,22 @@ def cosines(
     for some, plain in zip(squares, lengths, strict=True):
         products = products * _floored_scale(some, plain, max(0.0, diagonal))
     return _rounded(products)
+
+
+def _work(rows: Any, matrix: Any) -> int:
+    """Products of numbers in the product of two CSR matrices."""
+    return int(np.diff(matrix.indptr).astype(np.int64)[rows.indices].sum())
+
+
+def _two_sided(rows: Any, matrix: Any) -> np.ndarray:
+    """(M + M')x / 2 of sparse rows x."""
+    image = np.zeros(rows.shape, matrix.dtype)
+    other = np.zeros(rows.shape[::-1], matrix.dtype)
+    add_product(csr_reader(rows), csr_reader(matrix), image)
+    add_product(csr_reader(matrix), csr_reader(rows.T.tocsr()), other)
+    image += other.T
+    image /= 2
+    return image
 
 
 def _floored_scale(squares: np.ndarray, plain: np.ndarray, largest: float) -> np.ndarray:
