@@ -20,6 +20,10 @@ from .base import all_products, chunks, row_products
 #: Where x'Mx is small or negative, its root is no length: dividing by it would make x everybody's neighbour.
 _FLOOR = 0.1
 
+#: Entries of a matrix that is dear to copy, rows that are worth going over all of it, and how many calls with
+#: fewer rows do so too.
+_MANY_ENTRIES, _MANY_ROWS, _FIRST_CALLS = 1 << 22, 32, 100
+
 
 class Cosine:
     """The cosine by a positive semi-definite P = L'L, or by a sparse M with x'Mx cut off from below.
@@ -43,8 +47,9 @@ class Cosine:
     array([[0.70710678, 0.        ]])
     """
 
-    #: (M + M')/2, once it was needed.
+    #: (M + M')/2, once it was needed, and calls with few rows before that.
     _symmetric: Any = None
+    _n_calls = 0
 
     def __init__(
         self,
@@ -88,18 +93,20 @@ class Cosine:
     def _symmetric_image(self, rows: Any) -> Any:
         """(M + M')x / 2 of rows x.
 
-        A copy of M is dear: it is made for a few rows, which read little of it. Many rows go over all of M
-        twice instead, as it is.
+        The symmetric matrix takes two to three times the memory of a large M. Many rows at a time go over M
+        as it is instead, and so do the first calls with few rows, which may be all there are.
         """
         matrix = self._matrix
-        if sp.issparse(rows) and _work(rows, matrix) > matrix.nnz + rows.shape[0] * rows.shape[1]:
-            parts = [
-                sp.csr_matrix(_two_sided(rows[s], matrix))
-                for s in chunks(rows.shape[0], 2 * rows.shape[1] * matrix.dtype.itemsize)
-            ]
-            return sp.vstack(parts, format="csr")
+        if self._symmetric is None and sp.issparse(rows) and matrix.nnz >= _MANY_ENTRIES:
+            self._n_calls += rows.shape[0] < _MANY_ROWS
+            if self._n_calls <= _FIRST_CALLS:
+                parts = [
+                    sp.csr_matrix(_two_sided(rows[s], matrix))
+                    for s in chunks(rows.shape[0], 32 * rows.shape[1])
+                ]
+                return sp.vstack(parts, format="csr")
         if self._symmetric is None:
-            symmetric = sp.csr_matrix(matrix + matrix.T)
+            symmetric = sp.csr_matrix(matrix + matrix.T).astype(np.float64, copy=False)
             symmetric.data /= 2
             self._symmetric = symmetric
         return rows @ self._symmetric
@@ -125,8 +132,8 @@ class Cosine:
         """1 / |x| of each item; 0 for one whose length is zero, or nothing but rounding."""
         is_plain = self.centre is None and self._folded is None
         if self._matrix is not None and is_plain and sp.issparse(rows):
-            squares = np.empty(rows.shape[0], self._matrix.dtype)
-            quadratic_forms(csr_reader(rows), csr_reader(self._matrix), squares)
+            squares = np.empty(rows.shape[0])
+            quadratic_forms(csr_reader(_double(rows)), csr_reader(self._matrix), squares)
             return _floored_scale(squares, row_products(rows, rows), self._largest)
         width = (self._components.shape[0] if self._matrix is None else 1) + rows.shape[1]
         mapped = self.embed if self._matrix is None else self._image
@@ -224,15 +231,14 @@ def cosines(
     return _rounded(products)
 
 
-def _work(rows: Any, matrix: Any) -> int:
-    """Products of numbers in the product of two CSR matrices."""
-    return int(np.diff(matrix.indptr).astype(np.int64)[rows.indices].sum())
+def _double(rows: Any) -> Any:
+    return rows.astype(np.float64, copy=False)
 
 
 def _two_sided(rows: Any, matrix: Any) -> np.ndarray:
-    """(M + M')x / 2 of sparse rows x."""
-    image = np.zeros(rows.shape, matrix.dtype)
-    other = np.zeros(rows.shape[::-1], matrix.dtype)
+    """(M + M')x / 2 of sparse rows x, in double precision."""
+    rows = _double(rows)
+    image, other = np.zeros(rows.shape), np.zeros(rows.shape[::-1])
     add_product(csr_reader(rows), csr_reader(matrix), image)
     add_product(csr_reader(matrix), csr_reader(rows.T.tocsr()), other)
     image += other.T
