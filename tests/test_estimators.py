@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -44,6 +45,7 @@ from simstream import (
     TripletSampler,
     metrics,
 )
+from simstream._engines import sparse
 from simstream.data import comparisons
 
 
@@ -110,6 +112,77 @@ def test_texts():
     y = [0, 0, 0, 1, 1, 1] * 5
     model = make_pipeline(TfidfVectorizer(), FromLabels(SORS(), n_tuples=300, random_state=0))
     assert model.fit(texts, y).predict(["apple", "a new car"]).tolist() == [0, 1]
+
+
+def test_texts_of_many_words_take_the_memory_of_what_was_learnt():
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    texts = [
+        " ".join(f"w{word}" for word in [*rng.integers(0, 100_000, 15), *rng.integers(0, 50, 5)])
+        + f" topic{topic}"
+        for topic in y
+    ]
+    words = TfidfVectorizer().fit(texts)
+    X = words.transform(texts)
+    assert X.shape[1] > 8000  # a dense block of all of them would take 512 MB
+    model = FromLabels(SORS(), n_tuples=1000, random_state=0)
+    tracemalloc.start()
+    try:
+        predicted = model.fit(X[:400], y[:400]).predict(X[400:])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.mean(predicted == y[400:]) > 0.6
+    assert peak < 3e8
+
+
+def test_weights_that_change_count_the_items_once(wine, monkeypatch):
+    made = []
+    make = sparse.csr_reader
+    monkeypatch.setattr(sparse, "csr_reader", lambda rows: made.append(rows) or make(rows))
+    X, y = sp.csr_matrix(wine[0]), wine[1]
+    T = TripletSampler(y, 0).draw(50)
+    model = SORS(preprocessor=X).fit(T, sample_weight=np.linspace(1, 2, 50))
+    assert model.n_rounds_ == 50
+    assert len(made) == 1
+
+
+# -- precision and votes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize(
+    ("given", "learnt"), [("float16", "float32"), ("float32", "float32"), ("int64", "float64")]
+)
+def test_the_precision_of_items_is_kept(kind, given, learnt, wine):
+    X, y = wine[0].astype(given), wine[1]
+    X = X if given == "float16" and kind is sp.csr_matrix else kind(X)  # scipy has no float16
+    model = FromLabels(OASIS(), n_tuples=100, random_state=0).fit(X, y)
+    assert model.learner_.dtype_ == learnt
+    assert model.predict(X).shape == y.shape
+
+
+def test_shares_of_votes(wine):
+    X, y = wine
+    names = np.array(["a", "b", "c"])[y]
+    model = FromLabels(OASIS(C=0.1), n_tuples=500, random_state=0, n_neighbors=4)
+    model.partial_fit(X[::2], names[::2], classes=["a", "b", "c", "none"])
+    shares = model.predict_proba(X[1::2])
+    nearest = names[::2][model.search(X[1::2], k=4).indices]
+    expected = [(nearest == name).mean(axis=1) for name in model.classes_]
+    np.testing.assert_allclose(shares, np.transpose(expected), atol=1e-8)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert (np.sort(expected, axis=0)[-1] == np.sort(expected, axis=0)[-2]).any()  # there are ties
+    np.testing.assert_array_equal(model.classes_[shares.argmax(axis=1)], model.predict(X[1::2]))
+
+
+def test_scorers_of_shares(wine):
+    X, y = wine
+    model = make_pipeline(StandardScaler(), FromLabels(OASIS(C=0.1), n_tuples=500, random_state=0))
+    for scoring, classes in (("roc_auc_ovr", y), ("roc_auc", y == 1), ("neg_brier_score", y == 1)):
+        found = cross_val_score(model, X, classes, scoring=scoring, cv=3, error_score="raise")
+        assert np.isfinite(found).all()
+        assert scoring == "neg_brier_score" or found.min() > 0.9
 
 
 # -- weights --------------------------------------------------------------------------------------
@@ -400,7 +473,9 @@ def test_a_metric_takes_rows_of_matrices(wine, pairs):
 
 @pytest.mark.parametrize("scoring", ["roc_auc", "average_precision", "accuracy", "f1", None])
 @pytest.mark.parametrize(
-    "model", [PAMetric(0.01), ITML(max_iter=5, tol=1e3, random_state=0)], ids=["PAMetric", "ITML"]
+    "model",
+    [PAMetric(0.01), ITML(max_iter=5, tol=1e3, random_state=0), RCA()],
+    ids=["PAMetric", "ITML", "RCA"],
 )
 @pytest.mark.parametrize("as_vectors", [False, True])
 def test_scorers_of_pairs(model, scoring, as_vectors, wine, pairs):
@@ -415,6 +490,17 @@ def test_scorers_of_pairs(model, scoring, as_vectors, wine, pairs):
         scores = -fitted.pair_distance(tuples[half:])
         by_scorer = get_scorer("roc_auc")(fitted, tuples[half:], y[half:])
         assert by_scorer == pytest.approx(roc_auc_score(y[half:], scores))
+
+
+def test_rca_calibrates_on_the_pairs_it_learns_from(wine, pairs):
+    X, (P, y) = StandardScaler().fit_transform(wine[0]), pairs
+    model = RCA().fit(X[P], y)
+    distances, similar = model.pair_distance(X[P]), np.asarray(y) > 0
+    best = max(np.mean((distances <= t) == similar) for t in distances)
+    assert model.score(X[P], y) == pytest.approx(best)
+    assert model.fit_pairs(X[P][similar], y[similar]).score(X[P][similar], y[similar]) == 1.0
+    with pytest.raises(NotFittedError, match="no threshold"):
+        model.fit(X, wine[1]).threshold_  # noqa: B018
 
 
 def test_pair_learners_are_classifiers(wine, pairs):

@@ -32,7 +32,7 @@ from simstream import (
 from simstream.cli import main
 from simstream.metrics import knn_predict, precision_at_k
 from simstream.search import ExactIndex, item_vectors, query_vectors
-from simstream.similarity import bilinear
+from simstream.similarity import bilinear, cosine
 from simstream.similarity.cosine import Cosine
 
 BILINEAR = [case for case in CASES if case.kind]
@@ -324,6 +324,24 @@ def test_a_sparse_matrix_around_a_centre(rng, layout):
     np.testing.assert_allclose(space.score_rows(rows, rows), 1.0, atol=1e-12)
     got = space.unit(rows, "queries") @ space.unit(rows).T
     np.testing.assert_allclose(dense(got), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_rows", [1, 40])
+def test_a_large_sparse_matrix_is_not_copied_at_once(n_rows, rng, monkeypatch):
+    monkeypatch.setattr(cosine, "_MANY_ENTRIES", 1)
+    monkeypatch.setattr(cosine, "_FIRST_CALLS", 2)
+    M = sp.random(50, 50, density=0.3, format="csr", random_state=0)
+    X = sp.random(60, 50, density=0.2, format="csr", random_state=1)
+    S, dense_rows = ((M + M.T) / 2).toarray(), X.toarray()
+    plain = M.diagonal().mean() * (dense_rows**2).sum(axis=1)
+    squares = np.maximum(np.einsum("ij,jk,ik->i", dense_rows, S, dense_rows), 0.1 * plain)
+    expected = dense_rows @ S @ dense_rows.T / np.sqrt(np.outer(squares, squares))
+    space = Cosine(matrix=M)
+    np.testing.assert_allclose(space.scale(X), squares**-0.5, rtol=1e-12)
+    for call in range(4):
+        got = space.score_all(X[:n_rows], X)
+        np.testing.assert_allclose(got, expected[:n_rows], atol=1e-9)
+        assert (space._symmetric is None) == (n_rows > 32 or call < 2)
 
 
 def test_thousands_of_sparse_features_take_no_eigenvectors(monkeypatch):

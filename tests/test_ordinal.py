@@ -153,3 +153,12 @@ def test_the_same_seed_gives_the_same_places():
         warnings.simplefilter("error")
         one, other = (OrdinalEmbedding(3, "t-ste", random_state=7).fit(Q) for _ in range(2))
     np.testing.assert_array_equal(one.embedding_, other.embedding_)
+
+
+def test_ids_are_not_taken_for_item_numbers():
+    with pytest.raises(
+        ValueError, match=r"item numbers below 1,000,000 .* got 1,000,000,000; .*n_items"
+    ):
+        OrdinalEmbedding().fit([[0, 1, 10**9], [2, 1, 0]])
+    model = OrdinalEmbedding(n_items=1_500_000, max_iter=5, tol=1.0, random_state=0)
+    assert model.fit([[0, 1, 1_400_000]]).embedding_.shape == (1_500_000, 2)

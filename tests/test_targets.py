@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from cases import items, triplets
-from simstream import ITML, LEGO, OnlineITML
+from simstream import ITML, LEGO, RCA, OnlineITML
 from test_contract import same_model
 
 
@@ -30,6 +30,29 @@ def test_vectors_and_row_numbers_mean_the_same(learner, size):
             (model.fit_pairs if isinstance(model, ITML) else model.fit)(given, y)
     np.testing.assert_array_equal(rows.get_mahalanobis_matrix(), vectors.get_mahalanobis_matrix())
     assert rows.threshold_ == vectors.threshold_
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [*bounded_learners(), RCA(3, shrinkage=0.1), RCA(weights="between", shrinkage=0.1)],
+    ids=repr,
+)
+@pytest.mark.parametrize("size", [2, 3])
+def test_vectors_alone_mean_each_of_them_once(learner, size):
+    tuples = triplets(n=60)[:, :size] % 10 + [0, 10, 20][:size]
+    tuples[30:, 0] = 0  # one of them is in half of the tuples
+    y = np.resize([1, -1, -1], 60) if size == 2 else None
+    given = items()[tuples]
+    distinct, index = np.unique(given.reshape(-1, given.shape[2]), axis=0, return_inverse=True)
+    vectors, rows = clone(learner), clone(learner).set_params(preprocessor=distinct)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for model, some in ((vectors, given), (rows, index.reshape(tuples.shape))):
+            getattr(model, "fit_pairs", model.fit)(some, y)
+    np.testing.assert_allclose(
+        rows.get_mahalanobis_matrix(), vectors.get_mahalanobis_matrix(), rtol=1e-9, atol=1e-12
+    )
+    assert rows.threshold_ == pytest.approx(vectors.threshold_, rel=1e-9)
 
 
 @pytest.mark.parametrize("learner", bounded_learners()[:2], ids=repr)

@@ -52,6 +52,8 @@ class Items:
     feature_names: np.ndarray | None = None
     _rows_by_id: dict[Id, int] | None = None
     _renumbered: tuple[Any, Any] | None = None
+    #: The items as CSR, what kernels read them by, and their longest row: see `_engines.sparse`.
+    _reader: tuple[Any, Any, int] | None = None
 
     def __init__(self, vectors: Any, ids: Any = None) -> None:
         if isinstance(ids, str):
@@ -104,7 +106,7 @@ class Items:
     def without_ids(self) -> Items:
         """The same items, called by their row numbers; what was cached of them stays behind."""
         items = copy.copy(self)
-        items._rows_by_id = items._renumbered = None
+        items._rows_by_id = items._renumbered = items._reader = None
         return items
 
     def rows_of(self, ids: Any, what: str = "ids") -> np.ndarray:

@@ -20,7 +20,7 @@ from .._kernels.entrywise import FoldedRows, SparseRows, learn_one_at_a_time, st
 from .._kernels.rules import ADAPTIVE
 from .._kernels.steps import SHIFT
 from ..data.comparisons import Comparisons
-from ..validation import check_integer
+from ..validation import Items, check_integer
 from .base import (
     ENTRIES_PER_CALL,
     State,
@@ -422,13 +422,19 @@ class SparseEngine(EntrywiseEngine):
         return _in_order(sp.csr_matrix((value, indices, indptr), shape=self.shape))
 
     def _values(self, entries: Entries) -> np.ndarray:
-        numbers = entries.numbers
+        """What the entries mean; where an entry is one number, in place."""
+        _, indptr, indices, numbers = entries
+        n, width = numbers.shape
+        values = numbers.reshape(n) if width == 1 else np.empty(n, numbers.dtype)
         on_diagonal = None
-        if self.rule.off_diagonal:
-            features = np.arange(self.shape[0], dtype=np.int32)
-            on_diagonal = np.repeat(features, np.diff(entries.indptr)) == entries.indices
-        u, aux, acc = numbers[:, 0], numbers[:, min(1, numbers.shape[1] - 1)], numbers[:, -1]
-        return np.ascontiguousarray(self._decode(u, aux, acc, on_diagonal))
+        for begin in range(0, n, _AT_A_TIME):
+            s = slice(begin, min(n, begin + _AT_A_TIME))
+            if self.rule.off_diagonal:
+                rows = np.searchsorted(indptr, np.arange(s.start, s.stop), side="right") - 1
+                on_diagonal = rows == indices[s]
+            u, aux, acc = numbers[s, 0], numbers[s, min(1, width - 1)], numbers[s, -1]
+            values[s] = self._decode(u, aux, acc, on_diagonal)
+        return values
 
     def state(self) -> State:
         with self.turn:
@@ -500,16 +506,27 @@ def csr_readers(tuples: Comparisons, ranks: Ranks | None) -> tuple[tuple[Any, An
     """Readers of both kinds of items as CSR, their longest rows, and tuples per call."""
     left, right = tuples.left, tuples.right
     row_rank, column_rank = ranks or (None, None)
-    rows_left = left.csr_renumbered(row_rank)
-    rows_right = rows_left if right is left else right.csr_renumbered(column_rank)
     first: SparseRows | FoldedRows
-    first, second = csr_reader(rows_left), csr_reader(rows_right)
+    first, longest_left = _kept_reader(left, row_rank)
+    second, longest_right = _kept_reader(right, row_rank if right is left else column_rank)
     if tuples.written is not None:
         written = tuples.written.csr_renumbered(row_rank)
         first = FoldedRows(first.indptr, first.indices, first.values, written.data)
-    longest = [int(np.diff(m.indptr).max()) for m in (rows_left, rows_right)]
-    mean_entries = 2 * (rows_left.nnz / left.shape[0]) * (rows_right.nnz / right.shape[0])
-    return (first, second), longest, max(1, int(ENTRIES_PER_CALL / max(1.0, mean_entries)))
+    n_left, n_right = (rows.values.size / (rows.indptr.size - 1) for rows in (first, second))
+    chunk = max(1, int(ENTRIES_PER_CALL / max(1.0, 2 * n_left * n_right)))
+    return (first, second), [longest_left, longest_right], chunk
+
+
+def _kept_reader(items: Items, rank: np.ndarray | None) -> tuple[SparseRows, int]:
+    """A reader of items and the length of their longest row.
+
+    Kept with the items: a stream whose weights change is learnt in many calls, and all rows would be counted
+    in each.
+    """
+    csr, kept = items.csr_renumbered(rank), items._reader
+    if kept is None or kept[0] is not csr:
+        kept = items._reader = (csr, csr_reader(csr), int(np.diff(csr.indptr).max()))
+    return kept[1], kept[2]
 
 
 def saved_entries(entries: Entries, ranks: Ranks | None) -> dict[str, np.ndarray]:

@@ -36,7 +36,7 @@ from ..similarity.mahalanobis import (
     Spectrum,
     tuple_size,
 )
-from ..similarity.thresholds import saved_threshold
+from ..similarity.thresholds import best_threshold, saved_threshold
 from ..validation import (
     check_choice,
     check_finite,
@@ -136,7 +136,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     # -- learning -----------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, **unknown: Any) -> Any:
         """Learn the distance from labelled items, or from pairs where there is a `fit_pairs`.
 
         Parameters
@@ -147,7 +147,13 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             calls `fit` alone. Beside a preprocessor, items of two integer features have to be floats.
         y : array of shape (n_items,)
             Class of each item, or label of each pair.
+        **unknown : nothing
+            Batch learners have no weights, nor other arguments.
         """
+        if unknown:
+            raise TypeError(
+                f"{type(self).__name__}.fit: expected X and y, got {', '.join(unknown)} too"
+            )
         if not self._look_like_tuples(X, y):
             return self._fit(X, y, self._solve)
         if not hasattr(self, "fit_pairs"):
@@ -176,6 +182,10 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         solve(read)
         self._mean, self._from_pairs = named_items(read).mean(axis=0), True
         self._name_features(read)
+        if self._own_threshold() is None:
+            assert read.y is not None
+            distances = self._similarity().distances_of(read)
+            self._calibrated = best_threshold(distances, read.y > 0)
         self._warn_unless_converged()
         return self
 

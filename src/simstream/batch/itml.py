@@ -55,7 +55,8 @@ class ITML(BatchMetric):
         Largest squared distance wanted for similar pairs, and smallest one wanted for dissimilar pairs. None
         means the 5th and the 95th percentile of the squared Euclidean distances of random pairs of the items:
         in `fit_pairs` those of `preprocessor`, whether pairs are row numbers or vectors, and without it the
-        vectors. Where items are all equally far apart, it is half and one and a half times that distance.
+        vectors, each once. Where items are all equally far apart, it is half and one and a half times that
+        distance.
     init : "identity", "covariance", "random" or matrix of shape (d, d)
         M_0, symmetric and positive definite: "covariance" is the inverse of the items' covariance, "random"
         has random eigenvectors and eigenvalues from 0.5 to 1.5.

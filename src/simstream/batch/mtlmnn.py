@@ -135,7 +135,7 @@ class MultiTaskLMNN(BatchMetric):
 
     # -- learning -----------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, tasks: Any = None) -> MultiTaskLMNN:
+    def fit(self, X: Any, y: Any, tasks: Any = None) -> MultiTaskLMNN:  # type: ignore[override]
         """Learn the distances from the labelled items of all tasks.
 
         Parameters

@@ -26,6 +26,9 @@ _TINY = 1e-12
 #: Dimensions that the first start has more than are wanted.
 _MORE = 2
 
+#: Item numbers that are taken for granted; larger ones are likely to be ids.
+_MANY_ITEMS = 10**6
+
 _Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
@@ -57,7 +60,8 @@ class OrdinalEmbedding(BaseEstimator):
     tol : float
         Stop when an iteration changes the objective by less than this.
     n_items : int, optional
-        Number of items; None is one more than the largest row number. Items that are never compared stay at
+        Number of items; None is one more than the largest row number, which has to be below a million or the
+        number of rows in all comparisons. Items that are never compared stay at
         the origin, the mean of the others.
     random_state : None, int or RandomState
         Seed of the starts.
@@ -189,6 +193,12 @@ class OrdinalEmbedding(BaseEstimator):
         if n_items is None:
             is_index = array.ndim == 2 and array.dtype.kind in "iu" and array.size > 0
             n_items = int(array.max()) + 1 if is_index else 1
+            most = max(_MANY_ITEMS, array.size)
+            if n_items > most:
+                raise ValueError(
+                    f"tuples: expected item numbers below {most:,} for {len(array):,} comparisons, got "
+                    f"{n_items - 1:,}; number items from 0 without gaps, or give n_items"
+                )
         names = ("anchor", "positive", "negative") if size == 3 else ("item",) * 4
         return check_index_tuples(array, (n_items,) * size, names), n_items
 

@@ -20,7 +20,7 @@ from ..similarity.discriminant import (
 from ..similarity.learner import documented, new_generator, unchanged_on_error
 from ..similarity.mahalanobis import Spectrum
 from ..validation import check_choice, check_integer, check_number
-from .base import BatchMetric, batch_documented, check_some_class_has_two
+from .base import BatchMetric, batch_documented, check_some_class_has_two, named_items
 
 #: Shares of regularisation from which on a singular covariance is nothing to warn about.
 _DELIBERATE = 1e-6
@@ -207,13 +207,8 @@ class RCA(BatchMetric):
         if len(similar) == 0:
             raise ValueError("pairs: expected similar pairs to serve as chunklets, got none")
         v, _ = pairs.rows(0, len(pairs))
-        if pairs.left is pairs.right:
-            named = pairs.left.dense_rows(np.unique(pairs.index))
-        else:
-            columns = zip((pairs.left, pairs.right), pairs.index.T, strict=True)
-            named = np.vstack([items.dense_rows(np.unique(column)) for items, column in columns])
         # Two items are their mean plus and minus half their difference.
-        self._whiten(v[similar] / 2, 0.5, named)
+        self._whiten(v[similar] / 2, 0.5, named_items(pairs))
 
     def _whiten(self, deviations: np.ndarray, inflation: float, X: np.ndarray) -> None:
         """Learn from deviations inside chunklets; their covariance is too small by the factor `inflation`."""

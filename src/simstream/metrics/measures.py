@@ -615,6 +615,49 @@ def knn_predict(
     return classes[_voted(pool, codes, "n_neighbors", [n_neighbors])[0]]
 
 
+def knn_predict_proba(
+    model: Any,
+    queries: Any,
+    items: Any,
+    item_labels: Any,
+    n_neighbors: int = 1,
+    chunk_size: int | None = None,
+) -> np.ndarray:
+    """Return the share of each class among the items nearest to each query.
+
+    Parameters
+    ----------
+    model, queries, items, item_labels, n_neighbors, chunk_size
+        See `knn_predict`.
+
+    Returns
+    -------
+    array of shape (n_queries, n_classes)
+        Columns are the sorted distinct labels of the items. The largest share of a row is that of the class
+        that `knn_predict` answers: where several have as many neighbours, it is larger by 10^-9.
+
+    Examples
+    --------
+    >>> pool, labels = [[4], [3], [2], [1]], ["dog", "cat", "cat", "dog"]
+    >>> knn_predict_proba(lambda q, x: q @ x.T, [[1], [-1]], pool, labels, n_neighbors=3).round(3)
+    array([[0.667, 0.333],
+           [0.667, 0.333]])
+    """
+    pool = pool_of(model, queries, items, chunk_size)
+    labels = _labels_of(pool.items, item_labels, "items", "item_labels")
+    n_neighbors = check_integer("n_neighbors", n_neighbors)
+    _check_neighbors("n_neighbors", [n_neighbors], pool)
+    classes, codes = np.unique(labels, return_inverse=True)
+    votes = np.zeros((len(pool.queries), len(classes)))
+    for part in ranked_queries(pool, None, n_nearest=n_neighbors):
+        rows = np.arange(part.begin, part.end)
+        np.add.at(votes, (rows[:, None], codes[part.nearest.items]), 1)
+        winners = _votes(part.nearest, codes, [n_neighbors])[0]
+        most = votes[rows].max(axis=1, keepdims=True)
+        votes[rows, winners] += 1e-9 * n_neighbors * ((votes[rows] == most).sum(axis=1) > 1)
+    return votes / votes.sum(axis=1, keepdims=True)
+
+
 def knn_error_curve(
     model: Any,
     queries: Any,

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..data.comparisons import ItemCache
 from ..data.samplers import PairSampler, TripletSampler
-from ..metrics import knn_predict, mean_average_precision
+from ..metrics import knn_predict, knn_predict_proba, mean_average_precision
 from ..persistence import (
     csr_arrays,
     csr_from_arrays,
@@ -32,6 +32,12 @@ from ..persistence import (
 from ..similarity.base import SearchResult, short_repr
 from ..similarity.learner import new_generator, unchanged_on_error
 from ..validation import check_choice, check_integer, check_items, check_weights, stacked
+
+#: The least share of touched entries that makes a feature part of a dense block: 8 bytes of 28.
+_WORTH_IT = 8 / 28
+
+#: Bytes of a dense block that are not worth saving.
+_SMALL_HEAD = 2**26
 
 
 def _has_space(model: Any) -> bool:
@@ -50,14 +56,38 @@ def _transformer_with_space(cls: type[FromLabels]) -> type[FromLabels]:
     return cls
 
 
+def _accepted_types(X: Any) -> Any:
+    """What scikit-learn converts items to: float16 to float32, all else that is not float32 to float64."""
+    types = {str(kind) for kind in getattr(X, "dtypes", [getattr(X, "dtype", None)])}
+    is_half = types <= {"float16", "torch.float16"}
+    return np.float32 if is_half else [np.float64, np.float32]
+
+
+def _head_bytes(X: Any, n_tuples: int) -> int:
+    """Memory for a dense block of frequent features, no more of them than are worth it.
+
+    An entry of the block costs 8 bytes whether it is touched or not, one outside of it about 28 if it is. A
+    tuple touches entry (i, j) if feature i is in its first item and j in one of the others.
+    """
+    shares = np.sort(np.bincount(X.indices, minlength=X.shape[1]) / X.shape[0])[::-1]
+    side, longest = 0, X.shape[1]
+    for size in np.unique(np.geomspace(1, longest, 64).astype(int)):
+        touched = 1 - np.exp(-2 * n_tuples * shares[size - 1] * shares[:size])
+        if touched.mean() < _WORTH_IT:
+            break
+        side = size
+    return max(_SMALL_HEAD, int(side) ** 2 * X.dtype.itemsize)
+
+
 @_transformer_with_space
 class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
     """Learn a similarity from labelled items, as a scikit-learn classifier and transformer.
 
     `fit` draws tuples from the labels, triplets (an item, another of its class, one of another class), lists
     (several of other classes) or pairs, and lets the learner learn from them. `predict` is k-NN by the
-    learnt similarity among the items seen in training; `score` is the mean average precision of retrieval,
-    the query itself excluded, so that ``GridSearchCV`` tunes the learner for ranking.
+    learnt similarity among the items seen in training, `predict_proba` the shares of the votes; `score` is
+    the mean average precision of retrieval, the query itself excluded, so that ``GridSearchCV`` tunes the
+    learner for ranking.
 
     Over a learner that maps items into a space (`PAMetric` and other learners of a distance, `OSLLRGS`) it
     also has `transform`, `fit_transform`, `get_feature_names_out` and `set_output`, and may stand before
@@ -98,6 +128,7 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
     Attributes
     ----------
     learner_ : the fitted learner
+        On sparse items its `head_bytes`, if None, is what `n_tuples` tuples of these items make use of.
     classes_ : array of the class labels
     n_features_in_ : int
 
@@ -208,14 +239,8 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
     def _fit_checked(
         self, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool
     ) -> FromLabels:
-        X, y = validate_data(
-            self,
-            self._looked_up(X),
-            y,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            reset=first,
-        )
+        X = self._looked_up(X)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=_accepted_types(X), reset=first)
         check_classification_targets(y)
         weights = None
         if sample_weight is not None:
@@ -239,6 +264,8 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
                 f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
             )
         learner = self._new_learner(rng) if first else self.learner_
+        if first and sp.issparse(X) and learner.get_params(deep=False).get("head_bytes", 0) is None:
+            learner.set_params(head_bytes=_head_bytes(X, int(self.n_tuples)))
         sampler = self._sampler(learner, X, y, weights, rng)
         own_items = learner.preprocessor
         try:
@@ -334,9 +361,7 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "learner_")
         X = self._looked_up(X)
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
+        return validate_data(self, X, accept_sparse="csr", dtype=_accepted_types(X), reset=False)
 
     def transform(self, X: Any) -> np.ndarray:
         """Map items into the learnt space; only where the learner has a `transform`.
@@ -360,6 +385,24 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
         X = self._checked(X)
         neighbors = min(self.n_neighbors, self._references.shape[0])
         return knn_predict(self.learner_, X, self._references, self._labels, n_neighbors=neighbors)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Share of each class among the nearest training items.
+
+        Returns
+        -------
+        array of shape (n_items, n_classes)
+            Columns are `classes_`. The largest share is that of the class that `predict` answers: where
+            several classes have as many neighbours, it is larger by 10^-9.
+        """
+        X = self._checked(X)
+        neighbors = min(self.n_neighbors, self._references.shape[0])
+        known, codes = np.unique(self._labels, return_inverse=True)
+        shares = np.zeros((X.shape[0], len(self.classes_)))
+        shares[:, np.searchsorted(self.classes_, known)] = knn_predict_proba(
+            self.learner_, X, self._references, codes, n_neighbors=neighbors
+        )
+        return shares
 
     def score(self, X: Any, y: Any) -> float:
         """Mean average precision when each item ranks all the others."""

@@ -11,7 +11,7 @@ from .._engines import Engine, LogDetEngine, LogDetStep, default_block_size
 from ..data.comparisons import Comparisons
 from ..similarity.learner import Learner, documented
 from ..similarity.mahalanobis import first_metric
-from ..validation import check_features, check_number
+from ..validation import Items, check_features, check_number
 from .pairs import ATTRIBUTES, COMMON, NORMALISED, PairLearner
 
 #: Random pairs of items whose distances give the targets.
@@ -27,8 +27,8 @@ _TARGETS = """lower, upper : float, optional
         Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach. None
         takes the 5th and the 95th percentile of squared Euclidean distances of random pairs of all rows of
         `preprocessor`, whether tuples are row numbers or vectors; without it, or where it is a function, of
-        the items of the first call. Where items are all equally far apart, it is half and one and a half
-        times that distance.
+        the items of the first call, each once. Where items are all equally far apart, it is half and one and
+        a half times that distance.
     always : bool
         Also update pairs whose distance already meets its target."""
 
@@ -312,6 +312,9 @@ def _random_distances(tuples: Comparisons) -> np.ndarray:
     """Squared Euclidean distances of random pairs, equal items left out; the generator has a fixed seed."""
     rng = np.random.default_rng(0)
     left, right = tuples.left, tuples.right
+    if tuples.of_vectors and left is right:
+        # As often as an item is in the tuples it is in their vectors; in a collection it is once.
+        left = right = Items._of(np.unique(left.values, axis=0))
     a = rng.integers(0, left.shape[0], _N_TARGET_PAIRS)
     b = rng.integers(0, right.shape[0], _N_TARGET_PAIRS)
     distances = np.zeros(_N_TARGET_PAIRS)

@@ -137,7 +137,7 @@ class Bilinear(Similarity):
             centres = {"centre": shift.item_mean, "query_centre": shift.query_mean}
             folded = None if shift.folded is None else (shift.query_mean, shift.folded)
         if sp.issparse(matrix) and matrix.shape[0] > MANY_FEATURES:
-            return Cosine(matrix=sp.csr_matrix((matrix + matrix.T) / 2), folded=folded, **centres)
+            return Cosine(matrix=matrix, folded=folded, **centres)
         dense = matrix.toarray() if sp.issparse(matrix) else matrix
         if folded is not None:
             dense = dense - np.outer(*folded)

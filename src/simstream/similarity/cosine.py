@@ -12,11 +12,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .._engines.sparse import csr_reader
+from .._kernels.products import add_product, quadratic_forms
 from .base import all_products, chunks, row_products
 
 #: The least x'Mx of a sparse M, as a share of its value if M were the mean of its diagonal, everywhere.
 #: Where x'Mx is small or negative, its root is no length: dividing by it would make x everybody's neighbour.
 _FLOOR = 0.1
+
+#: Entries of a matrix that is dear to copy, rows that are worth going over all of it, and how many calls with
+#: fewer rows do so too.
+_MANY_ENTRIES, _MANY_ROWS, _FIRST_CALLS = 1 << 22, 32, 100
 
 
 class Cosine:
@@ -27,11 +33,11 @@ class Cosine:
     components : array or CSR matrix (r, d), optional
         L: its rows are orthogonal, the longest first.
     matrix : CSR matrix (d, d), optional
-        A symmetric M, where there is no L.
+        M, where there is no L; what counts is its symmetric part (M + M')/2.
     centre, query_centre : arrays (d,), optional
         What items and queries are measured from, instead of from zero; `centre` alone is that of both.
     folded : pair of arrays (d,), optional
-        a and b, where the symmetric matrix is M - (ab' + ba')/2.
+        a and b, where the symmetric part is that of M - ab'.
 
     Examples
     --------
@@ -40,6 +46,10 @@ class Cosine:
     >>> space.score_all(np.array([[1.0, 0.0]]), np.array([[1.0, 2.0], [0.0, 0.0]]))
     array([[0.70710678, 0.        ]])
     """
+
+    #: (M + M')/2, once it was needed, and calls with few rows before that.
+    _symmetric: Any = None
+    _n_calls = 0
 
     def __init__(
         self,
@@ -70,15 +80,36 @@ class Cosine:
         return _dense(rows @ self._components.T) - _dense(self._components @ m)
 
     def _image(self, rows: Any, m: Any) -> Any:
-        """M(x - m) of rows x, M with what is folded in."""
-        image = rows @ self._matrix
+        """S(x - m) of rows x, S the symmetric part of M with what is folded in."""
+        image = self._symmetric_image(rows)
         if m is not None:
-            image = _dense(image) - _dense(m @ self._matrix)
+            image = _dense(image) - _dense(m @ self._matrix + self._matrix @ m) / 2
         if self._folded is not None:
             a, b = self._folded
             on_a, on_b = (rows @ v - (0.0 if m is None else m @ v) for v in (a, b))
             image = _dense(image) - (np.outer(on_a, b) + np.outer(on_b, a)) / 2
         return image
+
+    def _symmetric_image(self, rows: Any) -> Any:
+        """(M + M')x / 2 of rows x.
+
+        The symmetric matrix takes two to three times the memory of a large M. Many rows at a time go over M
+        as it is instead, and so do the first calls with few rows, which may be all there are.
+        """
+        matrix = self._matrix
+        if self._symmetric is None and sp.issparse(rows) and matrix.nnz >= _MANY_ENTRIES:
+            self._n_calls += rows.shape[0] < _MANY_ROWS
+            if self._n_calls <= _FIRST_CALLS:
+                parts = [
+                    sp.csr_matrix(_two_sided(rows[s], matrix))
+                    for s in chunks(rows.shape[0], 32 * rows.shape[1])
+                ]
+                return sp.vstack(parts, format="csr")
+        if self._symmetric is None:
+            symmetric = sp.csr_matrix(matrix + matrix.T).astype(np.float64, copy=False)
+            symmetric.data /= 2
+            self._symmetric = symmetric
+        return rows @ self._symmetric
 
     def _scale(self, mapped: Any, rows: Any, m: Any) -> np.ndarray:
         """1 / |x| of rows x, which are embedded, or mapped by M."""
@@ -99,6 +130,11 @@ class Cosine:
 
     def scale(self, rows: Any) -> np.ndarray:
         """1 / |x| of each item; 0 for one whose length is zero, or nothing but rounding."""
+        is_plain = self.centre is None and self._folded is None
+        if self._matrix is not None and is_plain and sp.issparse(rows):
+            squares = np.empty(rows.shape[0])
+            quadratic_forms(csr_reader(_double(rows)), csr_reader(self._matrix), squares)
+            return _floored_scale(squares, row_products(rows, rows), self._largest)
         width = (self._components.shape[0] if self._matrix is None else 1) + rows.shape[1]
         mapped = self.embed if self._matrix is None else self._image
         parts = [
@@ -193,6 +229,21 @@ def cosines(
     for some, plain in zip(squares, lengths, strict=True):
         products = products * _floored_scale(some, plain, max(0.0, diagonal))
     return _rounded(products)
+
+
+def _double(rows: Any) -> Any:
+    return rows.astype(np.float64, copy=False)
+
+
+def _two_sided(rows: Any, matrix: Any) -> np.ndarray:
+    """(M + M')x / 2 of sparse rows x, in double precision."""
+    rows = _double(rows)
+    image, other = np.zeros(rows.shape), np.zeros(rows.shape[::-1])
+    add_product(csr_reader(rows), csr_reader(matrix), image)
+    add_product(csr_reader(matrix), csr_reader(rows.T.tocsr()), other)
+    image += other.T
+    image /= 2
+    return image
 
 
 def _floored_scale(squares: np.ndarray, plain: np.ndarray, largest: float) -> np.ndarray:

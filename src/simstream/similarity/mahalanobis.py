@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
+from ..data.comparisons import Comparisons
 from ..metrics import sparsity
 from ..validation import (
     check_features,
@@ -358,14 +359,17 @@ class Mahalanobis(Similarity):
         >>> Mahalanobis(np.eye(2)).pair_distance([[[3.0, 0.0], [0.0, 4.0]]], squared=False)
         array([5.])
         """
-        read = self._read_tuples(pairs, 2)
-        left, right, index = read.left, read.right, read.index
+        distances = self.distances_of(self._read_tuples(pairs, 2))
+        return distances if squared else np.sqrt(distances)
+
+    def distances_of(self, pairs: Comparisons) -> np.ndarray:
+        """Squared distances of checked pairs."""
+        left, right, index = pairs.left, pairs.right, pairs.index
         rows = [
             self._score_rows(left.rows(index[s, 0]), right.rows(index[s, 1]))
-            for s in self._row_chunks(read)
+            for s in self._row_chunks(pairs)
         ]
-        distances = -np.concatenate(rows)
-        return distances if squared else np.sqrt(distances)
+        return -np.concatenate(rows)
 
     def get_metric(self, squared: bool = False) -> Callable[..., float]:
         """A function (u, v, squared) of two vectors that returns their distance, frozen as it is now.
