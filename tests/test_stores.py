@@ -145,7 +145,7 @@ def test_the_head_keeps_the_most_frequent_features_within_its_memory(shape):
             products = np.outer(np.arange(1, shape[0] + 1), np.arange(1, shape[1] + 1))
             inside = np.arange(shape[1]) < widths[:, None]
             assert products[inside].max() < products[~inside].min()
-            assert 3 * widths.sum() >= n_places
+            assert 4 * widths.sum() >= n_places
 
 
 def test_a_large_dimension_takes_memory_only_for_what_it_touches():

@@ -104,9 +104,9 @@ def squared_hinges(products, place, items, triplets):
 def sparse_margins(matrix, anchors, first, items, triplets, row, margins):
     """Add the margins of triplets, where items and the matrix are in CSR form.
 
-    Row by row of the matrix, which is laid out in `row` (float64, zeros before and after): so it is read once,
-    and a triplet costs as many entries as it needs. Row i of `anchors` has the places of the anchors with
-    feature i, and its values; the triplets of the anchor at place a are ``triplets[first[a] : first[a + 1]]``.
+    Row by row of the matrix, each laid out in `row` (float64, zeros before and after): so the matrix is read
+    once, and a triplet costs as many entries as it needs. Row i of `anchors` has the places of the anchors
+    that have feature i, and its values; those at place a have ``triplets[first[a] : first[a + 1]]``.
     """
     m_indptr, m_indices, m_values = matrix.indptr, matrix.indices, matrix.values
     a_indptr, a_places, a_values = anchors.indptr, anchors.indices, anchors.values

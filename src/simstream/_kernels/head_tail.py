@@ -79,7 +79,7 @@ def _load_row(head, first, z_index, split, tail, slots, begin, n, numbers):
     """
     for q in range(head.shape[1]):
         for k in range(split):
-            numbers[q, k] = head[first + z_index[k], q]
+            numbers[q, k] = head[np.uint64(first + z_index[k]), q]  # no check for below zero
         for k in range(n - split):
             slot = slots[begin + k]
             numbers[q, split + k] = tail[slot, q] if slot >= 0 else 0
@@ -90,7 +90,7 @@ def _save_row(head, first, z_index, split, tail, slots, begin, n, numbers):
     """Copy a row from the scratch back to its places."""
     for q in range(head.shape[1]):
         for k in range(split):
-            head[first + z_index[k], q] = numbers[q, k]
+            head[np.uint64(first + z_index[k]), q] = numbers[q, k]
         for k in range(n - split):
             tail[slots[begin + k], q] = numbers[q, split + k]
 
@@ -126,8 +126,8 @@ def _diagonal_place(rule, z_index, nz, i):
     return place if place < nz and z_index[place] == i else -1
 
 
-# Where the entries of x z' are, in one array: for each row of x how many of the columns of z the head has, for
-# each row how many columns its table lacks, and then the slots of the other columns, row after row.
+# Where the entries of x z' are, in one array: how many of the columns of z the head has of each row of x, how
+# many of the others the table of each row lacks, and then the slots of these others, row after row.
 
 
 @inner
