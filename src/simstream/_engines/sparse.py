@@ -144,7 +144,8 @@ class SparseStore:
         if more <= 0:
             return
         names = ("width", "place", "start", "room", "used")
-        longer = {n: np.append(getattr(a, n), np.zeros(more, np.int64)) for n in names}
+        empty = np.zeros(more, np.int64)
+        longer: dict[str, Any] = {name: np.append(getattr(a, name), empty) for name in names}
         self.shape = (n_rows, self.shape[1])
         self.arrays = a._replace(**longer)
 
