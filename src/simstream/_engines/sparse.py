@@ -7,6 +7,7 @@ it was laid out in memory.
 
 from __future__ import annotations
 
+import math
 import mmap
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -62,7 +63,7 @@ class Entries(NamedTuple):
 
 
 class SparseStore:
-    """Entries in a dense block of the frequent features and in hash tables of the others.
+    """Entries of frequent features in a dense head, the others in a hash table for each row.
 
     Rows and columns are numbered from most to least frequent feature; `simstream._engines` translates.
 
@@ -74,6 +75,8 @@ class SparseStore:
         Which of the two extra numbers each entry carries.
     head_bytes : int
         Memory the dense head may take for each number. A matrix that fits is stored there as a whole.
+    head_rows : int, optional
+        Only the first so many rows may be in the head.
     """
 
     def __init__(
@@ -83,51 +86,42 @@ class SparseStore:
         has_aux: bool,
         has_acc: bool,
         head_bytes: int = DEFAULT_HEAD_BYTES,
+        head_rows: int | None = None,
     ) -> None:
         n_rows, n_columns = self.shape = entries.shape
         dtype, numbers = entries.numbers.dtype, 1 + has_aux + has_acc
-        if n_rows * n_columns * dtype.itemsize <= head_bytes:
-            head_rows, head_columns = n_rows, n_columns
-        else:
-            side = int((head_bytes / dtype.itemsize) ** 0.5)
-            head_rows, head_columns = min(side, n_rows), min(side, n_columns)
+        width = np.zeros(n_rows, np.int64)
+        some = width[:head_rows]
+        some[:] = _head_widths(len(some), n_columns, head_bytes // dtype.itemsize)
+        place = np.cumsum(width) - width
 
-        # Room for the entries that do not fit into the head, in their rows' or columns' tables.
+        # Room for the entries that do not fit into the head.
         rows = np.repeat(np.arange(n_rows), np.diff(entries.indptr))
-        columns = entries.indices
-        rare_row = rows >= head_rows
-        rare_column = (columns >= head_columns) & ~rare_row
-        count = np.concatenate(
-            [
-                np.bincount(rows[rare_row], minlength=n_rows),
-                np.bincount(columns[rare_column], minlength=n_columns),
-            ]
-        )
+        count = np.bincount(rows[entries.indices >= width[rows]], minlength=n_rows)
         room = np.where(count > 0, 2 * count + 2, 0)
         end = np.cumsum(room)
         taken = int(end[-1])
         # Generous: memory that is not written to is not taken from the machine.
-        size = max(_SMALLEST_ARENA, head_bytes // 32, 2 * taken)
-        if (head_rows, head_columns) == self.shape:
+        n_places = int(width.sum())
+        size = max(_SMALLEST_ARENA, n_places * dtype.itemsize // 32, 2 * taken)
+        if (width == n_columns).all():
             size = 0
         key = _zeros((size,), np.int32)
         key[:taken] = -1  # later segments are marked free when they are cut
         self.arrays = head_tail.HeadTail(
-            head=np.zeros((head_rows, head_columns, numbers), dtype),
+            head=np.zeros((n_places, numbers), dtype),
+            width=width,
+            place=place,
             tail=_zeros((size, numbers), dtype),
             start=end - room,
             room=room,
-            used=np.zeros(len(room), np.int64),
+            used=np.zeros(n_rows, np.int64),
             key=key,
             arena_top=np.array([taken], np.int64),
-            n_rows=n_rows,
             has_aux=has_aux,
             has_acc=has_acc,
         )
-        if (head_rows, head_columns) == self.shape:
-            self.arrays.head[rows, columns] = entries.numbers
-        else:
-            head_tail.fill_entries(self.arrays, *entries[1:])
+        head_tail.fill_entries(self.arrays, *entries[1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -137,8 +131,7 @@ class SparseStore:
     @property
     def n_places(self) -> int:
         """Places that an entry may be in: what `entries` looks at, or somewhat more."""
-        head = self.arrays.head
-        return head.shape[0] * head.shape[1] + int(self.arrays.arena_top[0])
+        return len(self.arrays.head) + int(self.arrays.arena_top[0])
 
     @property
     def nbytes(self) -> int:
@@ -146,16 +139,15 @@ class SparseStore:
         return sum(a.nbytes for a in self.arrays if isinstance(a, np.ndarray))
 
     def have_rows(self, n_rows: int) -> None:
-        """Append empty rows, outside the dense block, until there are `n_rows`."""
+        """Append empty rows, outside the dense head, until there are `n_rows`."""
         a, more = self.arrays, n_rows - self.shape[0]
         if more <= 0:
             return
-        start, room, used = (
-            np.insert(array, a.n_rows, np.zeros(more, np.int64))
-            for array in (a.start, a.room, a.used)
-        )
+        names = ("width", "place", "start", "room", "used")
+        empty = np.zeros(more, np.int64)
+        longer: dict[str, Any] = {name: np.append(getattr(a, name), empty) for name in names}
         self.shape = (n_rows, self.shape[1])
-        self.arrays = a._replace(start=start, room=room, used=used, n_rows=n_rows)
+        self.arrays = a._replace(**longer)
 
     def make_space(self, rule: Any, shift: float) -> None:
         """Compact the arena if that frees a fifth of it, else make it a third larger."""
@@ -179,7 +171,7 @@ class SparseStore:
 
     def entries(self, rule: Any, shift: float, order: np.ndarray | None = None) -> Entries:
         """Copy of the live raw entries, rows in this order; columns of a row are unsorted."""
-        width = self.arrays.head.shape[2]
+        width = self.arrays.head.shape[1]
         counts = np.zeros(self.shape[0], np.int64)
         indices, numbers = np.empty(0, np.int32), np.empty((0, width), self.dtype)
         head_tail.copy_entries(rule, self.arrays, shift, counts, indices, numbers)
@@ -193,6 +185,22 @@ class SparseStore:
             end[order] = indptr[1:]
             head_tail.copy_entries(rule, self.arrays, shift, end, indices, numbers)
         return Entries(self.shape, indptr, indices, numbers)
+
+
+def _head_widths(n_rows: int, n_columns: int, n_places: int) -> np.ndarray:
+    """How many columns of each row are in a dense head of at most so many places.
+
+    The i-th most frequent word of a text is about 1/i as frequent as the first, so entry (i, j) is needed as
+    often as 1/(i j): the head has those with i j <= c. They are at most c (1 + log(n_rows n_columns / c)).
+    """
+    most = n_rows * n_columns
+    if most <= n_places:
+        return np.full(n_rows, n_columns)
+    low, high = 0.0, float(n_places)
+    while high - low > 1e-9 * high:
+        c = (low + high) / 2
+        low, high = (c, high) if c * (1 + math.log(most / c)) <= n_places else (low, c)
+    return np.minimum(n_columns, (low / np.arange(1, n_rows + 1)).astype(np.int64))
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -107,11 +107,8 @@ class SparseTasksEngine(TasksEngine):
             entries._replace(shape=(len(indptr) - 1, columns), indptr=indptr),
             has_aux=False,
             has_acc=False,
-            # The dense block is for rows of S alone: kernels want its rows before all others.
-            head_bytes=min(
-                first_head_bytes(self.head_bytes, self._counts),
-                d * min(d, columns) * self.dtype.itemsize,
-            ),
+            head_bytes=first_head_bytes(self.head_bytes, self._counts),
+            head_rows=d,  # those of S
         )
         self._used = np.array([len(row_keys)])  # numbers given
         self._number_table(

@@ -101,29 +101,32 @@ def squared_hinges(products, place, items, triplets):
 
 
 @driver
-def sparse_squared_hinges(left, matrix, right, triplets, product):
-    """`squared_hinges` for rows and a matrix in CSR form; triplets with the same anchor stand together.
+def sparse_margins(matrix, anchors, first, items, triplets, row, margins):
+    """Add the margins of triplets, where items and the matrix are in CSR form.
 
-    `product` is work space in float64, a number for each column of the matrix.
+    Row by row of the matrix, each laid out in `row` (float64, zeros before and after): so the matrix is read
+    once, and a triplet costs as many entries as it needs. Row i of `anchors` has the places of the anchors
+    that have feature i, and its values; those at place a have ``triplets[first[a] : first[a + 1]]``.
     """
-    total = 0.0
-    anchor = -1
-    for t in range(len(triplets)):
-        if triplets[t, 0] != anchor:
-            anchor = triplets[t, 0]
-            product[:] = 0.0
-            for k in range(left.indptr[anchor], left.indptr[anchor + 1]):
-                row, x = left.indices[k], np.float64(left.values[k])
-                for e in range(matrix.indptr[row], matrix.indptr[row + 1]):
-                    product[matrix.indices[e]] += x * np.float64(matrix.values[e])
-        margin = 0.0
-        for k in range(right.indptr[triplets[t, 1]], right.indptr[triplets[t, 1] + 1]):
-            margin += product[right.indices[k]] * np.float64(right.values[k])
-        for k in range(right.indptr[triplets[t, 2]], right.indptr[triplets[t, 2] + 1]):
-            margin -= product[right.indices[k]] * np.float64(right.values[k])
-        loss = max(0.0, 1.0 - margin)
-        total += loss * loss
-    return total
+    m_indptr, m_indices, m_values = matrix.indptr, matrix.indices, matrix.values
+    a_indptr, a_places, a_values = anchors.indptr, anchors.indices, anchors.values
+    indptr, indices, values = items.indptr, items.indices, items.values
+    for i in range(len(m_indptr) - 1):
+        if a_indptr[i] == a_indptr[i + 1]:
+            continue
+        for e in range(m_indptr[i], m_indptr[i + 1]):
+            row[m_indices[e]] = m_values[e]
+        for k in range(a_indptr[i], a_indptr[i + 1]):
+            x, place = np.float64(a_values[k]), a_places[k]
+            for t in range(first[place], first[place + 1]):
+                value = 0.0
+                for e in range(indptr[triplets[t, 1]], indptr[triplets[t, 1] + 1]):
+                    value += row[indices[e]] * np.float64(values[e])
+                for e in range(indptr[triplets[t, 2]], indptr[triplets[t, 2] + 1]):
+                    value -= row[indices[e]] * np.float64(values[e])
+                margins[t] += x * value
+        for e in range(m_indptr[i], m_indptr[i + 1]):
+            row[m_indices[e]] = 0.0
 
 
 @driver

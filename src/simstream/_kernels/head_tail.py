@@ -1,4 +1,4 @@
-"""A store for sparse rows: a dense block for frequent features, hash tables for the others."""
+"""A store for sparse rows: a dense part for frequent features, a hash table for the rest of each row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from .dispatch import driver, helper, inner, prefetch
 from .rules import CONFIDENT, is_dead, row_margin, row_update, row_variance, shrink
 
-#: Bytes of a dense block that caches may hold.
+#: Bytes of a dense part that caches may hold.
 _CACHED = 1 << 22
 
 #: How many rows are asked for before they are read.
@@ -17,14 +17,12 @@ _AHEAD = 2
 
 
 class HeadTail(NamedTuple):
-    """A dense block for the frequent features, and a hash table for each of the others.
+    """The first columns of every row as numbers side by side, and a hash table for its other columns.
 
-    Features are numbered from most to least frequent. Entries whose row and column are both in the
-    head live in the dense block. The other entries of a rare row live in that row's table, keyed by
-    column; those of a frequent row and a rare column in that column's table, keyed by row: a triplet
-    then opens few tables and finds in each many entries side by side. Table t (rows first, then
-    columns) owns the slots ``start[t] : start[t] + room[t]`` of one arena: open addressing, linear
-    probing, ``key`` = -1 for a free slot. Segments are cut from the arena's end (`arena_top`); what a
+    Features are numbered from most to least frequent, and the more frequent the feature of a row, the more
+    columns of it are in the head: those of row i are ``head[place[i] : place[i] + width[i]]``. The table of
+    row i, keyed by column, owns the slots ``start[i] : start[i] + room[i]`` of one arena: open addressing,
+    linear probing, ``key`` = -1 for a free slot. Segments are cut from the arena's end (`arena_top`); what a
     table leaves behind when it moves is reclaimed by `compact`. Where an entry lives never changes a
     result, and neither does forgetting a dead entry.
 
@@ -32,14 +30,15 @@ class HeadTail(NamedTuple):
     miss, which is what an entry costs, brings all of them.
     """
 
-    head: np.ndarray  # (frequent rows, frequent columns, numbers)
+    head: np.ndarray  # (places, numbers)
+    width: np.ndarray  # of each row
+    place: np.ndarray
     tail: np.ndarray  # (slots, numbers)
-    start: np.ndarray
+    start: np.ndarray  # of each row, like the next two
     room: np.ndarray
     used: np.ndarray
     key: np.ndarray
     arena_top: np.ndarray  # one number
-    n_rows: int
     has_aux: bool
     has_acc: bool
 
@@ -73,49 +72,36 @@ def _slot(key, first, room, column):
 
 
 @inner
-def _load_row(head, i, z_index, split, tail, slots, begin, n, numbers):
-    """Copy row i at the n columns of z to the scratch: the first `split` are in the head.
+def _load_row(head, first, z_index, split, tail, slots, begin, n, numbers):
+    """Copy a row at the n columns of z to the scratch: the first `split` are in the head, from `first` on.
 
     The others are in the slots from `begin` on; a negative slot is an absent entry.
     """
-    for q in range(head.shape[2]):
+    for q in range(head.shape[1]):
         for k in range(split):
-            numbers[q, k] = head[i, z_index[k], q]
+            numbers[q, k] = head[np.uint64(first + z_index[k]), q]  # no check for below zero
         for k in range(n - split):
             slot = slots[begin + k]
             numbers[q, split + k] = tail[slot, q] if slot >= 0 else 0
 
 
 @inner
-def _save_row(head, i, z_index, split, tail, slots, begin, n, numbers):
+def _save_row(head, first, z_index, split, tail, slots, begin, n, numbers):
     """Copy a row from the scratch back to its places."""
-    for q in range(head.shape[2]):
+    for q in range(head.shape[1]):
         for k in range(split):
-            head[i, z_index[k], q] = numbers[q, k]
+            head[np.uint64(first + z_index[k]), q] = numbers[q, k]
         for k in range(n - split):
             tail[slots[begin + k], q] = numbers[q, split + k]
 
 
 @inner
-def _ask_for(head, x_index, p, x_head, z_index, z_head):
-    """Have the p-th row of x fetched, if that is a row of the head."""
-    if p >= 0 and p < x_head:
-        i = np.int64(x_index[p])
-        for k in range(z_head):
-            prefetch(head, i, np.int64(z_index[k]))
-
-
-@inner
-def _find_slots(key, tail, first, room, labels, n, slots, begin, stride, waits):
-    """Look the first n labels up; return how many are missing."""
-    missing = 0
-    for k in range(n):
-        slot = _slot(key, first, room, labels[k])
-        slots[begin + k * stride] = slot
-        missing += slot < 0
-        if waits and slot >= 0:
-            prefetch(tail, slot, 0)
-    return missing
+def _ask_for(head, place, x_index, p, nx, z_index, slots):
+    """Have what the head has of the p-th row of x fetched, if there is such a row."""
+    if p >= 0 and p < nx:
+        first = place[x_index[p]]
+        for k in range(slots[p]):
+            prefetch(head, first + np.int64(z_index[k]), 0)
 
 
 @inner
@@ -140,54 +126,51 @@ def _diagonal_place(rule, z_index, nz, i):
     return place if place < nz and z_index[place] == i else -1
 
 
-@inner
-def _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz):
-    """The q-th table a triplet opens: its number, how many labels it is asked for, their slots.
-
-    First those of the rare columns of z, asked for the frequent rows of x; then those of the rare rows
-    of x, asked for all columns of z. Slots are kept row by row: z_tail for each frequent row, then nz
-    for each rare row.
-    """
-    if q < z_tail:
-        return n_rows + z_index[z_head + q], x_head, q, z_tail
-    return np.int64(x_index[x_head + q - z_tail]), nz, x_head * z_tail + (q - z_tail) * nz, 1
+# Where the entries of x z' are, in one array: how many of the columns of z the head has of each row of x, how
+# many of the others the table of each row lacks, and then the slots of these others, row after row.
 
 
 @inner
-def _row_slots(p, x_head, z_head, nz):
-    """How many columns of z the p-th row of x has in the head, and where its other slots begin."""
-    z_tail = nz - z_head
-    if p < x_head:
-        return z_head, p * z_tail
-    return 0, x_head * z_tail + (p - x_head) * nz
+def _split(width, i, z_index, nz):
+    """How many columns of z the head has of row i."""
+    if nz == 0 or z_index[nz - 1] < width[i]:
+        return nz
+    return _place_of(z_index, nz, width[i])
 
 
 @inner
-def _slots_needed(x_head, nx, z_head, nz):
+def _slots_needed(width, x_index, nx, z_index, nz):
     """Length of the array that `_look_up` fills."""
-    x_tail, z_tail = nx - x_head, nz - z_head
-    return x_head * z_tail + x_tail * nz + z_tail + x_tail
+    total = 2 * nx
+    for p in range(nx):
+        total += nz - _split(width, x_index[p], z_index, nz)
+    return total
 
 
 @inner
-def _look_up(start, room, key, tail, n_rows, x_index, x_head, nx, z_index, z_head, nz, slots):
-    """Where all entries outside the head are; behind that, how many each table lacks."""
-    x_tail, z_tail = nx - x_head, nz - z_head
-    n_slots = x_head * z_tail + x_tail * nz
+def _look_up(width, start, room, key, tail, x_index, nx, z_index, nz, slots):
+    """Find all entries: see above."""
     waits = 4 * len(key) > _CACHED
-    if waits:
-        for q in range(z_tail + x_tail):
-            t, n, _, _ = _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
-            labels = x_index if q < z_tail else z_index
-            first, size = start[t], room[t]
-            for k in range(n if size > 0 else 0):
-                prefetch(key, first + _first_offset(size, labels[k]), 0)
-    for q in range(z_tail + x_tail):
-        t, n, begin, stride = _table(q, n_rows, x_index, x_head, z_index, z_head, z_tail, nz)
-        labels = x_index if q < z_tail else z_index
-        slots[n_slots + q] = _find_slots(
-            key, tail, start[t], room[t], labels, n, slots, begin, stride, waits
-        )
+    for p in range(nx):
+        i = x_index[p]
+        split = _split(width, i, z_index, nz)
+        slots[p] = split
+        first, size = start[i], room[i]
+        if waits and size > 0:
+            for k in range(split, nz):
+                prefetch(key, first + _first_offset(size, z_index[k]), 0)
+    begin = 2 * nx
+    for p in range(nx):
+        i, split = x_index[p], slots[p]
+        missing = 0
+        for k in range(split, nz):
+            slot = _slot(key, start[i], room[i], z_index[k])
+            slots[begin + k - split] = slot
+            missing += slot < 0
+            if waits and slot >= 0:
+                prefetch(tail, slot, 0)
+        slots[nx + p] = missing
+        begin += nz - split
 
 
 @helper
@@ -196,41 +179,43 @@ def transform_in_head_tail(store, scratch, nx, nz, out):
 
     The slots are those that `update_in_head_tail` takes.
     """
-    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    head, width, place, tail = store.head, store.width, store.place, store.tail
     x_index, x, z_index, numbers = scratch.x_index, scratch.x, scratch.z_index, scratch.numbers
-    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
-    slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
-    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+    slots = np.empty(_slots_needed(width, x_index, nx, z_index, nz), np.int64)
+    _look_up(width, store.start, store.room, store.key, tail, x_index, nx, z_index, nz, slots)
     for k in range(nz):
         out[k] = 0
+    begin = 2 * nx
     for p in range(nx):
-        split, begin = _row_slots(p, x_head, z_head, nz)
-        _load_row(head, np.int64(x_index[p]), z_index, split, tail, slots, begin, nz, numbers)
+        split = slots[p]
+        _load_row(head, place[x_index[p]], z_index, split, tail, slots, begin, nz, numbers)
+        begin += nz - split
         for k in range(nz):
             out[k] += x[p] * numbers[0, k]
     return slots
 
 
 def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
-    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    head, width, place, tail = store.head, store.width, store.place, store.tail
     x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
     numbers = scratch.numbers
-    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
-    slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
+    slots = np.empty(_slots_needed(width, x_index, nx, z_index, nz), np.int64)
+    _look_up(width, store.start, store.room, store.key, tail, x_index, nx, z_index, nz, slots)
     waits = head.nbytes > _CACHED
     if waits:
         for p in range(_AHEAD):
-            _ask_for(head, x_index, p, x_head, z_index, z_head)
-    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+            _ask_for(head, place, x_index, p, nx, z_index, slots)
 
     margin = 0.0
     variance = 0.0
+    begin = 2 * nx
     for p in range(nx):
         i = np.int64(x_index[p])
         if waits:
-            _ask_for(head, x_index, p + _AHEAD, x_head, z_index, z_head)
-        split, begin = _row_slots(p, x_head, z_head, nz)
-        _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
+            _ask_for(head, place, x_index, p + _AHEAD, nx, z_index, slots)
+        split = slots[p]
+        _load_row(head, place[i], z_index, split, tail, slots, begin, nz, numbers)
+        begin += nz - split
         d = _diagonal_place(rule, z_index, nz, i)
         x_i = float(x[p])
         margin += x_i * float(row_margin(rule, numbers, 0, numbers, 1, z, d, shift))
@@ -242,19 +227,23 @@ def margin_in_head_tail(store, rule, scratch, nx, nz, shift):
 @helper
 def value_in_head_tail(store, rule, scratch, nx, nz, shift, rounds):
     """x'Mz with M as it is read: the average of that many rounds, if it is not 0."""
-    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    head, width, place, tail = store.head, store.width, store.place, store.tail
     x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
-    numbers, last = scratch.numbers, head.shape[2] - 1
-    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
-    slots = np.empty(_slots_needed(x_head, nx, z_head, nz), np.int64)
-    _look_up(start, room, key, tail, store.n_rows, x_index, x_head, nx, z_index, z_head, nz, slots)
+    numbers, last = scratch.numbers, head.shape[1] - 1
+    slots = np.empty(_slots_needed(width, x_index, nx, z_index, nz), np.int64)
+    _look_up(width, store.start, store.room, store.key, tail, x_index, nx, z_index, nz, slots)
+    waits = head.nbytes > _CACHED
 
     value = 0.0
     parts = z.dtype.type(rounds)
+    begin = 2 * nx
     for p in range(nx):
         i = np.int64(x_index[p])
-        split, begin = _row_slots(p, x_head, z_head, nz)
-        _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
+        if waits:
+            _ask_for(head, place, x_index, p + _AHEAD, nx, z_index, slots)
+        split = slots[p]
+        _load_row(head, place[i], z_index, split, tail, slots, begin, nz, numbers)
+        begin += nz - split
         if rounds > 0.0:
             for k in range(nz):
                 numbers[0, k] -= numbers[last, k] / parts
@@ -265,32 +254,29 @@ def value_in_head_tail(store, rule, scratch, nx, nz, shift, rounds):
 
 def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, weight):
     """False if the arena has no room for the new entries: nothing has changed then."""
-    head, tail, has_acc = store.head, store.tail, store.has_acc
+    head, place, tail, has_acc = store.head, store.place, store.tail, store.has_acc
     x_index, x, z_index, z = scratch.x_index, scratch.x, scratch.z_index, scratch.z[:nz]
     numbers = scratch.numbers
-    x_head, z_head = _place_of(x_index, nx, head.shape[0]), _place_of(z_index, nz, head.shape[1])
-    x_tail, z_tail = nx - x_head, nz - z_head
 
-    n_slots = x_head * z_tail + x_tail * nz
-    for q in range(z_tail + x_tail):
-        missing = slots[n_slots + q]
+    begin = 2 * nx
+    for p in range(nx):
+        split, missing = slots[p], slots[nx + p]
         if missing > 0:
-            t, n, begin, stride = _table(
-                q, store.n_rows, x_index, x_head, z_index, z_head, z_tail, nz
-            )
-            labels = x_index if q < z_tail else z_index
-            if not _insert(store, rule, t, missing, shift, labels, n, slots, begin, stride):
+            i = np.int64(x_index[p])
+            if not _insert(store, rule, i, missing, shift, z_index, split, nz, slots, begin):
                 return False
+        begin += nz - split
 
-    last = head.shape[2] - 1
+    last = head.shape[1] - 1
     waits = head.nbytes > _CACHED
     # Backwards: the rows that were read last are still near.
     for p in range(nx - 1, -1, -1):
         i = np.int64(x_index[p])
         if waits:
-            _ask_for(head, x_index, p - _AHEAD, x_head, z_index, z_head)
-        split, begin = _row_slots(p, x_head, z_head, nz)
-        _load_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
+            _ask_for(head, place, x_index, p - _AHEAD, nx, z_index, slots)
+        split = slots[p]
+        begin -= nz - split
+        _load_row(head, place[i], z_index, split, tail, slots, begin, nz, numbers)
         d = _diagonal_place(rule, z_index, nz, i)
         row_update(
             rule,
@@ -309,22 +295,22 @@ def update_in_head_tail(store, rule, scratch, slots, nx, nz, tau, beta, shift, w
             shift,
             weight,
         )
-        _save_row(head, i, z_index, split, tail, slots, begin, nz, numbers)
+        _save_row(head, place[i], z_index, split, tail, slots, begin, nz, numbers)
     return True
 
 
 @inner
-def _insert(store, rule, t, missing, shift, labels, n, slots, begin, stride):
-    """Give the first n labels a slot in table t, moving the table to the arena's end if it is too small."""
+def _insert(store, rule, t, missing, shift, labels, split, n, slots, begin):
+    """Give labels split .. n - 1 slots in table t; a table that is too small moves to the arena's end."""
     start, room, used, key, tail = store.start, store.room, store.used, store.key, store.tail
     if 4 * (used[t] + missing) > 3 * room[t]:
-        own = t if rule.off_diagonal and t < store.n_rows else -1
+        own = t if rule.off_diagonal else -1
         old_start, old_end = start[t], start[t] + room[t]
         alive = 0
         for slot in range(old_start, old_end):
             alive += _survives(rule, own, key[slot], tail, slot, shift)
         # Dead entries are left behind, but this very triplet may want some of them.
-        wanted = min(missing + used[t] - alive, n)
+        wanted = min(missing + used[t] - alive, n - split)
         new_room = 2 * (alive + wanted) + 2
         new_start = store.arena_top[0]
         if new_start + new_room > len(key):
@@ -340,7 +326,7 @@ def _insert(store, rule, t, missing, shift, labels, n, slots, begin, stride):
         start[t] = new_start
         room[t] = new_room
         used[t] = alive
-    for k in range(n):
+    for k in range(split, n):
         slot = _slot(key, start[t], room[t], labels[k])
         if slot < 0:
             slot = -1 - slot
@@ -348,7 +334,7 @@ def _insert(store, rule, t, missing, shift, labels, n, slots, begin, stride):
             for q in range(tail.shape[1]):
                 tail[slot, q] = 0
             used[t] += 1
-        slots[begin + k * stride] = slot
+        slots[begin + k - split] = slot
     return True
 
 
@@ -375,7 +361,7 @@ def compact(rule, store, order, spare_key, spare, shift):
     top = 0
     for o in range(len(order)):
         t = order[o]
-        own = t if rule.off_diagonal and t < store.n_rows else -1
+        own = t if rule.off_diagonal else -1
         first, size = start[t], room[t]
         alive = 0
         for slot in range(first, first + size):
@@ -408,58 +394,55 @@ def copy_entries(rule, store, shift, end, indices, numbers):
 
     With empty `indices` nothing is written, and ``end`` counts them (downwards).
     """
-    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    head, width, place, tail = store.head, store.width, store.place, store.tail
+    start, room, key = store.start, store.room, store.key
     writing = len(indices) > 0
-    for i in range(head.shape[0]):
-        row = head[i]
+    for i in range(len(width)):
         own = i if rule.off_diagonal else -1
-        for c in range(head.shape[1] - 1, -1, -1):
-            if _survives(rule, own, c, row, c, shift):
+        for c in range(width[i] - 1, -1, -1):
+            if _survives(rule, own, c, head, place[i] + c, shift):
                 end[i] -= 1
                 if writing:
                     indices[end[i]] = c
-                    _copy(row, c, numbers, end[i])
-    for t in range(len(start)):
-        own = t if rule.off_diagonal and t < store.n_rows else -1
-        for slot in range(start[t], start[t] + room[t]):
+                    _copy(head, place[i] + c, numbers, end[i])
+        for slot in range(start[i], start[i] + room[i]):
             if _survives(rule, own, key[slot], tail, slot, shift):
-                i = t if t < store.n_rows else key[slot]
                 end[i] -= 1
                 if writing:
-                    indices[end[i]] = key[slot] if t < store.n_rows else t - store.n_rows
+                    indices[end[i]] = key[slot]
                     _copy(tail, slot, numbers, end[i])
 
 
 @driver
 def fill_entries(store, indptr, indices, numbers):
     """Put entries into an empty store whose tables already have room for them."""
-    head, start, room, key = store.head, store.start, store.room, store.key
+    head, width, place = store.head, store.width, store.place
+    start, room, key = store.start, store.room, store.key
     for i in range(len(indptr) - 1):
         for k in range(indptr[i], indptr[i + 1]):
             c = indices[k]
-            if i < head.shape[0] and c < head.shape[1]:
-                _copy(numbers, k, head[i], c)
+            if c < width[i]:
+                _copy(numbers, k, head, place[i] + c)
             else:
-                t, label = (i, c) if i >= head.shape[0] else (store.n_rows + c, np.int32(i))
-                slot = _slot(key, start[t], room[t], label)
+                slot = _slot(key, start[i], room[i], c)
                 if slot < 0:
                     slot = -1 - slot
-                    store.used[t] += 1
-                    key[slot] = label
+                    store.used[i] += 1
+                    key[slot] = c
                 _copy(numbers, k, store.tail, slot)
 
 
 @driver
 def rebase(rule, store, shift):
     """Write every entry as if the accumulated threshold started from zero now."""
-    head, tail, start, room, key = store.head, store.tail, store.start, store.room, store.key
+    head, width, place, tail = store.head, store.width, store.place, store.tail
+    start, room, key = store.start, store.room, store.key
     cut = head.dtype.type(shift)
-    for i in range(head.shape[0]):
-        for c in range(head.shape[1]):
-            if not (rule.off_diagonal and c == i):
-                head[i, c, 0] = shrink(head[i, c, 0], cut)
-    for t in range(len(start)):
-        own = t if rule.off_diagonal and t < store.n_rows else -1
-        for slot in range(start[t], start[t] + room[t]):
+    for i in range(len(width)):
+        own = i if rule.off_diagonal else -1
+        for c in range(width[i]):
+            if c != own:
+                head[place[i] + c, 0] = shrink(head[place[i] + c, 0], cut)
+        for slot in range(start[i], start[i] + room[i]):
             if key[slot] >= 0 and key[slot] != own:
                 tail[slot, 0] = shrink(tail[slot, 0], cut)

@@ -25,7 +25,7 @@ from .._kernels.dual import (
     Dual,
     ascend_block,
     ascend_singly,
-    sparse_squared_hinges,
+    sparse_margins,
     squared_hinges,
 )
 from .._kernels.rules import PLAIN, Rule
@@ -547,7 +547,7 @@ class _Ascent:
         )
         left, right = self._tuples.left, self._tuples.right_rows(others).astype(np.float64)
         if self._tuples.is_sparse:
-            return left.rows(anchors).T @ (sums @ right)
+            return sp.csr_matrix(left.rows(anchors).T @ (sums @ right))
         total = np.zeros((left.shape[1], right.shape[1]))
         for part in chunks(len(anchors), 8 * (left.shape[1] + right.shape[1])):
             total += left.rows(anchors[part]).astype(np.float64).T @ (sums[part] @ right)
@@ -564,11 +564,9 @@ class _Ascent:
             exact = matrix = self.matrix()
         else:
             exact = self.combine(alpha)
-            if not isinstance(self._engine, DenseEngine):
-                matrix = sp.csr_matrix(exact, dtype=dtype)
-            else:
-                exact = exact.toarray() if sp.issparse(exact) else exact
-                matrix = np.ascontiguousarray(exact, dtype)
+            if isinstance(self._engine, DenseEngine) and sp.issparse(exact):
+                exact = exact.toarray()
+            matrix = exact.astype(dtype, copy=False)
         exactly = matrix.astype(np.float64, copy=False)
         return matrix, *(yield from self.certificate(alpha, exactly, exact))
 
@@ -595,7 +593,9 @@ class _Ascent:
         """
         n = len(self._tuples)
         penalty = self._penalty(matrix)
-        dual_penalty = penalty if of_alpha is None else self._penalty(of_alpha)
+        dual_penalty = penalty
+        if of_alpha is not None and of_alpha is not matrix:
+            dual_penalty = self._penalty(of_alpha)
         if self._tuples.is_sparse:
             squared = self._sparse_squared_hinges(matrix)
         elif self._ops.has_all_columns:
@@ -610,8 +610,11 @@ class _Ascent:
         return squared / n + penalty, float(np.mean(alpha - np.square(alpha) / 4)) - dual_penalty
 
     def _penalty(self, matrix: Any) -> float:
-        values = matrix.data if sp.issparse(matrix) else matrix
-        return 0.5 * self._lam * float(np.square(values, dtype=np.float64).sum())
+        if sp.issparse(matrix):
+            total = matrix.data @ matrix.data  # in float64
+        else:
+            total = np.square(matrix, dtype=np.float64).sum()
+        return 0.5 * self._lam * float(total)
 
     def _margins(
         self, index: np.ndarray, anchors: np.ndarray, place: np.ndarray, matrix: np.ndarray
@@ -633,11 +636,23 @@ class _Ascent:
 
     def _sparse_squared_hinges(self, matrix: sp.csr_matrix) -> float:
         """Sum of the squared hinge losses of all triplets, where items and M are sparse."""
-        sides = self._tuples.left, self._tuples.right
-        left, right = (csr_reader(items.csr_renumbered(None)) for items in sides)
+        left, right = (
+            side.csr_renumbered(None) for side in (self._tuples.left, self._tuples.right)
+        )
         index = np.concatenate([part[0] for part in self._parts])
-        product = np.empty(matrix.shape[1])
-        return sparse_squared_hinges(left, csr_reader(matrix), right, index, product)
+        anchors, first = np.unique(index[:, 0], return_index=True)
+        by_feature = csr_reader(left[anchors].tocsc())
+        margins = np.zeros(len(index))
+        sparse_margins(
+            csr_reader(matrix),
+            by_feature,
+            np.append(first, len(index)),
+            csr_reader(right),
+            index,
+            np.zeros(matrix.shape[1]),
+            margins,
+        )
+        return float(np.square(np.maximum(0.0, 1.0 - margins)).sum())
 
 
 def check_lengths(tuples: Comparisons) -> None:
