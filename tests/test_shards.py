@@ -28,7 +28,8 @@ from simstream import (
 )
 from simstream._kernels.columns import divided, summed
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
-from simstream.distributed.shard import RestartedError, Shard
+from simstream.distributed.exchange import RestartedError
+from simstream.distributed.shard import Shard
 from simstream.distributed.workers import SerialWorkers
 
 N, D = 120, 30
@@ -761,7 +762,7 @@ def test_train_reports_workers_that_cannot_be_had_or_are_lost(
     folder = tmp_path / "run"
     command += ["-n", 200, "--workers", 2]
 
-    def lost(self, method, *args):
+    def lost(*_):
         raise WorkerLostError("worker 1 of 2 was lost")
 
     with monkeypatch.context() as patch:
@@ -923,11 +924,11 @@ def test_the_loss_of_a_worker_is_told_and_a_final_one_with_the_command_that_cont
     folder = tmp_path / "run"
     original, calls = SerialWorkers.learn, []
 
-    def lose_one(self, method, *args):
-        calls.append(method)
-        if len(calls) == 3:
+    def lose_one(self, n_blocks):
+        calls.append(n_blocks)
+        if len(calls) == 2:
             raise RestartedError
-        return original(self, method, *args)
+        return original(self, n_blocks)
 
     with monkeypatch.context() as patched:
         patched.setattr(SerialWorkers, "learn", lose_one)
@@ -953,16 +954,16 @@ def test_the_loss_of_a_worker_is_told_and_a_final_one_with_the_command_that_cont
 
 def test_an_interrupted_run_is_continued_from_its_folder(tmp_path, divided_command, monkeypatch):
     folder, begun = tmp_path / "run", ["--workers", 2, "--checkpoint", tmp_path / "run"]
-    original, methods = SerialWorkers.learn, []
+    original, calls = SerialWorkers.begin, []
 
-    def interrupted(self, method, *args):
-        methods.append(method)
-        if methods.count("begin") == 2:
-            methods.clear()
+    def interrupted(self, *args):
+        calls.append(args)
+        if len(calls) == 2:
+            calls.clear()
             signal.raise_signal(signal.SIGINT)
-        return original(self, method, *args)
+        return original(self, *args)
 
-    monkeypatch.setattr(SerialWorkers, "learn", interrupted)
+    monkeypatch.setattr(SerialWorkers, "begin", interrupted)
     for options, hint in ((begun, " in place of --checkpoint"), (["--resume", folder], "")):
         result = run(*divided_command, "-n", 10_000, *options)
         assert result.exit_code == 130, result.stderr
