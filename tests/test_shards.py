@@ -30,7 +30,7 @@ from simstream._kernels.columns import divided, summed
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
 from simstream.distributed.exchange import RestartedError
 from simstream.distributed.shard import Shard
-from simstream.distributed.workers import SerialWorkers
+from simstream.distributed.workers import RayWorkers, SerialWorkers
 
 N, D = 120, 30
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
@@ -665,9 +665,9 @@ def test_workers_that_round_differently_are_noticed(monkeypatch):
     progress = Shard.progress
 
     def other(self):
-        clock, n_seen = progress(self)
-        clock[UPDATES] += self._number * clock[0]
-        return clock, n_seen
+        found = progress(self)
+        found.clock[UPDATES] += self._number * found.clock[0]
+        return found
 
     monkeypatch.setattr(Shard, "progress", other)
     with ShardedLearner(OASIS(), 2, preprocessor=items(), backend="serial") as found:  # noqa: SIM117
@@ -803,6 +803,22 @@ def test_a_worker_that_finds_no_items_says_so(tmp_path):
     shard = Shard(str(folder), 0, 2)  # nothing that may fail: Ray keeps no errors of constructors
     with pytest.raises(FileNotFoundError, match="every worker must find it under this name"):
         shard.restore(None)
+
+
+def test_workers_that_did_not_meet_were_lost_or_cannot_reach_each_other(monkeypatch):
+    workers = RayWorkers(Cluster(2), 0, 1.0)
+
+    def call(method, *args):
+        if method == "meet":
+            raise ConnectionError("timed out")
+        if method == "progress" and is_lost:
+            raise RestartedError
+        return [("127.0.0.1", 1)] * 2
+
+    monkeypatch.setattr(workers, "call", call)
+    for is_lost, error in ((False, ConnectionError), (True, RestartedError)):
+        with pytest.raises(error):
+            workers.begin()
 
 
 class ConnectedRay:

@@ -153,8 +153,8 @@ class Run:
                     if now - self._saved_at >= self._seconds:
                         self._save()
                     left = min(left, self._saved_at + self._seconds - now)
-                learnt = self._block - first
-                n_blocks = max(1, min(2 * learnt, int(left * learnt / (now - begun))))
+                pace = (self._block - first) / max(now - begun, 1e-6)
+                n_blocks = max(1, min(2 * (self._block - first), int(left * pace)))
         call.shared = None
         self._at, self._block = self._at + 1, 0
 
