@@ -143,6 +143,9 @@ class Summing:
     """An actor that sums parts as large as those of a block, and works out nothing."""
 
     def __init__(self, number):
+        np.ones(
+            2**21
+        )  # after larger arrays, as a worker has, memory of this size is kept and used again
         ones = np.ones(BLOCK, np.float32)
         self.parts = np.ones(BLOCK), ones, (np.ones((BLOCK, BLOCK), np.float32), ones)
         self.exchange = Exchange(number, "127.0.0.1")

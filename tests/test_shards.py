@@ -805,7 +805,8 @@ def test_a_worker_that_finds_no_items_says_so(tmp_path):
         shard.restore(None)
 
 
-def test_workers_that_did_not_meet_were_lost_or_cannot_reach_each_other(monkeypatch):
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_workers_that_did_not_meet_were_lost_or_cannot_reach_each_other(is_lost, monkeypatch):
     workers = RayWorkers(Cluster(2), 0, 1.0)
 
     def call(method, *args):
@@ -816,9 +817,8 @@ def test_workers_that_did_not_meet_were_lost_or_cannot_reach_each_other(monkeypa
         return [("127.0.0.1", 1)] * 2
 
     monkeypatch.setattr(workers, "call", call)
-    for is_lost, error in ((False, ConnectionError), (True, RestartedError)):
-        with pytest.raises(error):
-            workers.begin()
+    with pytest.raises(RestartedError if is_lost else ConnectionError):
+        workers.begin()
 
 
 class ConnectedRay:
