@@ -3,9 +3,9 @@
     python benchmarks/bench_distributed.py [--turns 5] [--realtime] [--write [PAGE]]
 
 Both have one BLAS thread a process and learn the same triplets in turns. What a block costs a worker that has
-d / W columns is measured in this process, what a message costs with two actors of Ray on this machine; the curve
-adds what the bytes of a block take over the network, from each worker to all others. `--write` puts the
-tables between the marks of docs/distributed.md.
+d / W columns is measured in this process, what it costs to swap and add sums with two actors of Ray on this
+machine; each worker does so log2 W times, and the curve adds what the bytes take over the network every time.
+`--write` puts the tables between the marks of docs/distributed.md.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from bench_common import ROOT, check_marks, machine, put_between
 from simstream import OASIS
-from simstream._kernels.columns import summed
 from simstream.distributed import Cluster, ShardedLearner
+from simstream.distributed.exchange import Exchange
 from simstream.distributed.shard import Shard
 
 # Ray's workers give way to all other processes unless told otherwise: the comparison would not be fair.
@@ -129,52 +129,53 @@ def block_of_worker(d, n_workers, n_blocks=4):
         only.prepare()
         shard = Shard(folder, 0, n_workers)
         shard.restore(None)
-        parts, _ = shard.begin({"index": triplets}, 0, BLOCK)
+        parts = shard.begin({"index": triplets}, 0, BLOCK)
         times = []
         while parts is not None:
-            # The parts of others would not change what a block costs, but for summing them.
-            start = time.process_time()
-            parts, _ = shard.advance(parts)
+            start = time.process_time()  # what the sums are does not change what a block costs
+            parts = shard.advance(parts)
             times.append(time.process_time() - start)
         only.close()
     return min(times[:-1])  # the last one has no next block
 
 
-class Echo:
-    """An actor that answers with parts as large as those of a block, and works out nothing."""
+class Summing:
+    """An actor that sums parts as large as those of a block, and works out nothing."""
 
-    def __init__(self, size):
-        ones = np.ones(size, np.float32)
-        self.parts = np.ones(size), ones, (np.ones((size, size), np.float32), ones)
+    def __init__(self, number):
+        np.ones(
+            2**21
+        )  # after larger arrays, as a worker has, memory of this size is kept and used again
+        ones = np.ones(BLOCK, np.float32)
+        self.parts = np.ones(BLOCK), ones, (np.ones((BLOCK, BLOCK), np.float32), ones)
+        self.exchange = Exchange(number, "127.0.0.1")
 
-    def advance(self, *parts):
-        summed(list(parts))
-        return self.parts, (True, np.zeros(10), 0)
+    def address(self):
+        return self.exchange.address
+
+    def seconds(self, addresses, n):
+        self.exchange.meet(addresses, b"summing")
+        times = [time.perf_counter()]
+        for _ in range(n):
+            self.exchange.sum(self.parts)
+            times.append(time.perf_counter())
+        return float(np.median(np.diff(times)))
 
 
-def message(n_workers, is_first, n=200):
-    """Seconds from the notes of a block to the next, with the parts summed but nothing worked out: the median."""
-    import ray
-
-    with Cluster(n_workers, num_cpus=4) as cluster:
-        actors = [cluster.start(Echo, BLOCK) for _ in range(n_workers)]
-        parts, times = [np.ones(1)] * n_workers, []
-        cluster.get([actor.advance.remote(*parts) for actor in actors])
+def swap(is_first, n=200):
+    """Seconds in which two workers of this machine swap and add their parts: the median."""
+    with Cluster(2, num_cpus=4) as cluster:
+        actors = [cluster.start(Summing, number) for number in range(2)]
+        addresses = cluster.get([actor.address.remote() for actor in actors])
         with served_first(is_first):
-            for _ in range(n):
-                start = time.perf_counter()
-                calls = [actor.advance.options(num_returns=2).remote(*parts) for actor in actors]
-                parts = [some for some, _ in calls]
-                ray.get([note for _, note in calls])
-                times.append(time.perf_counter() - start)
-    return float(np.median(times[1:]))
+            return max(cluster.get([actor.seconds.remote(addresses, n) for actor in actors]))
 
 
 # -- on paper ---------------------------------------------------------------------------------------
 
 
 class Costs:
-    """What a block costs: products in proportion to the work, the rest to d, and messages to the workers."""
+    """What a block costs: products in proportion to the work, the rest to d, and log2 W swaps of sums."""
 
     def __init__(self, is_first):
         self.measured = {(d, w): block_of_worker(d, w) for d in (1536, 8192) for w in (4, 64)}
@@ -187,9 +188,7 @@ class Costs:
         self.rates = dict(zip((1536, 8192), rates, strict=True))
         slope = max(0.0, (fixed[1] - fixed[0]) / (8192 - 1536))
         self.fixed = {d: fixed[0] + slope * (d - 1536) for d in PAPER}
-        one, two = (message(n_workers, is_first) for n_workers in (1, 2))
-        self.each = max(two - one, 1e-4)
-        self.latency = max(one - self.each, 1e-4)
+        self.swap = swap(is_first)
         self.n_bytes = 4 * BLOCK**2 + 16 * BLOCK
 
     def rate(self, d):
@@ -199,9 +198,8 @@ class Costs:
         return self.fixed[d] + work(d, n_workers) / self.rate(d)
 
     def speedup(self, d, n_workers, bandwidth):
-        network = (n_workers - 1) * self.n_bytes / bandwidth  # in and out at the same time
-        total = self.block(d, n_workers) + self.latency + n_workers * self.each + network
-        return self.block(d, 1) / total
+        swaps = np.log2(n_workers) * (self.swap + self.n_bytes / bandwidth)
+        return self.block(d, 1) / (self.block(d, n_workers) + swaps)
 
 
 def work(d, n_workers):
@@ -248,9 +246,9 @@ def report(turns, is_first):
     lines.append(
         f"\nMeasured for this curve, on one thread: a block of a worker takes {measured} columns, that is "
         f"{costs.rates[1536] / 1e9:.0f} and {costs.rates[8192] / 1e9:.0f} GFlop/s and "
-        f"{1e3 * costs.fixed[1536]:.1f} and {1e3 * costs.fixed[8192]:.1f} ms that do not shrink with the columns; a "
-        f"round of messages takes {1e3 * costs.latency:.1f} ms and {1e3 * costs.each:.1f} ms for each worker; "
-        f"{costs.n_bytes / 1e6:.2f} MB travel each way. d = 65,536 is worked out with the rate of d = 8,192."
+        f"{1e3 * costs.fixed[1536]:.1f} and {1e3 * costs.fixed[8192]:.1f} ms that do not shrink with the columns; to "
+        f"swap and add sums takes {1e3 * costs.swap:.1f} ms, log2 W times, and {costs.n_bytes / 1e6:.2f} MB travel "
+        f"each way every time. d = 65,536 is worked out with the rate of d = 8,192."
     )
     return "\n".join(lines)
 

@@ -28,8 +28,9 @@ from simstream import (
 )
 from simstream._kernels.columns import divided, summed
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
-from simstream.distributed.shard import RestartedError, Shard
-from simstream.distributed.workers import SerialWorkers
+from simstream.distributed.exchange import RestartedError
+from simstream.distributed.shard import Shard
+from simstream.distributed.workers import RayWorkers, SerialWorkers
 
 N, D = 120, 30
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
@@ -664,9 +665,9 @@ def test_workers_that_round_differently_are_noticed(monkeypatch):
     progress = Shard.progress
 
     def other(self):
-        clock, n_seen = progress(self)
-        clock[UPDATES] += self._number * clock[0]
-        return clock, n_seen
+        found = progress(self)
+        found.clock[UPDATES] += self._number * found.clock[0]
+        return found
 
     monkeypatch.setattr(Shard, "progress", other)
     with ShardedLearner(OASIS(), 2, preprocessor=items(), backend="serial") as found:  # noqa: SIM117
@@ -761,7 +762,7 @@ def test_train_reports_workers_that_cannot_be_had_or_are_lost(
     folder = tmp_path / "run"
     command += ["-n", 200, "--workers", 2]
 
-    def lost(self, method, *args):
+    def lost(*_):
         raise WorkerLostError("worker 1 of 2 was lost")
 
     with monkeypatch.context() as patch:
@@ -802,6 +803,22 @@ def test_a_worker_that_finds_no_items_says_so(tmp_path):
     shard = Shard(str(folder), 0, 2)  # nothing that may fail: Ray keeps no errors of constructors
     with pytest.raises(FileNotFoundError, match="every worker must find it under this name"):
         shard.restore(None)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_workers_that_did_not_meet_were_lost_or_cannot_reach_each_other(is_lost, monkeypatch):
+    workers = RayWorkers(Cluster(2), 0, 1.0)
+
+    def call(method, *args):
+        if method == "meet":
+            raise ConnectionError("timed out")
+        if method == "progress" and is_lost:
+            raise RestartedError
+        return [("127.0.0.1", 1)] * 2
+
+    monkeypatch.setattr(workers, "call", call)
+    with pytest.raises(RestartedError if is_lost else ConnectionError):
+        workers.begin()
 
 
 class ConnectedRay:
@@ -923,11 +940,11 @@ def test_the_loss_of_a_worker_is_told_and_a_final_one_with_the_command_that_cont
     folder = tmp_path / "run"
     original, calls = SerialWorkers.learn, []
 
-    def lose_one(self, method, *args):
-        calls.append(method)
-        if len(calls) == 3:
+    def lose_one(self, n_blocks):
+        calls.append(n_blocks)
+        if len(calls) == 2:
             raise RestartedError
-        return original(self, method, *args)
+        return original(self, n_blocks)
 
     with monkeypatch.context() as patched:
         patched.setattr(SerialWorkers, "learn", lose_one)
@@ -953,16 +970,16 @@ def test_the_loss_of_a_worker_is_told_and_a_final_one_with_the_command_that_cont
 
 def test_an_interrupted_run_is_continued_from_its_folder(tmp_path, divided_command, monkeypatch):
     folder, begun = tmp_path / "run", ["--workers", 2, "--checkpoint", tmp_path / "run"]
-    original, methods = SerialWorkers.learn, []
+    original, calls = SerialWorkers.begin, []
 
-    def interrupted(self, method, *args):
-        methods.append(method)
-        if methods.count("begin") == 2:
-            methods.clear()
+    def interrupted(self, *args):
+        calls.append(args)
+        if len(calls) == 2:
+            calls.clear()
             signal.raise_signal(signal.SIGINT)
-        return original(self, method, *args)
+        return original(self, *args)
 
-    monkeypatch.setattr(SerialWorkers, "learn", interrupted)
+    monkeypatch.setattr(SerialWorkers, "begin", interrupted)
     for options, hint in ((begun, " in place of --checkpoint"), (["--resume", folder], "")):
         result = run(*divided_command, "-n", 10_000, *options)
         assert result.exit_code == 130, result.stderr

@@ -79,13 +79,22 @@ def divided(width: int, n_parts: int) -> list[slice]:
 
 
 def summed(parts: list[Any]) -> Any:
-    """The sum of what several places yielded, in their order: the same bits whoever was first.
+    """The sum of what several places yielded: the same bits whoever was first.
 
-    All of its arrays are new: others may be reading the parts.
+    Neighbours are added to each other, then those sums, and so on; first only as many of them as leave a
+    power of two. All arrays of the sum are new: others may be reading the parts.
+
+    Examples
+    --------
+    >>> a, b, c, d, e = np.array([0.1, 0.2, 0.4, 0.8, 1.6])
+    >>> bool(summed([a, b, c, d, e]) == ((a + b) + c) + (d + e))
+    True
     """
     if isinstance(parts[0], tuple):
         return tuple(summed(list(some)) for some in zip(*parts, strict=True))
-    total = np.array(parts[0], order="C")
-    for part in parts[1:]:
-        total += part
-    return total
+    if len(parts) == 1:
+        return np.array(parts[0], order="C")
+    n_pairs = len(parts) - (1 << (len(parts).bit_length() - 1)) or len(parts) // 2
+    first = parts[: 2 * n_pairs]
+    pairs = [np.add(a, b, order="C") for a, b in zip(first[::2], first[1::2], strict=True)]
+    return pairs[0] if len(parts) == 2 else summed(pairs + parts[2 * n_pairs :])

@@ -13,10 +13,14 @@ import numpy as np
 from .._engines.base import DivergedError, ctrl_c_waits
 from .._kernels.steps import ROUNDS, UPDATES
 from .cluster import WorkerLostError
+from .exchange import RestartedError
 from .folder import Checkpoint, RunFolder
-from .shard import RestartedError
+from .shard import Progress
 
 logger = logging.getLogger("simstream.distributed")
+
+#: How long workers learn by themselves, at most, if that is several blocks: Ctrl-C waits for them.
+_SECONDS_AT_A_TIME = 0.5
 
 #: Takes notice of how far learning is: the clock, and the number of tasks seen.
 Note = Callable[[np.ndarray, int], None]
@@ -47,7 +51,7 @@ class Run:
         Whether the folder ends with this process: what waits need not be written then.
     seconds : float, optional
         Time between two checkpoints; None for learners that have none, which begin a call again.
-    note : called after every block
+    note : called after every few blocks
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class Run:
         try:
             self.workers.start(str(self.folder.path))
             self.workers.call("restore", self.checkpoint)
-            self._note(*self.workers.call("progress")[0])
+            self._take_notice(self.workers.call("progress"))
         except BaseException:
             self.workers.close()
             raise
@@ -131,34 +135,40 @@ class Run:
         workers = self.workers
         if call.shared is None:
             call.shared = workers.share(call.arrays)
-        parts, notes = workers.learn("begin", call.shared, self._block, call.block_size)
-        while notes[0][0]:
+        found, n_blocks = workers.begin(call.shared, self._block, call.block_size)[0], 1
+        while found.is_more:
             if self._block == until:
                 return
             with ctrl_c_waits():
+                first, begun = self._block, time.monotonic()
+                most = n_blocks if until is None else min(n_blocks, until - first)
                 try:
-                    parts, notes = workers.learn("advance", *parts)
+                    found = self._take_notice(workers.learn(most))
                 except DivergedError:
-                    self._note(*workers.call("progress")[0])
+                    self._block = self._take_notice(workers.call("progress")).block
                     call.has_diverged = True
                     raise
-                self._block += 1
-                self._take_notice(notes)
-                if self._seconds is not None and time.monotonic() - self._saved_at >= self._seconds:
-                    self._save()
+                self._block, now, left = found.block, time.monotonic(), _SECONDS_AT_A_TIME
+                if self._seconds is not None:
+                    if now - self._saved_at >= self._seconds:
+                        self._save()
+                    left = min(left, self._saved_at + self._seconds - now)
+                pace = (self._block - first) / max(now - begun, 1e-6)
+                n_blocks = max(1, min(2 * (self._block - first), int(left * pace)))
         call.shared = None
         self._at, self._block = self._at + 1, 0
 
-    def _take_notice(self, notes: list[Any]) -> None:
+    def _take_notice(self, found: list[Progress]) -> Progress:
         """All workers must have taken the same steps: each decides for itself, from the same sums."""
-        _, clock, n_seen = notes[0]
-        for number, (_, other, _) in enumerate(notes):
+        clock = found[0].clock
+        for number, (_, _, other, _) in enumerate(found):
             if other[UPDATES] != clock[UPDATES] or other[ROUNDS] != clock[ROUNDS]:
                 raise RuntimeError(
                     f"worker {number} has taken other steps than worker 0: their machines round differently; "
                     "use machines of one kind"
                 )
-        self._note(clock, n_seen)
+        self._note(clock, found[0].n_seen)
+        return found[0]
 
     def _go_back(self) -> None:
         """Bring all workers to the last checkpoint: what was learnt after it is learnt again."""

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Generator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,17 @@ from ..persistence import from_params
 from ..similarity.bilinear import Bilinear
 from ..similarity.shift import Shift
 from ..validation import Items
+from .exchange import RestartedError
 from .folder import Checkpoint, RunFolder
 
-#: What a worker answers: its parts of the next block, and a note: if there is one, its clock, tasks seen.
-Answer = tuple[Any, tuple[bool, np.ndarray, int]]
 
+class Progress(NamedTuple):
+    """How far a worker is: the next block of the call, if there is one, its clock, tasks seen."""
 
-class RestartedError(Exception):
-    """A worker has died and was started again: it has forgotten everything."""
+    block: int
+    is_more: bool
+    clock: np.ndarray
+    n_seen: int
 
 
 def _after_restore(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,6 +63,7 @@ class Shard:
         self._learner: Any = None
         self._engine: Any = None
         self._coroutine: Generator[Any, Any, Any] | None = None
+        self._block = 0
         #: What a learner of the whole set of tuples has found.
         self._solution: Any = None
         self._is_restored = False
@@ -121,17 +125,17 @@ class Shard:
         return self._solution
 
     @_after_restore
-    def progress(self) -> tuple[np.ndarray, int]:
-        """The clock, and the number of tasks seen."""
-        if self._engine is None:
-            return np.zeros(CLOCK_SIZE), 0
-        return self._engine.clock.copy(), getattr(self._engine, "n_seen", 0)
+    def progress(self) -> Progress:
+        """How far learning is."""
+        engine, is_more = self._engine, self._coroutine is not None
+        clock = np.zeros(CLOCK_SIZE) if engine is None else engine.clock.copy()
+        return Progress(self._block, is_more, clock, getattr(engine, "n_seen", 0))
 
     # -- learning -----------------------------------------------------------------------------
 
     @_after_restore
-    def begin(self, tuples: dict[str, np.ndarray], first_block: int, block_size: int) -> Answer:
-        """Begin a call at one of its blocks; the answer has the parts of that block."""
+    def begin(self, tuples: dict[str, np.ndarray], first_block: int, block_size: int) -> Any:
+        """Begin a call at one of its blocks: this shard's parts of that block, or None if there is none."""
         index = tuples["index"]
         # Compiled code is made for arrays that may be written to; those from a store may not.
         others: Any = {name: np.array(array) for name, array in tuples.items() if name != "index"}
@@ -141,22 +145,24 @@ class Shard:
             self._coroutine = self._learner._ascend(read, ops)
         else:
             self._coroutine = self._learn(read, first_block, block_size)
-        return self._answer(None)
+        self._block = first_block
+        return self._go_on(None)
 
     @_after_restore
-    def advance(self, *parts: Any) -> Answer:
-        """Finish a block, given the parts of all shards in order, and work out the parts of the next."""
-        return self._answer(summed(list(parts)))
+    def advance(self, *parts: Any) -> Any:
+        """Finish a block, given the parts of all shards or their sum: the parts of the next one, or None."""
+        parts_of_next = self._go_on(summed(list(parts)))
+        self._block += 1
+        return parts_of_next
 
-    def _answer(self, sums: Any) -> Answer:
+    def _go_on(self, sums: Any) -> Any:
         assert self._coroutine is not None
-        parts = None
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                parts = self._coroutine.send(sums)
+                return self._coroutine.send(sums)
         except StopIteration as end:
             self._coroutine, self._solution = None, end.value
-        return parts, (parts is not None, *self.progress())
+            return None
 
     def _learn(
         self, tuples: Comparisons, first_block: int, block_size: int

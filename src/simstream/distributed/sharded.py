@@ -63,7 +63,7 @@ class ShardedLearner:
     """Exact learning with the columns of M divided over workers, on one machine or on many.
 
     In every block of tuples each worker works out its part of the margins and Gram matrices from its own
-    columns of M and of the items; the parts are summed in the order of the workers, and each takes the same
+    columns of M and of the items; the parts are summed, always in the same order, and each takes the same
     steps on its own columns. The result is that of one process to rounding, whatever the number of workers,
     and bit for bit the same for the same number of workers, also after a worker was lost.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import Any
 
 from .cluster import Cluster, WorkerLostError
-from .shard import RestartedError, Shard
+from .exchange import Exchange, RestartedError
+from .shard import Progress, Shard
 
 
 class SerialWorkers:
@@ -15,6 +17,7 @@ class SerialWorkers:
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self._shards: list[Shard] = []
+        self._parts: list[Any] = []
 
     def start(self, folder: str) -> None:
         """Make the shards of a run."""
@@ -36,14 +39,55 @@ class SerialWorkers:
             raise errors[0]
         return answers
 
-    def learn(self, method: str, *args: Any) -> tuple[list[Any], list[Any]]:
-        """Call `begin` or `advance` of all shards: their parts of the next block, and their notes."""
-        parts, notes = zip(*self.call(method, *args), strict=True)
-        return list(parts), list(notes)
+    def begin(self, *args: Any) -> list[Progress]:
+        """Begin a call, as `Shard.begin` does."""
+        self._parts = self.call("begin", *args)
+        return self.call("progress")
+
+    def learn(self, n_blocks: int) -> list[Progress]:
+        """Learn the next block."""
+        self._parts = self.call("advance", *self._parts)
+        return self.call("progress")
 
     def close(self) -> None:
         """Forget the shards."""
         self._shards = []
+
+
+class Actor(Shard):
+    """A shard that sums its parts with those of other processes."""
+
+    _exchange: Any = None
+    _parts: Any = None
+
+    def listen(self) -> tuple[str, int]:
+        """Where the others of the next call find this one."""
+        import ray
+
+        if self._exchange is not None:
+            self._exchange.close()
+        self._exchange = Exchange(self._number, ray.util.get_node_ip_address())
+        return self._exchange.address
+
+    def meet(self, addresses: list[tuple[str, int]], key: bytes) -> None:
+        """Connect to the others."""
+        self._exchange.meet(addresses, key)
+
+    def begin(self, *args: Any) -> Progress:
+        """Begin a call."""
+        self._parts = super().begin(*args)
+        return self.progress()
+
+    def learn(self, n_blocks: int) -> Progress:
+        """Learn some blocks, or as many as there are."""
+        try:
+            while n_blocks and self._parts is not None:
+                self._parts = self.advance(self._exchange.sum(self._parts))
+                n_blocks -= 1
+        except BaseException:
+            self._exchange.close()  # others may wait for this one
+            raise
+        return self.progress()
 
 
 class RayWorkers:
@@ -87,7 +131,7 @@ class RayWorkers:
             )
         options = {"max_restarts": self._max_restarts, "max_task_retries": 0}
         self._actors = [
-            self._cluster.start(Shard, folder, k, self.n_workers, **options)
+            self._cluster.start(Actor, folder, k, self.n_workers, **options)
             for k in range(self.n_workers)
         ]
         self._get([actor.ping.remote() for actor in self._actors])
@@ -100,16 +144,18 @@ class RayWorkers:
         """Call a method of all actors at the same time; their answers in order."""
         return self._get([getattr(actor, method).remote(*args) for actor in self._actors])
 
-    def learn(self, method: str, *args: Any) -> tuple[list[Any], list[Any]]:
-        """Call `begin` or `advance` of all actors: references to their parts of the next block, and notes.
+    def begin(self, *args: Any) -> list[Progress]:
+        """Begin a call, as `Shard.begin` does; actors meet for it."""
+        try:
+            self.call("meet", self.call("listen"), secrets.token_bytes(16))
+        except ConnectionError:
+            self.call("progress")  # raises if one was lost just then
+            raise
+        return self.call("begin", *args)
 
-        Parts go from worker to worker, and not through this process.
-        """
-        calls = [
-            getattr(actor, method).options(num_returns=2).remote(*args) for actor in self._actors
-        ]
-        parts, notes = zip(*calls, strict=True)
-        return list(parts), self._get(list(notes))
+    def learn(self, n_blocks: int) -> list[Progress]:
+        """Learn some blocks, or as many as there are, without this process."""
+        return self.call("learn", n_blocks)
 
     def close(self) -> None:
         """End the actors, and Ray if it was started for them."""
