@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi import Path as PathField
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -88,6 +88,21 @@ def _created(answer: dict[str, Any]) -> Response:
     return JSONResponse(answer, 200 if answer["repeated"] else 201)
 
 
+def _answers(model: Any, about: str = "Successful Response") -> dict[int | str, dict[str, Any]]:
+    """For the description alone: answers are not checked against it."""
+    return {200: {"model": model, "description": about}}
+
+
+def _repeats(model: Any) -> dict[int | str, dict[str, Any]]:
+    return _answers(model, "An earlier request with the same key did it.")
+
+
+def _sends(*media_types: str) -> dict[int | str, dict[str, Any]]:
+    """For the description: an answer that is no JSON."""
+    content = {one: {"schema": {"type": "string"}} for one in media_types}
+    return {200: {"content": content}}
+
+
 def _once(
     key: str | None, kind: str, content: Any, change: Callable[..., None], *args: Any
 ) -> Write:
@@ -108,10 +123,26 @@ def _with_payload(service: Service, found: dict[str, Any], wanted: bool = True) 
 # -- items and search -------------------------------------------------------------------------
 
 
+def _names_picture(request: Request) -> bool:
+    """Whether an address ends with /image, and not with an id that does: its slash is sent as %2F."""
+    return bool(request.scope["raw_path"].partition(b"?")[0].endswith(b"/image"))
+
+
+async def _is_no_picture(request: Request) -> None:
+    if _names_picture(request):
+        raise HTTPException(405)
+
+
 def _add_item_routes(app: FastAPI, service: Service) -> None:
     limits = service.settings.limits
 
-    @app.post("/v1/items", status_code=201, response_model=schemas.Written, tags=["items"])
+    @app.post(
+        "/v1/items",
+        status_code=201,
+        response_model=schemas.Written,
+        responses=_repeats(schemas.Written),
+        tags=["items"],
+    )
     async def add_items(body: schemas.Items, key: Key = None, wait: Wait = True) -> Any:
         """Add items: all of them, or none."""
         if len(body.items) > limits.vectors:
@@ -125,7 +156,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         write = _once(key, "items", body, Ledger.add_items, items)
         return _created(await _write_one(service, write, wait))
 
-    @app.get("/v1/items", tags=["items"])
+    @app.get("/v1/items", responses=_answers(schemas.Listed), tags=["items"])
     def list_items(
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -139,11 +170,16 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
             "items": [_with_payload(service, {"id": name}, payload) for name in names],
         }
 
-    @app.get("/v1/items/{id:path}/image", tags=["items"])
+    @app.get(
+        "/v1/items/{id:path}/image",
+        response_class=Response,
+        responses=_sends("image/png", "image/jpeg", "image/gif", "image/webp"),
+        tags=["items"],
+    )
     def get_image(request: Request, id: ItemId) -> Any:
         """The picture of an item."""
-        if not request.scope["raw_path"].partition(b"?")[0].endswith(b"/image"):
-            return get_item(f"{id}/image")  # the slash is part of the id: it was sent as %2F
+        if not _names_picture(request):
+            return get_item(f"{id}/image")
         image = service.item(id)[2].get("image")
         if image is None:
             raise NotFoundError("image: the item has none")
@@ -151,7 +187,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         headers = {"content-security-policy": "default-src 'none'; sandbox"}
         return Response(content, media_type=media_type, headers=headers)
 
-    @app.get("/v1/items/{id:path}", tags=["items"])
+    @app.get("/v1/items/{id:path}", responses=_answers(schemas.Stored), tags=["items"])
     def get_item(id: ItemId) -> Any:
         """An item with its vector, text and picture."""
         position, vector, content = service.item(id)
@@ -161,7 +197,12 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
             values = vector.tolist()
         return {"id": id, "position": position, "vector": values, **content}
 
-    @app.put("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
+    @app.put(
+        "/v1/items/{id:path}",
+        response_model=schemas.Written,
+        dependencies=[Depends(_is_no_picture)],
+        tags=["items"],
+    )
     async def put_item(
         id: ItemId, body: schemas.Content, key: Key = None, wait: Wait = True
     ) -> Any:
@@ -169,7 +210,12 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         write = _once(key, "put", [id, body], Ledger.put_item, body.as_item(id))
         return await _write_one(service, write, wait)
 
-    @app.delete("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
+    @app.delete(
+        "/v1/items/{id:path}",
+        response_model=schemas.Written,
+        dependencies=[Depends(_is_no_picture)],
+        tags=["items"],
+    )
     async def delete_item(id: ItemId, key: Key = None, wait: Wait = True) -> Any:
         """Delete an item. What was learnt with it stays."""
         write = _once(key, "delete", id, Ledger.delete_item, id)
@@ -179,7 +225,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
 def _add_search_route(app: FastAPI, service: Service) -> None:
     limits = service.settings.limits
 
-    @app.post("/v1/search", tags=["search"])
+    @app.post("/v1/search", responses=_answers(schemas.Found), tags=["search"])
     async def search(body: schemas.Search) -> Any:
         """The items most similar to an item or a vector, best first."""
         if body.k > limits.k:
@@ -227,7 +273,11 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
     limits = service.settings.limits
 
     @app.post(
-        "/v1/feedback", status_code=201, response_model=schemas.FeedbackWritten, tags=["feedback"]
+        "/v1/feedback",
+        status_code=201,
+        response_model=schemas.FeedbackWritten,
+        responses=_repeats(schemas.FeedbackWritten),
+        tags=["feedback"],
     )
     async def give_feedback(body: schemas.FeedbackBody, key: Key = None, wait: Wait = False) -> Any:
         """Give one judgement, or a list of them: all are kept, or none."""
@@ -253,7 +303,7 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             }
         )
 
-    @app.get("/v1/query", tags=["questions"])
+    @app.get("/v1/query", responses=_answers(schemas.Asked), tags=["questions"])
     async def get_question(task: Annotated[schemas.Name | None, Query()] = None) -> Any:
         """The next question for a person to answer. The log keeps that it was asked."""
         question = await run_in_threadpool(service.choose_question, task)
@@ -261,7 +311,11 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
         return await run_in_threadpool(_question, service, asked["position"])
 
     @app.post(
-        "/v1/answer", status_code=201, response_model=schemas.AnswerWritten, tags=["questions"]
+        "/v1/answer",
+        status_code=201,
+        response_model=schemas.AnswerWritten,
+        responses=_repeats(schemas.AnswerWritten),
+        tags=["questions"],
     )
     async def give_answer(body: schemas.Answer, wait: Wait = True) -> Any:
         """Answer or skip a question. Repeating the same answer changes nothing; another one is refused."""
@@ -289,7 +343,12 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             answer["question"] = await run_in_threadpool(_question, service, position)
         return answer
 
-    @app.get("/v1/responses", tags=["questions"])
+    @app.get(
+        "/v1/responses",
+        response_class=Response,
+        responses=_sends("application/jsonl", "text/csv"),
+        tags=["questions"],
+    )
     def get_responses(format: Literal["jsonl", "csv"] = "jsonl") -> Response:
         """All comparisons of items that count, as JSON lines or CSV.
 
@@ -323,7 +382,12 @@ def _question(service: Service, position: int) -> dict[str, Any]:
 
 
 def _add_model_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/model", tags=["model"])
+    @app.get(
+        "/v1/model",
+        response_class=Response,
+        responses=_sends("application/octet-stream"),
+        tags=["model"],
+    )
     def get_model(task: Annotated[schemas.Name | None, Query()] = None) -> Response:
         """The similarity that searches use, as a file for ``simstream.load``."""
         model = service.version.model
@@ -339,7 +403,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
             content, media_type="application/octet-stream", headers={"content-disposition": name}
         )
 
-    @app.get("/v1/versions", tags=["model"])
+    @app.get("/v1/versions", responses=_answers(schemas.Versions), tags=["model"])
     def get_versions() -> Any:
         """What is served, and which positions have a snapshot, so that returning to them is fast."""
         version = service.version
@@ -365,17 +429,21 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics, keys: KeyRing) -> None:
-    @app.get("/v1/status", tags=["operation"])
+    @app.get("/v1/status", responses=_answers(dict[str, Any]), tags=["operation"])
     def get_status() -> Any:
         """Items, events, losses and accuracy; which similarity is served, and why."""
         return service.status()
 
-    @app.get("/healthz", tags=["operation"])
+    @app.get("/healthz", responses=_answers(schemas.Health), tags=["operation"])
     async def is_alive() -> Any:
         """Whether the process answers."""
         return {"status": "alive", "version": __version__}
 
-    @app.get("/readyz", tags=["operation"])
+    @app.get(
+        "/readyz",
+        responses={**_answers(schemas.Health), 503: {"model": schemas.Health}},
+        tags=["operation"],
+    )
     async def is_ready() -> Any:
         """Whether the service works: 503 once writing, learning or following has stopped."""
         stopped = service.stopped()
@@ -391,7 +459,9 @@ def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics, keys
             return JSONResponse({"status": text}, 503, {"retry-after": "60"})
         return {"status": "ready", "position": service.version.position, "lag": service.engine.lag}
 
-    @app.get("/metrics", tags=["operation"])
+    @app.get(
+        "/metrics", response_class=Response, responses=_sends("text/plain"), tags=["operation"]
+    )
     def get_metrics() -> Response:
         """Metrics in the text format of Prometheus."""
         return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4")
