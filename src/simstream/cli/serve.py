@@ -162,6 +162,13 @@ def publishing_options(command: Any) -> Any:
     help="With --demo: a simulated user clicks on what the authors of the docstrings recommend, or answers "
     "questions about digits by their shape.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines on stderr as text, or as JSON objects, one for every request too.",
+)
 @quiet_option
 def serve(
     items: Path | None,
@@ -186,6 +193,7 @@ def serve(
     snapshot_every: int,
     demo: str | None,
     simulate: bool,
+    log_format: str,
     quiet: bool,
 ) -> None:
     """Serve ITEMS over HTTP: search, feedback, questions, and a page to answer them.
@@ -221,9 +229,11 @@ def serve(
     from ..serve.evidence import Publishing
     from ..serve.import_export import import_file
     from ..serve.log import damage_told
+    from ..serve.logs import logged
     from ..serve.service import Limits, Service, Settings
     from ..serve.state import Learning
 
+    click.get_current_context().with_resource(logged(log_format, quiet=quiet))
     folder = folder if demo is None else folder / FOLDERS[demo]
     keys = KeyRing(folder / "keys.json")
     try:

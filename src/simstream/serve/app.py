@@ -347,6 +347,7 @@ def configuration(
         create_app(service, keys),
         host=host,
         port=port,
+        log_config=None,  # see logs
         log_level="warning",
         access_log=False,  # request addresses may name items
         server_header=False,

@@ -51,7 +51,7 @@ def log_request(
         "status": status,
         "seconds": round(seconds, 6),
         "client": client[0] if client else None,
-        "key": scope.get("state", {}).get("key"),
+        "key_name": scope.get("state", {}).get("key"),
     }
     _requests.info("%s %s %d", method, about["path"], status, extra={"about": about})
 
@@ -110,12 +110,12 @@ def logged(form: str, *, quiet: bool = False) -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     level = logging.ERROR if quiet else logging.INFO if form == "json" else logging.WARNING
-    names = ["simstream.serve"] + (["simstream.cli", "uvicorn"] if form == "json" else [])
+    names = ["simstream.serve", "uvicorn"] + (["simstream.cli"] if form == "json" else [])
     loggers = [logging.getLogger(name) for name in names]
     before = [(one.handlers, one.level) for one in loggers]
     for one in loggers:
         one.handlers = [handler]
-        one.setLevel(logging.WARNING if one.name == "uvicorn" and not quiet else level)
+        one.setLevel(max(level, logging.WARNING) if one.name == "uvicorn" else level)
     try:
         yield
     finally:
