@@ -169,6 +169,12 @@ def publishing_options(command: Any) -> Any:
     show_default=True,
     help="Lines on stderr as text, or as JSON objects, one for every request too.",
 )
+@click.option(
+    "--otel",
+    is_flag=True,
+    help="Send spans to OpenTelemetry (OTLP over HTTP; OTEL_EXPORTER_OTLP_ENDPOINT says where, and asks for "
+    "them by itself). Needs simstream[otel].",
+)
 @quiet_option
 def serve(
     items: Path | None,
@@ -194,6 +200,7 @@ def serve(
     demo: str | None,
     simulate: bool,
     log_format: str,
+    otel: bool,
     quiet: bool,
 ) -> None:
     """Serve ITEMS over HTTP: search, feedback, questions, and a page to answer them.
@@ -267,6 +274,7 @@ def serve(
         opening=opening,
     )
     with damage_told(folder / "log.sqlite"), ExitStack() as stack:
+        stack.callback(_start_tracing(otel))
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only
         # cost time, now and later, when a request would have to wait for it.
         gc.disable()
@@ -305,6 +313,21 @@ def _check_installed() -> None:
         raise click.UsageError(
             f"{' and '.join(missing)} not installed: pip install 'simstream[serve]'"
         )
+
+
+def _start_tracing(is_asked: bool) -> Callable[[], None]:
+    """Send spans if asked to; return a function to stop."""
+    from ..serve.tracing import is_asked_for, start_tracing
+
+    if not is_asked and not is_asked_for():
+        return lambda: None
+    try:
+        return start_tracing()
+    except ImportError as error:
+        if is_asked:
+            raise click.UsageError(str(error)) from error
+        logger.warning("no spans, although OTEL_* variables ask for them: %s", error)
+        return lambda: None
 
 
 def _start_demo(service: Any, demo: Any, *, simulate: bool) -> Callable[[], None]:

@@ -51,6 +51,7 @@ from .reference import describe, docs_page, refusals
 from .routes import Metrics, add_routes
 from .schemas import refusal
 from .service import Limits, Service
+from .tracing import end_request, request_span
 
 logger = logging.getLogger("simstream.serve")
 
@@ -183,26 +184,31 @@ class Guard:
                 message = {**message, "body": b""}
             await send(message)
 
-        try:
-            self._check_caller(scope, headers)
-            body = await self._read_body(headers, receive)
-            await self._app(scope, _replay(body, receive), sending)
-        except _GoneError:
-            status = 499  # nobody is left to answer
-        except ServiceError as error:  # of these checks, or of the route
-            await _refused(error, scope)(scope, receive, sending)
-        except Exception:
-            logger.exception("%s %s failed", scope["method"], scope["path"])
-            if is_begun:
-                raise
-            answer = _problem("the service has failed; its log says why", 500)
-            await answer(scope, receive, sending)
-        finally:
+        def ended() -> None:
             route = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - started
             self._on_done(route, status, seconds)
             log_request(method, route, status, seconds, scope)
+            end_request(traced, method, route, status)
             REQUEST_ID.reset(token)
+
+        with request_span(method, headers, identity) as traced:
+            try:
+                self._check_caller(scope, headers)
+                body = await self._read_body(headers, receive)
+                await self._app(scope, _replay(body, receive), sending)
+            except _GoneError:
+                status = 499  # nobody is left to answer
+            except ServiceError as error:  # of these checks, or of the route
+                await _refused(error, scope)(scope, receive, sending)
+            except Exception:
+                logger.exception("%s failed", method)  # its address may name items
+                if is_begun:
+                    raise
+                answer = _problem("the service has failed; its log says why", 500)
+                await answer(scope, receive, sending)
+            finally:
+                ended()
 
     def _check_caller(self, scope: Scope, headers: Headers) -> None:
         path, host = scope["path"], headers.get("host", "")

@@ -25,6 +25,7 @@ from .access import BadRequestError, KeyRing, NotFoundError
 from .events import SparseVector
 from .log import LogError
 from .service import Service, digest_of
+from .tracing import span
 from .writer import Ledger, Receipt, Write, check_shape
 
 Key = Annotated[
@@ -63,8 +64,11 @@ async def _write(
     service: Service, writes: Sequence[Write], wait: bool
 ) -> tuple[list[Receipt], bool]:
     """Submit a request; once it is durable, return its receipts, and whether readers can see its events."""
-    receipts = await asyncio.wrap_future(service.submit(writes))
-    last = max(receipt.last for receipt in receipts)
+    with span("write", writes=len(writes)) as traced:
+        receipts = await asyncio.wrap_future(service.submit(writes))
+        last = max(receipt.last for receipt in receipts)
+        if traced is not None:
+            traced.set_attribute("simstream.position", last)
     if wait:
         # In the event loop: those who wait must not occupy the threads that searches run in.
         seen = asyncio.wrap_future(service.engine.published(last))
@@ -179,7 +183,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
     def get_image(request: Request, id: ItemId) -> Any:
         """The picture of an item."""
         if not _names_picture(request):
-            return get_item(f"{id}/image")
+            return JSONResponse(get_item(f"{id}/image"))
         image = service.item(id)[2].get("image")
         if image is None:
             raise NotFoundError("image: the item has none")
@@ -238,8 +242,11 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
             check_shape(query, n_features, service.settings.n_features is not None)
 
         async def look(*, learnt: bool) -> list[tuple[str, float]]:
-            later = service.search_later(query, body.k, body.task, learnt=learnt, version=version)
-            return service.named(await asyncio.wrap_future(later))
+            with span("search", k=body.k, learnt=learnt, position=version.model.position):
+                later = service.search_later(
+                    query, body.k, body.task, learnt=learnt, version=version
+                )
+                return service.named(await asyncio.wrap_future(later))
 
         async def shown(hits: list[tuple[str, float]]) -> list[dict[str, Any]]:
             found = [{"id": name, "score": score} for name, score in hits]
