@@ -96,7 +96,7 @@ class TooLargeError(ServiceError):
     status = 413
 
 
-class UnreadableError(ServiceError):
+class MalformedError(ServiceError):
     """The body is not JSON in UTF-8, or nested too deeply."""
 
     status = 400
@@ -133,7 +133,7 @@ class StorageError(ServiceError):
 
 
 REFUSALS = (
-    UnreadableError,
+    MalformedError,
     UnauthorizedError,
     ForbiddenError,
     NotFoundError,

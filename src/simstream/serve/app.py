@@ -30,6 +30,7 @@ from .access import (
     WATCHED_PATHS,
     ForbiddenError,
     KeyRing,
+    MalformedError,
     NotAllowedError,
     NotFoundError,
     RateError,
@@ -39,7 +40,6 @@ from .access import (
     TooLargeError,
     TooSlowError,
     UnauthorizedError,
-    UnreadableError,
     check_host,
     in_brackets,
     is_local_host,
@@ -87,27 +87,31 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
         yield
         await run_in_threadpool(service.close)
 
+    keys = KeyRing(Path("/nonexistent")) if keys is None else keys
+    metrics = Metrics(service)
+    app = bare_app(keys, service.settings.limits, metrics.count, lifespan=lifespan)
+    app.state.metrics = metrics
+    add_routes(app, service, metrics, keys)
+    _add_page(app)
+    return app
+
+
+def bare_app(
+    keys: KeyRing, limits: Limits, on_done: Callable[[str, int, float], None], **options: Any
+) -> FastAPI:
+    """An application without routes, that knows who may ask and how errors are answered."""
     app = FastAPI(
         title="simstream",
         version=__version__,
         description="Search that learns from feedback.",
         docs_url=None,
         redoc_url=None,
-        lifespan=lifespan,
         responses=refusals(),
         generate_unique_id_function=lambda route: route.name,
+        **options,
     )
-    keys = KeyRing(Path("/nonexistent")) if keys is None else keys
-    metrics = Metrics(service)
-    app.add_middleware(
-        Guard,
-        keys=keys,
-        limits=service.settings.limits,
-        on_done=metrics.count,
-    )
-    add_error_handlers(app)
-    add_routes(app, service, metrics, keys)
-    _add_page(app)
+    app.add_middleware(Guard, keys=keys, limits=limits, on_done=on_done)
+    _add_error_handlers(app)
     describe(app, keys)
     return app
 
@@ -211,7 +215,8 @@ class Guard:
                 ended()
 
     def _check_caller(self, scope: Scope, headers: Headers) -> None:
-        path, host = scope["path"], headers.get("host", "")
+        # A collection is mounted under a prefix, which is part of the path.
+        path, host = scope["path"].removeprefix(scope.get("root_path", "")), headers.get("host", "")
         origin = headers.get("origin")
         is_foreign = origin is not None and origin.partition("://")[2] != host
         if path.startswith("/v1/"):  # also for GET: a question that is shown is kept
@@ -277,7 +282,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def add_error_handlers(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     """Answer what a route or FastAPI itself raises as all errors are answered."""
 
     @app.exception_handler(RequestValidationError)
@@ -298,7 +303,7 @@ def add_error_handlers(app: FastAPI) -> None:
     async def other(request: Request, error: HTTPException) -> Response:
         if error.status_code == 400:  # FastAPI's word for every body that cannot even be read
             text = "body: expected JSON in UTF-8, not too deeply nested"
-            return _refused(UnreadableError(text), request.scope)
+            return _refused(MalformedError(text), request.scope)
         if error.status_code == 405:
             method = request.scope["method"]
             text = f"method: expected one of {', '.join(_methods(request.scope))}, got {method}"
@@ -348,9 +353,17 @@ def configuration(
     port: int = 0,
     proxy: str | None = None,
 ) -> uvicorn.Config:
-    """How the server runs; see `run`."""
+    """How the server of one service runs; see `run`."""
+    app = create_app(service, keys)
+    return server_config(app, service.settings.limits, host=host, port=port, proxy=proxy)
+
+
+def server_config(
+    app: ASGIApp, limits: Limits, *, host: str, port: int, proxy: str | None
+) -> uvicorn.Config:
+    """How the server of an application runs; see `run`."""
     return uvicorn.Config(
-        create_app(service, keys),
+        app,
         host=host,
         port=port,
         log_config=None,  # see logs
@@ -361,7 +374,7 @@ def configuration(
         limit_concurrency=_MOST_CONNECTIONS,
         proxy_headers=proxy is not None,
         forwarded_allow_ips=proxy or "",
-        http=_protocol(service.settings.limits.body_seconds),
+        http=_protocol(limits.body_seconds),
         ws="none",
     )
 
@@ -382,14 +395,22 @@ def run(
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys, proxy)
 
+    def on_started(server: uvicorn.Server) -> None:
+        actual = server.servers[0].sockets[0].getsockname()[1]
+        on_ready(f"http://{in_brackets(host)}:{actual}")
+
+    run_server(configuration(service, keys, host=host, port=port, proxy=proxy), on_started)
+
+
+def run_server(config: uvicorn.Config, on_started: Callable[[uvicorn.Server], None]) -> None:
+    """Run a server until SIGINT, SIGTERM or SIGHUP."""
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
-                actual = self.servers[0].sockets[0].getsockname()[1]
-                on_ready(f"http://{in_brackets(host)}:{actual}")
+                on_started(self)
 
-    config = configuration(service, keys, host=host, port=port, proxy=proxy)
     # A search passes through several threads and must not wait long for each of them while others compute.
     sys.setswitchinterval(0.0005)
     # The server handles these signals itself and raises them again once everything is done.

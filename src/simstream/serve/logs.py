@@ -12,7 +12,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -39,7 +39,7 @@ def id_for(given: str | None) -> str:
 
 
 def log_request(
-    method: str, route: str, status: int, seconds: float, scope: dict[str, Any]
+    method: str, route: str, status: int, seconds: float, scope: Mapping[str, Any]
 ) -> None:
     """Log that a request was answered."""
     if not _requests.isEnabledFor(logging.INFO):

@@ -57,7 +57,7 @@ def describe(app: FastAPI, keys: KeyRing) -> None:
             for method, operation in operations.items():
                 scope = scope_needed(method.upper(), path)
                 if scope is not None:
-                    optional = [] if keys.is_used else [{}]
+                    optional: list[Any] = [] if keys.is_used else [{}]
                     operation["security"] = [{_SCHEME: [scope]}, *optional]
                 if operation["operationId"] in _LINKS:
                     status, identity = _LINKS[operation["operationId"]]

@@ -92,16 +92,16 @@ def _created(answer: dict[str, Any]) -> Response:
     return JSONResponse(answer, 200 if answer["repeated"] else 201)
 
 
-def _answers(model: Any, about: str = "Successful Response") -> dict[int | str, dict[str, Any]]:
+def answers(model: Any, about: str = "Successful Response") -> dict[int | str, dict[str, Any]]:
     """For the description alone: answers are not checked against it."""
     return {200: {"model": model, "description": about}}
 
 
 def _repeats(model: Any) -> dict[int | str, dict[str, Any]]:
-    return _answers(model, "An earlier request with the same key did it.")
+    return answers(model, "An earlier request with the same key did it.")
 
 
-def _sends(*media_types: str) -> dict[int | str, dict[str, Any]]:
+def sends(*media_types: str) -> dict[int | str, dict[str, Any]]:
     """For the description: an answer that is no JSON."""
     content = {one: {"schema": {"type": "string"}} for one in media_types}
     return {200: {"content": content}}
@@ -160,7 +160,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         write = _once(key, "items", body, Ledger.add_items, items)
         return _created(await _write_one(service, write, wait))
 
-    @app.get("/v1/items", responses=_answers(schemas.Listed), tags=["items"])
+    @app.get("/v1/items", responses=answers(schemas.Listed), tags=["items"])
     def list_items(
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -177,7 +177,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/v1/items/{id:path}/image",
         response_class=Response,
-        responses=_sends("image/png", "image/jpeg", "image/gif", "image/webp"),
+        responses=sends("image/png", "image/jpeg", "image/gif", "image/webp"),
         tags=["items"],
     )
     def get_image(request: Request, id: ItemId) -> Any:
@@ -191,7 +191,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         headers = {"content-security-policy": "default-src 'none'; sandbox"}
         return Response(content, media_type=media_type, headers=headers)
 
-    @app.get("/v1/items/{id:path}", responses=_answers(schemas.Stored), tags=["items"])
+    @app.get("/v1/items/{id:path}", responses=answers(schemas.Stored), tags=["items"])
     def get_item(id: ItemId) -> Any:
         """An item with its vector, text and picture."""
         position, vector, content = service.item(id)
@@ -229,7 +229,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
 def _add_search_route(app: FastAPI, service: Service) -> None:
     limits = service.settings.limits
 
-    @app.post("/v1/search", responses=_answers(schemas.Found), tags=["search"])
+    @app.post("/v1/search", responses=answers(schemas.SearchAnswer), tags=["search"])
     async def search(body: schemas.Search) -> Any:
         """The items most similar to an item or a vector, best first."""
         if body.k > limits.k:
@@ -310,7 +310,7 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             }
         )
 
-    @app.get("/v1/query", responses=_answers(schemas.Asked), tags=["questions"])
+    @app.get("/v1/query", responses=answers(schemas.Asked), tags=["questions"])
     async def get_question(task: Annotated[schemas.Name | None, Query()] = None) -> Any:
         """The next question for a person to answer. The log keeps that it was asked."""
         question = await run_in_threadpool(service.choose_question, task)
@@ -353,7 +353,7 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/v1/responses",
         response_class=Response,
-        responses=_sends("application/jsonl", "text/csv"),
+        responses=sends("application/jsonl", "text/csv"),
         tags=["questions"],
     )
     def get_responses(format: Literal["jsonl", "csv"] = "jsonl") -> Response:
@@ -392,7 +392,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/v1/model",
         response_class=Response,
-        responses=_sends("application/octet-stream"),
+        responses=sends("application/octet-stream"),
         tags=["model"],
     )
     def get_model(task: Annotated[schemas.Name | None, Query()] = None) -> Response:
@@ -410,7 +410,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
             content, media_type="application/octet-stream", headers={"content-disposition": name}
         )
 
-    @app.get("/v1/versions", responses=_answers(schemas.Versions), tags=["model"])
+    @app.get("/v1/versions", responses=answers(schemas.Versions), tags=["model"])
     def get_versions() -> Any:
         """What is served, and which positions have a snapshot, so that returning to them is fast."""
         version = service.version
@@ -435,40 +435,46 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 # -- operation --------------------------------------------------------------------------------
 
 
+def not_ready(service: Service, keys: KeyRing) -> str | None:
+    """Why a service does not work as it should, if so."""
+    keys.refresh()
+    stopped = service.stopped()
+    if stopped is not None:
+        return stopped
+    if keys.problem is not None:
+        return "keys cannot be read"
+    if service.version.has_diverged:
+        return (
+            "learning has diverged and an older model is served: roll back, or replay with a "
+            "smaller step"
+        )
+    return None
+
+
 def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics, keys: KeyRing) -> None:
-    @app.get("/v1/status", responses=_answers(dict[str, Any]), tags=["operation"])
+    @app.get("/v1/status", responses=answers(dict[str, Any]), tags=["operation"])
     def get_status() -> Any:
         """Items, events, losses and accuracy; which similarity is served, and why."""
         return service.status()
 
-    @app.get("/healthz", responses=_answers(schemas.Health), tags=["operation"])
+    @app.get("/healthz", responses=answers(schemas.Health), tags=["operation"])
     async def is_alive() -> Any:
         """Whether the process answers."""
         return {"status": "alive", "version": __version__}
 
     @app.get(
         "/readyz",
-        responses={**_answers(schemas.Health), 503: {"model": schemas.Health}},
+        responses={**answers(schemas.Health), 503: {"model": schemas.Health}},
         tags=["operation"],
     )
     async def is_ready() -> Any:
         """Whether the service works: 503 once writing, learning or following has stopped."""
-        stopped = service.stopped()
-        if stopped is None and keys.problem is not None:
-            stopped = "keys cannot be read"
-        if stopped is not None:
-            return JSONResponse({"status": stopped}, 503, {"retry-after": "10"})
-        if service.version.has_diverged:
-            text = (
-                "learning has diverged and an older model is served: roll back, or replay with a "
-                "smaller step"
-            )
-            return JSONResponse({"status": text}, 503, {"retry-after": "60"})
+        problem = not_ready(service, keys)
+        if problem is not None:
+            return JSONResponse({"status": problem}, 503, {"retry-after": "10"})
         return {"status": "ready", "position": service.version.position, "lag": service.engine.lag}
 
-    @app.get(
-        "/metrics", response_class=Response, responses=_sends("text/plain"), tags=["operation"]
-    )
+    @app.get("/metrics", response_class=Response, responses=sends("text/plain"), tags=["operation"])
     def get_metrics() -> Response:
         """Metrics in the text format of Prometheus."""
         return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4")

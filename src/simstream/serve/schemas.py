@@ -437,7 +437,7 @@ class Hit(Shown):
     score: float
 
 
-class Found(BaseModel):
+class SearchAnswer(BaseModel):
     """What a search found, best first, and the position of the model that found it."""
 
     position: int
@@ -474,6 +474,22 @@ class Health(BaseModel):
     version: str | None = None
     position: int | None = None
     lag: int | None = None
+
+
+class Mounted(BaseModel):
+    """One of several services in a process."""
+
+    name: str
+    path: str
+    items: int
+    position: int
+    status: Annotated[str, Field(description="ready, or what is wrong.")]
+
+
+class Collections(BaseModel):
+    """All services of a process."""
+
+    collections: list[Mounted]
 
 
 class Problem(BaseModel):

@@ -2,7 +2,8 @@
 
 import { askForKey, countDown, troubleIsOver } from "./notice.js";
 
-const KEY = "simstream-key";
+// Of one of several collections, its address is part of it: "simstream-key/c/shoes".
+const KEY = `simstream-key${location.pathname.replace(/\/$/, "")}`;
 
 /** A refused request; status 0 if the service could not be reached. */
 export class ApiError extends Error {
@@ -19,7 +20,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Send a request once; return the JSON values of the answer. */
+/** Send a request once, to a path below the page's own; return the JSON values of the answer. */
 export async function request(method, path, body) {
   const headers = {};
   const key = sessionStorage.getItem(KEY);
@@ -27,7 +28,7 @@ export async function request(method, path, body) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, {
+    response = await fetch(`.${path}`, {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
