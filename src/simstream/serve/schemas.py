@@ -15,6 +15,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_serializer,
     model_validator,
@@ -53,6 +56,14 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _all_whole(values: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """The same for a list; it may be long, and most have no such number."""
+    try:
+        return check(values)
+    except ValidationError:
+        return check([_whole(value) for value in values] if isinstance(values, list) else values)
+
+
 Position = Annotated[int, Field(ge=0, le=LARGEST_POSITION, strict=True), BeforeValidator(_whole)]
 Flag = Annotated[bool, Field(strict=True)]
 Task = Annotated[Name | None, Field(description="User or task; needs a multi-task learner.")]
@@ -66,12 +77,13 @@ class Sparse(_Strict):
     """A vector by its nonzero features."""
 
     indices: Annotated[
-        list[Annotated[int, Field(ge=0, le=_LARGEST_INDEX, strict=True), BeforeValidator(_whole)]],
+        list[Annotated[int, Field(ge=0, le=_LARGEST_INDEX, strict=True)]],
         Field(
             max_length=100_000,
             description="Ascending.",
             json_schema_extra={"uniqueItems": True},
         ),
+        WrapValidator(_all_whole),
     ]
     values: Annotated[list[Number], Field(max_length=100_000)]
 
