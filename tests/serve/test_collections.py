@@ -10,7 +10,7 @@ import uvicorn
 from browser import Page
 from described import made_requests
 from live import Client, ServerProcess, add_items, judge, running, vectors
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from commands import run
 from simstream.serve.access import KeyRing
@@ -40,13 +40,14 @@ def served_together(services, keys):
 @pytest.fixture
 def two(tmp_path):
     """Shoes of six numbers, learnt by OASIS, and hats of three, learnt by tasks."""
-    shoes = Service(Settings(tmp_path / "shoes"))
-    hats = Service(Settings(tmp_path / "hats", learning=Learning("omtrsl")))
-    add_items(shoes, vectors(10))
-    add_items(hats, vectors(5, d=3))
-    yield {"shoes": shoes, "hats": hats}
-    hats.close()
-    shoes.close()
+    with threadpool_limits(2, user_api="blas"):
+        shoes = Service(Settings(tmp_path / "shoes"))
+        hats = Service(Settings(tmp_path / "hats", learning=Learning("omtrsl")))
+        add_items(shoes, vectors(10))
+        add_items(hats, vectors(5, d=3))
+        yield {"shoes": shoes, "hats": hats}
+        hats.close()
+        shoes.close()
 
 
 def test_each_collection_is_as_if_it_were_alone(two, tmp_path):
@@ -139,22 +140,21 @@ def test_keys_of_one_collection_open_no_other(two, tmp_path):
         assert two["shoes"].version.is_pinned is False
 
 
-def test_closing_leaves_one_thread_for_products_until_the_last(two, tmp_path):
-    def threads():
-        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+def test_closing_leaves_one_thread_for_products_until_the_last(two, tmp_path, monkeypatch):
+    """Each service restores the number that it found, so the first one opened must be closed last."""
+    seen, close = [], Service.close
 
-    seen = []
-    close = two["shoes"].close
+    def noted(service):
+        if not service.writer.is_closed:
+            blas = [one for one in threadpool_info() if one["user_api"] == "blas"]
+            seen.append((service.settings.folder.name, {one["num_threads"] for one in blas}))
+        close(service)
 
-    def noted():
-        seen.append(threads())
-        close()
-
-    two["shoes"].close = noted
+    monkeypatch.setattr(Service, "close", noted)
     with served_together(two, KeyRing(tmp_path / "keys.json")):
         judge(two["shoes"], "i0", "i1", "i2")
         judge(two["hats"], "i0", "i1", "i2")
-    assert seen == [{1}], "the first one opened is closed last"
+    assert seen == [("hats", {1}), ("shoes", {1})]
     for name in two:
         with running(tmp_path / name, learning=two[name].settings.learning) as again:
             assert again.version.tally.triplets == 1

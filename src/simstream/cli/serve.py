@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from .collecting import OF_A_COLLECTION, read_collections, refuse_given
+from .collecting import read_collections, refuse_given
 from .learners import ALGORITHMS, DEFAULT_ALGORITHM, check_names, names_of
 from .options import (
     COUNT,
@@ -192,24 +192,13 @@ def serve(
     collections: Path | None,
     host: str,
     port: int,
-    algorithm: str | None,
-    params: tuple[tuple[str, Any], ...],
-    block: int | None,
-    promote: str | None,
-    half_life: float | None,
-    propensity: float | str | None,
-    randomise: float,
-    delta: float | None,
-    near: int | None,
-    random_share: float | None,
-    rate: float,
     proxy: str | None,
-    snapshot_every: int,
     demo: str | None,
     simulate: bool,
     log_format: str,
     otel: bool,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Serve ITEMS over HTTP: search, feedback, questions, and a page to answer them.
 
@@ -278,8 +267,9 @@ def serve(
             return
         stack.enter_context(damage_told(folder / "log.sqlite"))
         shown = None if demo is None else load_demo(demo)
-        given = {name: context.params[name] for name in OF_A_COLLECTION}
-        service = _open_service(stack, **{**given, "folder": folder}, shown=shown)
+        service = _open_service(
+            stack, items, n_features, folder, may_add=may_add, follow=follow, shown=shown, **options
+        )
 
         def on_ready(url: str) -> None:
             gc.freeze()
@@ -309,10 +299,10 @@ def _open_collection(stack: ExitStack, name: str, given: dict[str, Any]) -> Any:
 
 def _open_service(
     stack: ExitStack,
-    *,
     items: Path | None,
     n_features: int | None,
     folder: Path,
+    *,
     may_add: bool,
     follow: bool,
     algorithm: str | None,

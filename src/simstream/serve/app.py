@@ -395,11 +395,14 @@ def run(
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys, proxy)
 
-    def on_started(server: uvicorn.Server) -> None:
-        actual = server.servers[0].sockets[0].getsockname()[1]
-        on_ready(f"http://{in_brackets(host)}:{actual}")
+    config = configuration(service, keys, host=host, port=port, proxy=proxy)
+    run_server(config, lambda server: on_ready(address_of(server)))
 
-    run_server(configuration(service, keys, host=host, port=port, proxy=proxy), on_started)
+
+def address_of(server: uvicorn.Server) -> str:
+    """Where a started server can be reached."""
+    actual = server.servers[0].sockets[0].getsockname()[1]
+    return f"http://{in_brackets(server.config.host)}:{actual}"
 
 
 def run_server(config: uvicorn.Config, on_started: Callable[[uvicorn.Server], None]) -> None:

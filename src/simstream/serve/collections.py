@@ -23,8 +23,8 @@ from starlette.routing import Mount
 
 from .. import __version__
 from . import schemas
-from .access import KeyRing, NotFoundError, check_host, in_brackets
-from .app import bare_app, create_app, run_server, server_config
+from .access import KeyRing, NotFoundError, check_host
+from .app import address_of, bare_app, create_app, run_server, server_config
 from .reference import docs_page
 from .routes import Metrics, answers, not_ready, sends
 from .service import Limits, Service
@@ -189,9 +189,5 @@ def run_collections(
         except ValueError as error:
             raise ValueError(f"collection {name}: {error}") from None
     app = create_collections_app(services, keys)
-    run_server(
-        server_config(app, Limits(), host=host, port=port, proxy=proxy),
-        lambda server: on_ready(
-            f"http://{in_brackets(host)}:{server.servers[0].sockets[0].getsockname()[1]}"
-        ),
-    )
+    config = server_config(app, Limits(), host=host, port=port, proxy=proxy)
+    run_server(config, lambda server: on_ready(address_of(server)))
