@@ -16,20 +16,21 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 @pytest.fixture
-def spans():
-    """The spans that have ended, by name."""
+def spans(monkeypatch):
+    """The spans that have ended, once those of some names have."""
     pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")  # milliseconds
     exporter = InMemorySpanExporter()
     stop = tracing.start_tracing(exporter)
 
-    def found():
-        """Everything so far; no span comes after the first call."""
-        stop()
-        return exporter.get_finished_spans()
+    def ended(*names):
+        """A request's own ends after its answer."""
+        wait_until(lambda: set(names) <= {one.name for one in exporter.get_finished_spans()})
+        return {one.name: one for one in exporter.get_finished_spans()}
 
-    yield found
+    yield ended
     stop()
 
 
@@ -40,9 +41,7 @@ def test_a_request_and_what_it_causes(call, spans):
     judgement = b'{"anchor": "i0", "positive": "i1", "negative": "i2"}'
     told = json.loads(call.raw("POST", "/v1/feedback?wait=true", judgement, headers)[2])
     call.raw("GET", "/v1/items/absent", headers=headers)
-    ended = spans()
-    by_name = {one.name: one for one in ended}
-    assert set(by_name) == {
+    names = {
         "POST /v1/search",
         "POST /v1/feedback",
         "GET /v1/items/{id:path}",
@@ -50,6 +49,8 @@ def test_a_request_and_what_it_causes(call, spans):
         "write",
         "learn",
     }
+    by_name = spans(*names)
+    assert set(by_name) == names
     for inner, outer in (("search", "POST /v1/search"), ("write", "POST /v1/feedback")):
         assert by_name[inner].parent.span_id == by_name[outer].context.span_id
         assert f"{by_name[inner].context.trace_id:032x}" == TRACE
@@ -69,7 +70,7 @@ def test_a_request_and_what_it_causes(call, spans):
 def test_a_failure_is_marked(call, spans, monkeypatch):
     monkeypatch.setattr(call.service, "status", lambda: 1 / 0)
     assert call("GET", "/v1/status")[0] == 500
-    (request,) = spans()
+    request = spans("GET /v1/status")["GET /v1/status"]
     assert not request.status.is_ok
     assert request.attributes["http.response.status_code"] == 500
 
