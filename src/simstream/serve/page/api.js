@@ -2,8 +2,9 @@
 
 import { askForKey, countDown, troubleIsOver } from "./notice.js";
 
-// Of one of several collections, its address is part of it: "simstream-key/c/shoes".
-const KEY = `simstream-key${location.pathname.replace(/\/$/, "")}`;
+// The address of the page: "", or "/c/shoes" of one of several collections.
+const BASE = location.pathname.replace(/\/$/, "");
+const KEY = `simstream-key${BASE}`;
 
 /** A refused request; status 0 if the service could not be reached. */
 export class ApiError extends Error {
@@ -28,7 +29,7 @@ export async function request(method, path, body) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(`.${path}`, {
+    response = await fetch(BASE + path, {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
