@@ -129,7 +129,8 @@ def _refused(error: ServiceError, scope: Scope) -> Response:
     if isinstance(error, UnauthorizedError):
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, NotAllowedError):
-        headers["allow"] = ", ".join(m for m in _methods(scope) if m != scope["method"])
+        refused = {scope["method"], "HEAD"} if scope["method"] == "GET" else {scope["method"]}
+        headers["allow"] = ", ".join(one for one in _methods(scope) if one not in refused)
     return _problem(str(error), error.status, headers)
 
 
@@ -188,8 +189,12 @@ class Guard:
                 message = {**message, "body": b""}
             await send(message)
 
+        def asked() -> str:
+            """The template of the address: the address itself may name items."""
+            return getattr(scope.get("route"), "path", "other")
+
         def ended() -> None:
-            route = getattr(scope.get("route"), "path", "other")
+            route = asked()
             seconds = time.perf_counter() - started
             self._on_done(route, status, seconds)
             log_request(method, route, status, seconds, scope)
@@ -206,7 +211,7 @@ class Guard:
             except ServiceError as error:  # of these checks, or of the route
                 await _refused(error, scope)(scope, receive, sending)
             except Exception:
-                logger.exception("%s failed", method)  # its address may name items
+                logger.exception("%s %s failed", method, asked())
                 if is_begun:
                     raise
                 answer = _problem("the service has failed; its log says why", 500)
