@@ -142,10 +142,11 @@ def served(service, keys=None, **options):
 
 
 class ServerProcess:
-    """``simstream serve`` in a process of its own."""
+    """``simstream serve`` in a process of its own; without a folder, the arguments say what to serve."""
 
     def __init__(self, folder, *arguments, preexec_fn=None):
-        command = [sys.executable, "-m", "simstream.cli", "serve", "--data", str(folder)]
+        command = [sys.executable, "-m", "simstream.cli", "serve"]
+        command += [] if folder is None else ["--data", str(folder)]
         self.process = subprocess.Popen(
             [*command, "--port", "0", *map(str, arguments)],
             stderr=subprocess.PIPE,
@@ -157,6 +158,7 @@ class ServerProcess:
         for line in self.process.stderr:
             lines.append(line)
             if "ready at" in line:
+                self.told = line
                 self.port = int(line.split("://")[1].split()[0].rsplit(":", 1)[1])
                 break
         else:

@@ -153,7 +153,7 @@ def test_a_failure_is_json_with_all_headers(service, monkeypatch):
     with served(service) as port:
         status, headers, content = Client(port).raw("GET", "/v1/status")
     assert status == 500
-    assert json.loads(content) == {"error": "the service has failed; its log says why"}
+    assert json.loads(content)["error"] == "the service has failed; its log says why"
     for name, value in SECURITY_HEADERS.items():
         assert headers[name] == value
 
@@ -165,6 +165,15 @@ def test_an_id_may_end_like_the_address_of_a_picture(service):
         assert client("GET", "/v1/items/i0%2Fimage")[1]["id"] == "i0/image"
         assert client("GET", "/v1/items/i1%2Fimage")[0] == 404
         assert "image: the item has none" in client("GET", "/v1/items/i0/image")[1]["error"]
+        body = json.dumps({"vector": vectors(1)[0].tolist()})
+        headers = {"Content-Type": "application/json"}
+        for method in ("PUT", "DELETE", "PATCH"):
+            status, answered, _ = client.raw(method, "/v1/items/i0/image", body, headers)
+            assert (status, answered["allow"]) == (405, "GET, HEAD")
+        assert client.raw("PUT", "/v1/items/i0%2Fimage", body, headers)[0] == 200
+        assert client.raw("DELETE", "/v1/items/i0%2Fimage")[0] == 200
+        status, answered, _ = client.raw("PATCH", "/v1/items/i0")
+        assert (status, answered["allow"]) == (405, "DELETE, GET, HEAD, PUT")
 
 
 # -- rates, addresses, keys -------------------------------------------------------------------

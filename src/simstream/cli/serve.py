@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from .collecting import read_collections, refuse_given
 from .learners import ALGORITHMS, DEFAULT_ALGORITHM, check_names, names_of
 from .options import (
     COUNT,
@@ -90,6 +91,12 @@ def publishing_options(command: Any) -> Any:
     help="Read what another service on this machine writes to --data, and answer searches only.",
 )
 @click.option(
+    "--collections",
+    type=FILE,
+    metavar="FILE.toml",
+    help="Serve several collections under /c/NAME/: a table for each, with its own data, items and options.",
+)
+@click.option(
     "--host", default="127.0.0.1", show_default=True, help="Any other host requires keys."
 )
 @click.option("--port", type=Whole(0, 65535), default=8000, show_default=True)
@@ -163,6 +170,19 @@ def publishing_options(command: Any) -> Any:
     help="With --demo: a simulated user clicks on what the authors of the docstrings recommend, or answers "
     "questions about digits by their shape.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines on stderr as text, or as JSON objects, one for every request too.",
+)
+@click.option(
+    "--otel",
+    is_flag=True,
+    help="Send spans to OpenTelemetry (OTLP over HTTP; OTEL_EXPORTER_OTLP_ENDPOINT says where, and asks for "
+    "them by itself). Needs simstream[otel].",
+)
 @quiet_option
 def serve(
     items: Path | None,
@@ -170,24 +190,16 @@ def serve(
     folder: Path,
     may_add: bool,
     follow: bool,
+    collections: Path | None,
     host: str,
     port: int,
-    algorithm: str | None,
-    params: tuple[tuple[str, Any], ...],
-    block: int | None,
-    promote: str | None,
-    half_life: float | None,
-    propensity: float | str | None,
-    randomise: float,
-    delta: float | None,
-    near: int | None,
-    random_share: float | None,
-    rate: float,
     proxy: str | None,
-    snapshot_every: int,
     demo: str | None,
     simulate: bool,
+    log_format: str,
+    otel: bool,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Serve ITEMS over HTTP: search, feedback, questions, and a page to answer them.
 
@@ -199,12 +211,10 @@ def serve(
     simstream serve items.npz
     simstream serve --demo --simulate
     simstream serve --follow --port 8001       a second process that only searches
+    simstream serve --collections shops.toml   several collections, each with its own folder
     simstream keys add page --scope read --scope write
     simstream serve --host 0.0.0.0
     """
-    from ..asking import Asking
-    from ..data import read_items
-
     configure_logging(quiet)
     _check_installed()
     if simulate and not demo:
@@ -215,28 +225,113 @@ def serve(
         raise click.UsageError("--follow only reads: not with ITEMS or --demo")
     if demo and items is not None:
         raise click.UsageError("--demo brings its own items: not with ITEMS")
+    context = click.get_current_context()
+    if collections is not None:
+        refuse_given(context)
 
-    from ..serve.access import KeyRing, StorageError, check_host
+    from ..serve.access import KeyRing, check_host
     from ..serve.app import check_port, run
+    from ..serve.collections import run_collections
     from ..serve.demo import FOLDERS, load_demo
-    from ..serve.evidence import Publishing
-    from ..serve.import_export import import_file
     from ..serve.log import damage_told
-    from ..serve.service import Limits, Service, Settings
-    from ..serve.state import Learning
+    from ..serve.logs import logged
 
+    context.with_resource(logged(log_format, quiet=quiet))
     folder = folder if demo is None else folder / FOLDERS[demo]
-    keys = KeyRing(folder / "keys.json")
+    # What concerns all collections is allowed by keys beside their file.
+    keys = KeyRing((folder if collections is None else collections.parent) / "keys.json")
     try:
         check_host(host, keys, proxy)
     except ValueError as error:
         name, _, text = str(error).partition(": ")
         raise click.BadParameter(text, param_hint=f"--{name}") from error
     check_port(host, port)
+    told = {} if collections is None else read_collections(collections, serve)
+    with ExitStack() as stack:
+        stack.callback(_start_tracing(otel))
+        # Everything allocated until the service is ready stays alive: collecting garbage in it would only
+        # cost time, now and later, when a request would have to wait for it.
+        gc.disable()
+        stack.callback(gc.enable)
+        if collections is not None:
+            services = {name: _open_collection(stack, name, given) for name, given in told.items()}
+
+            def on_all_ready(url: str) -> None:
+                gc.freeze()
+                gc.enable()
+                logger.info("ready at %s (%s)", url, ", ".join(f"/c/{name}/" for name in services))
+
+            run_collections(
+                services, keys, host=host, port=port, on_ready=on_all_ready, proxy=proxy
+            )
+            logger.info("stopped")
+            return
+        stack.enter_context(damage_told(folder / "log.sqlite"))
+        shown = None if demo is None else load_demo(demo)
+        service = _open_service(
+            stack, items, n_features, folder, may_add=may_add, follow=follow, shown=shown, **options
+        )
+
+        def on_ready(url: str) -> None:
+            gc.freeze()
+            gc.enable()
+            position, seconds = service.version.position, service.engine.restart_seconds
+            logger.info("ready at %s (log position %d, %.2f s)", url, position, seconds)
+            if shown is not None:
+                stack.callback(_start_demo(service, shown, simulate=simulate))
+
+        run(service, host=host, port=port, on_ready=on_ready, proxy=proxy)
+    logger.info("stopped at log position %d", service.version.position)
+
+
+def _open_collection(stack: ExitStack, name: str, given: dict[str, Any]) -> Any:
+    """Open the service of a collection; every error names it."""
+    from ..serve.log import damage_told
+
+    try:
+        with damage_told(given["folder"] / "log.sqlite"):
+            return _open_service(stack, **given)
+    except click.ClickException as error:
+        kind = click.UsageError if isinstance(error, click.UsageError) else click.ClickException
+        raise kind(f"collection {name}: {error.format_message()}") from error
+    except (OSError, ValueError) as error:
+        raise ValueError(f"collection {name}: {error}") from error
+
+
+def _open_service(
+    stack: ExitStack,
+    items: Path | None,
+    n_features: int | None,
+    folder: Path,
+    *,
+    may_add: bool,
+    follow: bool,
+    algorithm: str | None,
+    params: tuple[tuple[str, Any], ...],
+    block: int | None,
+    promote: str | None,
+    half_life: float | None,
+    propensity: float | str | None,
+    randomise: float,
+    delta: float | None,
+    near: int | None,
+    random_share: float | None,
+    rate: float,
+    snapshot_every: int,
+    shown: Any = None,
+) -> Any:
+    """Open the service of a folder, with items and the items of a demo if there are any."""
+    from ..asking import Asking
+    from ..data import read_items
+    from ..serve.access import StorageError
+    from ..serve.evidence import Publishing
+    from ..serve.import_export import import_file
+    from ..serve.service import Limits, Service, Settings
+    from ..serve.state import Learning
+
     data = None if items is None else read_items(items, dtype="float32", n_features=n_features)
     learning, asking, measure, publishing = Learning(), Asking(), None, Publishing()
     opening = None
-    shown = None if demo is None else load_demo(demo)
     if shown is not None:
         learning, asking, measure = shown.learning, shown.asking, shown.measure
         publishing, opening = shown.publishing, shown.opening
@@ -257,36 +352,22 @@ def serve(
         follow=follow,
         opening=opening,
     )
-    with damage_told(folder / "log.sqlite"), ExitStack() as stack:
-        # Everything allocated until the service is ready stays alive: collecting garbage in it would only
-        # cost time, now and later, when a request would have to wait for it.
-        gc.disable()
-        stack.callback(gc.enable)
-        service = Service(settings)
-        stack.callback(service.close)
-        if items is not None:
-            try:
-                came = import_file(service, items, data, may_add=may_add)
-            except StorageError as error:
-                raise click.ClickException(f"{folder}: {error}") from error
-            logger.info("%d items added from %s", came.added, items)
-            if came.present:
-                text = "%d were already there and stay unchanged (%d have a different vector in the file)"
-                logger.info(text, came.present, came.different)
-            data = None  # the service has its own copy
-        if shown is not None:
-            shown.add_to(service)
-
-        def on_ready(url: str) -> None:
-            gc.freeze()
-            gc.enable()
-            position, seconds = service.version.position, service.engine.restart_seconds
-            logger.info("ready at %s (log position %d, %.2f s)", url, position, seconds)
-            if shown is not None:
-                stack.callback(_start_demo(service, shown, simulate=simulate))
-
-        run(service, host=host, port=port, on_ready=on_ready, proxy=proxy)
-    logger.info("stopped at log position %d", service.version.position)
+    service = Service(settings)
+    stack.callback(service.close)
+    if items is not None:
+        try:
+            came = import_file(service, items, data, may_add=may_add)
+        except StorageError as error:
+            raise click.ClickException(f"{folder}: {error}") from error
+        logger.info("%d items added from %s", came.added, items)
+        if came.present:
+            text = (
+                "%d were already there and stay unchanged (%d have a different vector in the file)"
+            )
+            logger.info(text, came.present, came.different)
+    if shown is not None:
+        shown.add_to(service)
+    return service
 
 
 def _check_installed() -> None:
@@ -296,6 +377,21 @@ def _check_installed() -> None:
         raise click.UsageError(
             f"{' and '.join(missing)} not installed: pip install 'simstream[serve]'"
         )
+
+
+def _start_tracing(is_asked: bool) -> Callable[[], None]:
+    """Send spans if asked to; return a function to stop."""
+    from ..serve.tracing import is_asked_for, start_tracing
+
+    if not is_asked and not is_asked_for():
+        return lambda: None
+    try:
+        return start_tracing()
+    except ImportError as error:
+        if is_asked:
+            raise click.UsageError(str(error)) from error
+        logger.warning("no spans, although OTEL_* variables ask for them: %s", error)
+        return lambda: None
 
 
 def _start_demo(service: Any, demo: Any, *, simulate: bool) -> Callable[[], None]:

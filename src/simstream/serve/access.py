@@ -96,10 +96,20 @@ class TooLargeError(ServiceError):
     status = 413
 
 
-class ReadOnlyError(ServiceError):
-    """This service follows another one and only reads; send changes to that one."""
+class MalformedError(ServiceError):
+    """The body is not JSON in UTF-8, or nested too deeply."""
+
+    status = 400
+
+
+class NotAllowedError(ServiceError):
+    """Not with this method; or this service follows another one and only reads: send changes to that one."""
 
     status = 405
+
+
+class ReadOnlyError(NotAllowedError):
+    """This service follows another one and only reads; send changes to that one."""
 
 
 class BusyError(ServiceError):
@@ -123,6 +133,7 @@ class StorageError(ServiceError):
 
 
 REFUSALS = (
+    MalformedError,
     UnauthorizedError,
     ForbiddenError,
     NotFoundError,
@@ -131,7 +142,7 @@ REFUSALS = (
     TooLargeError,
     BadRequestError,
     RateError,
-    ReadOnlyError,
+    NotAllowedError,
     BusyError,
     StorageError,
 )

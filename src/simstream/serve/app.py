@@ -1,4 +1,4 @@
-"""The HTTP application: routes, error answers, the page and its API reference; and running it."""
+"""The HTTP application: who may ask, error answers, the page; and running it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from html import escape
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,16 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
 from .access import (
-    REFUSALS,
     WATCHED_PATHS,
     ForbiddenError,
     KeyRing,
+    MalformedError,
+    NotAllowedError,
     NotFoundError,
     RateError,
     ServiceError,
@@ -45,9 +46,12 @@ from .access import (
     scope_needed,
 )
 from .log import LogError
+from .logs import REQUEST_ID, id_for, log_request
+from .reference import describe, docs_page, refusals
 from .routes import Metrics, add_routes
 from .schemas import refusal
 from .service import Limits, Service
+from .tracing import end_request, request_span
 
 logger = logging.getLogger("simstream.serve")
 
@@ -83,37 +87,59 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
         yield
         await run_in_threadpool(service.close)
 
+    keys = KeyRing(Path("/nonexistent")) if keys is None else keys
+    metrics = Metrics(service)
+    app = bare_app(keys, service.settings.limits, metrics.count, lifespan=lifespan)
+    app.state.metrics = metrics
+    add_routes(app, service, metrics, keys)
+    _add_page(app)
+    return app
+
+
+def bare_app(
+    keys: KeyRing, limits: Limits, on_done: Callable[[str, int, float], None], **options: Any
+) -> FastAPI:
+    """An application without routes, that knows who may ask and how errors are answered."""
     app = FastAPI(
         title="simstream",
         version=__version__,
         description="Search that learns from feedback.",
         docs_url=None,
         redoc_url=None,
-        lifespan=lifespan,
-        responses={kind.status: {"description": kind.__doc__} for kind in REFUSALS},
+        responses=refusals(),
+        generate_unique_id_function=lambda route: route.name,
+        **options,
     )
-    keys = KeyRing(Path("/nonexistent")) if keys is None else keys
-    metrics = Metrics(service)
-    app.add_middleware(
-        Guard,
-        keys=keys,
-        limits=service.settings.limits,
-        on_done=metrics.count,
-    )
+    app.add_middleware(Guard, keys=keys, limits=limits, on_done=on_done)
     _add_error_handlers(app)
-    add_routes(app, service, metrics, keys)
-    _add_page(app)
+    describe(app, keys)
     return app
 
 
-def _refused(error: ServiceError) -> Response:
+def _problem(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer to a request that was refused or has failed."""
+    return JSONResponse({"error": text, "request_id": REQUEST_ID.get()}, status, headers)
+
+
+def _refused(error: ServiceError, scope: Scope) -> Response:
     """The answer to a refused request."""
     headers = {}
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
     if isinstance(error, UnauthorizedError):
         headers["www-authenticate"] = "Bearer"
-    return JSONResponse({"error": str(error)}, error.status, headers)
+    if isinstance(error, NotAllowedError):
+        refused = {scope["method"], "HEAD"} if scope["method"] == "GET" else {scope["method"]}
+        headers["allow"] = ", ".join(one for one in _methods(scope) if one not in refused)
+    return _problem(str(error), error.status, headers)
+
+
+def _methods(scope: Scope) -> list[str]:
+    """The methods that the address of a request can be asked with."""
+    routes = scope["app"].routes
+    path = next((one.path for one in routes if one.matches(scope)[0] is not Match.NONE), None)
+    methods = {method for one in routes if one.path == path for method in one.methods}
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
 class _GoneError(Exception):
@@ -143,7 +169,11 @@ class Guard:
             await self._app(scope, receive, send)
             return
         started, status, is_begun = time.perf_counter(), 500, False
-        is_head = scope["method"] == "HEAD"
+        headers = Headers(scope=scope)
+        identity = id_for(headers.get("x-request-id"))
+        token = REQUEST_ID.set(identity)
+        method = scope["method"]
+        is_head = method == "HEAD"
         if is_head:  # as GET, without the body
             scope = {**scope, "method": "GET"}
 
@@ -151,34 +181,47 @@ class Guard:
             nonlocal status, is_begun
             if message["type"] == "http.response.start":
                 status, is_begun = message["status"], True
-                headers = MutableHeaders(scope=message)
+                answered = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                    answered.setdefault(name, value)
+                answered["x-request-id"] = identity
             elif is_head:
                 message = {**message, "body": b""}
             await send(message)
 
-        try:
-            headers = Headers(scope=scope)
-            self._check_caller(scope, headers)
-            body = await self._read_body(headers, receive)
-            await self._app(scope, _replay(body, receive), sending)
-        except _GoneError:
-            status = 499  # nobody is left to answer
-        except ServiceError as error:  # of these checks, or of the route
-            await _refused(error)(scope, receive, sending)
-        except Exception:
-            logger.exception("%s %s failed", scope["method"], scope["path"])
-            if is_begun:
-                raise
-            answer = JSONResponse({"error": "the service has failed; its log says why"}, 500)
-            await answer(scope, receive, sending)
-        finally:
-            route = getattr(scope.get("route"), "path", "other")
-            self._on_done(route, status, time.perf_counter() - started)
+        def asked() -> str:
+            """The template of the address: the address itself may name items."""
+            return getattr(scope.get("route"), "path", "other")
+
+        def ended() -> None:
+            route = asked()
+            seconds = time.perf_counter() - started
+            self._on_done(route, status, seconds)
+            log_request(method, route, status, seconds, scope)
+            end_request(traced, method, route, status)
+            REQUEST_ID.reset(token)
+
+        with request_span(method, headers, identity) as traced:
+            try:
+                self._check_caller(scope, headers)
+                body = await self._read_body(headers, receive)
+                await self._app(scope, _replay(body, receive), sending)
+            except _GoneError:
+                status = 499  # nobody is left to answer
+            except ServiceError as error:  # of these checks, or of the route
+                await _refused(error, scope)(scope, receive, sending)
+            except Exception:
+                logger.exception("%s %s failed", method, asked())
+                if is_begun:
+                    raise
+                answer = _problem("the service has failed; its log says why", 500)
+                await answer(scope, receive, sending)
+            finally:
+                ended()
 
     def _check_caller(self, scope: Scope, headers: Headers) -> None:
-        path, host = scope["path"], headers.get("host", "")
+        # A collection is mounted under a prefix, which is part of the path.
+        path, host = scope["path"].removeprefix(scope.get("root_path", "")), headers.get("host", "")
         origin = headers.get("origin")
         is_foreign = origin is not None and origin.partition("://")[2] != host
         if path.startswith("/v1/"):  # also for GET: a question that is shown is kept
@@ -193,6 +236,7 @@ class Guard:
                 given = headers.get("authorization", "")
                 kind, _, key = given.partition(" ")
                 caller = self._keys.name_of(key if kind.lower() == "bearer" else None, needed)
+                scope.setdefault("state", {})["key"] = caller
         elif not is_local_host(host) or not _is_local(caller):
             # Another name that leads to this machine is an attack: DNS rebinding.
             raise ForbiddenError("without keys, expected a request to localhost")
@@ -244,6 +288,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _add_error_handlers(app: FastAPI) -> None:
+    """Answer what a route or FastAPI itself raises as all errors are answered."""
+
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         # What was sent is not sent back: it may contain anything.
@@ -252,15 +298,22 @@ def _add_error_handlers(app: FastAPI) -> None:
             text = f"Content-Type: expected application/json, got {got}"
         else:
             text = refusal(error.errors())
-        return JSONResponse({"error": text[:500]}, 422)
+        return _problem(text[:500], 422)
 
     @app.exception_handler(LogError)
-    async def damaged(_: Request, error: LogError) -> Response:
-        return _refused(StorageError(str(error)))
+    async def damaged(request: Request, error: LogError) -> Response:
+        return _refused(StorageError(str(error)), request.scope)
 
     @app.exception_handler(HTTPException)
-    async def other(_: Request, error: HTTPException) -> Response:
-        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+    async def other(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 400:  # FastAPI's word for every body that cannot even be read
+            text = "body: expected JSON in UTF-8, not too deeply nested"
+            return _refused(MalformedError(text), request.scope)
+        if error.status_code == 405:
+            method = request.scope["method"]
+            text = f"method: expected one of {', '.join(_methods(request.scope))}, got {method}"
+            return _refused(NotAllowedError(text), request.scope)
+        return _problem(str(error.detail), error.status_code, error.headers)
 
 
 def _add_page(app: FastAPI) -> None:
@@ -290,36 +343,6 @@ def _add_page(app: FastAPI) -> None:
         return HTMLResponse(docs_page(app.openapi()))
 
 
-def docs_page(openapi: dict[str, Any]) -> str:
-    """The API reference as HTML, from the OpenAPI description: no script, nothing from other sites.
-
-    Examples
-    --------
-    >>> page = docs_page({"info": {"title": "<x>", "version": "1"}, "paths": {}})
-    >>> "<x>" in page, "&lt;x&gt;" in page
-    (False, True)
-    """
-    rows = []
-    for path, operations in openapi["paths"].items():
-        for method, operation in operations.items():
-            takes = [f"{one['name']} ({one['in']})" for one in operation.get("parameters", [])]
-            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-            for schema in (body.get("schema", {}), *body.get("schema", {}).get("anyOf", [])):
-                if "$ref" in schema:
-                    takes.append(f"{schema['$ref'].rpartition('/')[2]} (body)")
-            about = operation.get("description") or operation.get("summary", "")
-            cells = (f"{method.upper()} {path}", about, ", ".join(takes))
-            rows.append("<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>")
-    title = f"{escape(openapi['info']['title'])} {escape(openapi['info']['version'])}"
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title><h1>{title}</h1>"
-        '<p>The complete description: <a href="/openapi.json">openapi.json</a></p>'
-        f"<table><tr><th>Route<th>What it does<th>Takes</tr>{''.join(rows)}</table></html>"
-    )
-
-
 # -- running it -------------------------------------------------------------------------------
 
 
@@ -335,11 +358,20 @@ def configuration(
     port: int = 0,
     proxy: str | None = None,
 ) -> uvicorn.Config:
-    """How the server runs; see `run`."""
+    """How the server of one service runs; see `run`."""
+    app = create_app(service, keys)
+    return server_config(app, service.settings.limits, host=host, port=port, proxy=proxy)
+
+
+def server_config(
+    app: ASGIApp, limits: Limits, *, host: str, port: int, proxy: str | None
+) -> uvicorn.Config:
+    """How the server of an application runs; see `run`."""
     return uvicorn.Config(
-        create_app(service, keys),
+        app,
         host=host,
         port=port,
+        log_config=None,  # see logs
         log_level="warning",
         access_log=False,  # request addresses may name items
         server_header=False,
@@ -347,7 +379,7 @@ def configuration(
         limit_concurrency=_MOST_CONNECTIONS,
         proxy_headers=proxy is not None,
         forwarded_allow_ips=proxy or "",
-        http=_protocol(service.settings.limits.body_seconds),
+        http=_protocol(limits.body_seconds),
         ws="none",
     )
 
@@ -368,14 +400,25 @@ def run(
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys, proxy)
 
+    config = configuration(service, keys, host=host, port=port, proxy=proxy)
+    run_server(config, lambda server: on_ready(address_of(server)))
+
+
+def address_of(server: uvicorn.Server) -> str:
+    """Where a started server can be reached."""
+    actual = server.servers[0].sockets[0].getsockname()[1]
+    return f"http://{in_brackets(server.config.host)}:{actual}"
+
+
+def run_server(config: uvicorn.Config, on_started: Callable[[uvicorn.Server], None]) -> None:
+    """Run a server until SIGINT, SIGTERM or SIGHUP."""
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
-                actual = self.servers[0].sockets[0].getsockname()[1]
-                on_ready(f"http://{in_brackets(host)}:{actual}")
+                on_started(self)
 
-    config = configuration(service, keys, host=host, port=port, proxy=proxy)
     # A search passes through several threads and must not wait long for each of them while others compute.
     sys.setswitchinterval(0.0005)
     # The server handles these signals itself and raises them again once everything is done.

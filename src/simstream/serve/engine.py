@@ -32,6 +32,7 @@ from .evidence import Publishing
 from .log import Log, LogError
 from .snapshots import Snapshots
 from .state import ItemStore, Learning, State, Tally
+from .tracing import span
 
 logger = logging.getLogger("simstream.serve")
 
@@ -451,7 +452,10 @@ class LearningEngine:
             self._save_snapshot_if_due()  # so that the next restart does not take as long
             while self._wait_for_work():
                 if self._known > self._state.position:
-                    self._step()
+                    with span("learn", after=self._state.position) as traced:
+                        self._step()
+                        if traced is not None:
+                            traced.set_attribute("simstream.position", self._state.position)
                 if self.version.position < self._state.position and not self._rest():
                     self._publish()
                 self._save_snapshot_if_due()

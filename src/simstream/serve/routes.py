@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi import Path as PathField
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -25,6 +25,7 @@ from .access import BadRequestError, KeyRing, NotFoundError
 from .events import SparseVector
 from .log import LogError
 from .service import Service, digest_of
+from .tracing import span
 from .writer import Ledger, Receipt, Write, check_shape
 
 Key = Annotated[
@@ -63,8 +64,11 @@ async def _write(
     service: Service, writes: Sequence[Write], wait: bool
 ) -> tuple[list[Receipt], bool]:
     """Submit a request; once it is durable, return its receipts, and whether readers can see its events."""
-    receipts = await asyncio.wrap_future(service.submit(writes))
-    last = max(receipt.last for receipt in receipts)
+    with span("write", writes=len(writes)) as traced:
+        receipts = await asyncio.wrap_future(service.submit(writes))
+        last = max(receipt.last for receipt in receipts)
+        if traced is not None:
+            traced.set_attribute("simstream.position", last)
     if wait:
         # In the event loop: those who wait must not occupy the threads that searches run in.
         seen = asyncio.wrap_future(service.engine.published(last))
@@ -88,6 +92,21 @@ def _created(answer: dict[str, Any]) -> Response:
     return JSONResponse(answer, 200 if answer["repeated"] else 201)
 
 
+def answers(model: Any, about: str = "Successful Response") -> dict[int | str, dict[str, Any]]:
+    """For the description alone: answers are not checked against it."""
+    return {200: {"model": model, "description": about}}
+
+
+def _repeats(model: Any) -> dict[int | str, dict[str, Any]]:
+    return answers(model, "An earlier request with the same key did it.")
+
+
+def sends(*media_types: str) -> dict[int | str, dict[str, Any]]:
+    """For the description: an answer that is no JSON."""
+    content = {one: {"schema": {"type": "string"}} for one in media_types}
+    return {200: {"content": content}}
+
+
 def _once(
     key: str | None, kind: str, content: Any, change: Callable[..., None], *args: Any
 ) -> Write:
@@ -108,10 +127,26 @@ def _with_payload(service: Service, found: dict[str, Any], wanted: bool = True) 
 # -- items and search -------------------------------------------------------------------------
 
 
+def _names_picture(request: Request) -> bool:
+    """Whether an address ends with /image, and not with an id that does: its slash is sent as %2F."""
+    return bool(request.scope["raw_path"].partition(b"?")[0].endswith(b"/image"))
+
+
+async def _is_no_picture(request: Request) -> None:
+    if _names_picture(request):
+        raise HTTPException(405)
+
+
 def _add_item_routes(app: FastAPI, service: Service) -> None:
     limits = service.settings.limits
 
-    @app.post("/v1/items", status_code=201, response_model=schemas.Written, tags=["items"])
+    @app.post(
+        "/v1/items",
+        status_code=201,
+        response_model=schemas.Written,
+        responses=_repeats(schemas.Written),
+        tags=["items"],
+    )
     async def add_items(body: schemas.Items, key: Key = None, wait: Wait = True) -> Any:
         """Add items: all of them, or none."""
         if len(body.items) > limits.vectors:
@@ -125,7 +160,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         write = _once(key, "items", body, Ledger.add_items, items)
         return _created(await _write_one(service, write, wait))
 
-    @app.get("/v1/items", tags=["items"])
+    @app.get("/v1/items", responses=answers(schemas.Listed), tags=["items"])
     def list_items(
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -139,11 +174,16 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
             "items": [_with_payload(service, {"id": name}, payload) for name in names],
         }
 
-    @app.get("/v1/items/{id:path}/image", tags=["items"])
+    @app.get(
+        "/v1/items/{id:path}/image",
+        response_class=Response,
+        responses=sends("image/png", "image/jpeg", "image/gif", "image/webp"),
+        tags=["items"],
+    )
     def get_image(request: Request, id: ItemId) -> Any:
         """The picture of an item."""
-        if not request.scope["raw_path"].partition(b"?")[0].endswith(b"/image"):
-            return get_item(f"{id}/image")  # the slash is part of the id: it was sent as %2F
+        if not _names_picture(request):
+            return JSONResponse(get_item(f"{id}/image"))
         image = service.item(id)[2].get("image")
         if image is None:
             raise NotFoundError("image: the item has none")
@@ -151,7 +191,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         headers = {"content-security-policy": "default-src 'none'; sandbox"}
         return Response(content, media_type=media_type, headers=headers)
 
-    @app.get("/v1/items/{id:path}", tags=["items"])
+    @app.get("/v1/items/{id:path}", responses=answers(schemas.Stored), tags=["items"])
     def get_item(id: ItemId) -> Any:
         """An item with its vector, text and picture."""
         position, vector, content = service.item(id)
@@ -161,7 +201,12 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
             values = vector.tolist()
         return {"id": id, "position": position, "vector": values, **content}
 
-    @app.put("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
+    @app.put(
+        "/v1/items/{id:path}",
+        response_model=schemas.Written,
+        dependencies=[Depends(_is_no_picture)],
+        tags=["items"],
+    )
     async def put_item(
         id: ItemId, body: schemas.Content, key: Key = None, wait: Wait = True
     ) -> Any:
@@ -169,7 +214,12 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
         write = _once(key, "put", [id, body], Ledger.put_item, body.as_item(id))
         return await _write_one(service, write, wait)
 
-    @app.delete("/v1/items/{id:path}", response_model=schemas.Written, tags=["items"])
+    @app.delete(
+        "/v1/items/{id:path}",
+        response_model=schemas.Written,
+        dependencies=[Depends(_is_no_picture)],
+        tags=["items"],
+    )
     async def delete_item(id: ItemId, key: Key = None, wait: Wait = True) -> Any:
         """Delete an item. What was learnt with it stays."""
         write = _once(key, "delete", id, Ledger.delete_item, id)
@@ -179,7 +229,7 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
 def _add_search_route(app: FastAPI, service: Service) -> None:
     limits = service.settings.limits
 
-    @app.post("/v1/search", tags=["search"])
+    @app.post("/v1/search", responses=answers(schemas.SearchAnswer), tags=["search"])
     async def search(body: schemas.Search) -> Any:
         """The items most similar to an item or a vector, best first."""
         if body.k > limits.k:
@@ -192,8 +242,11 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
             check_shape(query, n_features, service.settings.n_features is not None)
 
         async def look(*, learnt: bool) -> list[tuple[str, float]]:
-            later = service.search_later(query, body.k, body.task, learnt=learnt, version=version)
-            return service.named(await asyncio.wrap_future(later))
+            with span("search", k=body.k, learnt=learnt, position=version.model.position):
+                later = service.search_later(
+                    query, body.k, body.task, learnt=learnt, version=version
+                )
+                return service.named(await asyncio.wrap_future(later))
 
         async def shown(hits: list[tuple[str, float]]) -> list[dict[str, Any]]:
             found = [{"id": name, "score": score} for name, score in hits]
@@ -227,7 +280,11 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
     limits = service.settings.limits
 
     @app.post(
-        "/v1/feedback", status_code=201, response_model=schemas.FeedbackWritten, tags=["feedback"]
+        "/v1/feedback",
+        status_code=201,
+        response_model=schemas.FeedbackWritten,
+        responses=_repeats(schemas.FeedbackWritten),
+        tags=["feedback"],
     )
     async def give_feedback(body: schemas.FeedbackBody, key: Key = None, wait: Wait = False) -> Any:
         """Give one judgement, or a list of them: all are kept, or none."""
@@ -253,7 +310,7 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             }
         )
 
-    @app.get("/v1/query", tags=["questions"])
+    @app.get("/v1/query", responses=answers(schemas.Asked), tags=["questions"])
     async def get_question(task: Annotated[schemas.Name | None, Query()] = None) -> Any:
         """The next question for a person to answer. The log keeps that it was asked."""
         question = await run_in_threadpool(service.choose_question, task)
@@ -261,7 +318,11 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
         return await run_in_threadpool(_question, service, asked["position"])
 
     @app.post(
-        "/v1/answer", status_code=201, response_model=schemas.AnswerWritten, tags=["questions"]
+        "/v1/answer",
+        status_code=201,
+        response_model=schemas.AnswerWritten,
+        responses=_repeats(schemas.AnswerWritten),
+        tags=["questions"],
     )
     async def give_answer(body: schemas.Answer, wait: Wait = True) -> Any:
         """Answer or skip a question. Repeating the same answer changes nothing; another one is refused."""
@@ -289,7 +350,12 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             answer["question"] = await run_in_threadpool(_question, service, position)
         return answer
 
-    @app.get("/v1/responses", tags=["questions"])
+    @app.get(
+        "/v1/responses",
+        response_class=Response,
+        responses=sends("application/jsonl", "text/csv"),
+        tags=["questions"],
+    )
     def get_responses(format: Literal["jsonl", "csv"] = "jsonl") -> Response:
         """All comparisons of items that count, as JSON lines or CSV.
 
@@ -323,7 +389,12 @@ def _question(service: Service, position: int) -> dict[str, Any]:
 
 
 def _add_model_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/model", tags=["model"])
+    @app.get(
+        "/v1/model",
+        response_class=Response,
+        responses=sends("application/octet-stream"),
+        tags=["model"],
+    )
     def get_model(task: Annotated[schemas.Name | None, Query()] = None) -> Response:
         """The similarity that searches use, as a file for ``simstream.load``."""
         model = service.version.model
@@ -339,7 +410,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
             content, media_type="application/octet-stream", headers={"content-disposition": name}
         )
 
-    @app.get("/v1/versions", tags=["model"])
+    @app.get("/v1/versions", responses=answers(schemas.Versions), tags=["model"])
     def get_versions() -> Any:
         """What is served, and which positions have a snapshot, so that returning to them is fast."""
         version = service.version
@@ -364,34 +435,46 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 # -- operation --------------------------------------------------------------------------------
 
 
+def not_ready(service: Service, keys: KeyRing) -> str | None:
+    """Why a service does not work as it should, if so."""
+    keys.refresh()
+    stopped = service.stopped()
+    if stopped is not None:
+        return stopped
+    if keys.problem is not None:
+        return "keys cannot be read"
+    if service.version.has_diverged:
+        return (
+            "learning has diverged and an older model is served: roll back, or replay with a "
+            "smaller step"
+        )
+    return None
+
+
 def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics, keys: KeyRing) -> None:
-    @app.get("/v1/status", tags=["operation"])
+    @app.get("/v1/status", responses=answers(dict[str, Any]), tags=["operation"])
     def get_status() -> Any:
         """Items, events, losses and accuracy; which similarity is served, and why."""
         return service.status()
 
-    @app.get("/healthz", tags=["operation"])
+    @app.get("/healthz", responses=answers(schemas.Health), tags=["operation"])
     async def is_alive() -> Any:
         """Whether the process answers."""
         return {"status": "alive", "version": __version__}
 
-    @app.get("/readyz", tags=["operation"])
+    @app.get(
+        "/readyz",
+        responses={**answers(schemas.Health), 503: {"model": schemas.Health}},
+        tags=["operation"],
+    )
     async def is_ready() -> Any:
         """Whether the service works: 503 once writing, learning or following has stopped."""
-        stopped = service.stopped()
-        if stopped is None and keys.problem is not None:
-            stopped = "keys cannot be read"
-        if stopped is not None:
-            return JSONResponse({"status": stopped}, 503, {"retry-after": "10"})
-        if service.version.has_diverged:
-            text = (
-                "learning has diverged and an older model is served: roll back, or replay with a "
-                "smaller step"
-            )
-            return JSONResponse({"status": text}, 503, {"retry-after": "60"})
+        problem = not_ready(service, keys)
+        if problem is not None:
+            return JSONResponse({"status": problem}, 503, {"retry-after": "10"})
         return {"status": "ready", "position": service.version.position, "lag": service.engine.lag}
 
-    @app.get("/metrics", tags=["operation"])
+    @app.get("/metrics", response_class=Response, responses=sends("text/plain"), tags=["operation"])
     def get_metrics() -> Response:
         """Metrics in the text format of Prometheus."""
         return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4")

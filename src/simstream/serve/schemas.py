@@ -12,8 +12,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_serializer,
     model_validator,
@@ -45,7 +49,23 @@ Name = Annotated[
 Number = Annotated[
     float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)
 ]
-Position = Annotated[int, Field(ge=0, le=LARGEST_POSITION, strict=True)]
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of numbers: 2.0 is the integer 2."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _all_whole(values: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """The same for a list; it may be long, and most have no such number."""
+    try:
+        return check(values)
+    except ValidationError:
+        return check([_whole(value) for value in values] if isinstance(values, list) else values)
+
+
+Position = Annotated[int, Field(ge=0, le=LARGEST_POSITION, strict=True), BeforeValidator(_whole)]
+Flag = Annotated[bool, Field(strict=True)]
 Task = Annotated[Name | None, Field(description="User or task; needs a multi-task learner.")]
 
 
@@ -58,7 +78,12 @@ class Sparse(_Strict):
 
     indices: Annotated[
         list[Annotated[int, Field(ge=0, le=_LARGEST_INDEX, strict=True)]],
-        Field(max_length=100_000, description="Ascending."),
+        Field(
+            max_length=100_000,
+            description="Ascending.",
+            json_schema_extra={"uniqueItems": True},
+        ),
+        WrapValidator(_all_whole),
     ]
     values: Annotated[list[Number], Field(max_length=100_000)]
 
@@ -142,17 +167,44 @@ class Items(_Strict):
     items: Annotated[list[Item], Field(min_length=1, max_length=10_000)]
 
 
+def _exactly(
+    *alternatives: Mapping[str, str | list[str]], examples: Sequence[Any]
+) -> dict[str, Any]:
+    """A JSON schema: the fields of one of the alternatives, with these types, and none of the others."""
+    names = sorted({name for fields in alternatives for name in fields})
+    return {
+        "examples": examples,
+        "oneOf": [
+            {
+                "required": [name for name, kind in fields.items() if "null" not in kind],
+                "properties": {name: {"type": fields.get(name, "null")} for name in names},
+            }
+            for fields in alternatives
+        ],
+    }
+
+
+#: JSON types of a vector.
+_VECTOR = ["array", "object"]
+
+
 class Search(_Strict):
     """Find the nearest neighbours of an item or a vector."""
 
+    model_config = ConfigDict(
+        json_schema_extra=_exactly(
+            {"item": "string"}, {"vector": _VECTOR}, examples=[{"item": "shoe-12", "k": 5}]
+        )
+    )
+
     item: Name | None = None
     vector: VectorField | None = None
-    k: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 10
+    k: Annotated[int, Field(ge=1, le=1_000_000, strict=True), BeforeValidator(_whole)] = 10
     task: Task = None
     baseline: Annotated[
-        bool, Field(description="Also return the results of the plain inner product.")
+        Flag, Field(description="Also return the results of the plain inner product.")
     ] = False
-    payload: Annotated[bool, Field(description="Include text and picture of the results.")] = False
+    payload: Annotated[Flag, Field(description="Include text and picture of the results.")] = False
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Search:
@@ -168,6 +220,11 @@ class Search(_Strict):
         return as_vector(self.vector)
 
 
+_Names = Annotated[
+    list[Name], Field(min_length=1, max_length=1000, json_schema_extra={"uniqueItems": True})
+]
+
+
 class Feedback(_Strict):
     """A comparison, or clicks or thumbs on a list of results.
 
@@ -177,14 +234,31 @@ class Feedback(_Strict):
     - ``query``, ``shown``, ``up`` and ``down``: every thumb up beats every thumb down
     """
 
+    model_config = ConfigDict(
+        json_schema_extra=_exactly(
+            {"anchor": "string", "positive": "string", "negative": "string"},
+            {
+                "query": ["string", *_VECTOR],
+                "shown": "array",
+                "clicked": "array",
+                "randomised": ["integer", "null"],
+            },
+            {"query": ["string", *_VECTOR], "shown": "array", "up": "array", "down": "array"},
+            examples=[
+                {"anchor": "shoe-12", "positive": "shoe-7", "negative": "shoe-3"},
+                {"query": "shoe-12", "shown": ["shoe-3", "shoe-7"], "clicked": ["shoe-7"]},
+            ],
+        )
+    )
+
     anchor: Name | None = None
     positive: Name | None = None
     negative: Name | None = None
     query: Name | VectorField | None = None
-    shown: Annotated[list[Name] | None, Field(min_length=1, max_length=1000)] = None
-    clicked: Annotated[list[Name] | None, Field(min_length=1, max_length=1000)] = None
-    up: Annotated[list[Name] | None, Field(min_length=1, max_length=1000)] = None
-    down: Annotated[list[Name] | None, Field(min_length=1, max_length=1000)] = None
+    shown: _Names | None = None
+    clicked: _Names | None = None
+    up: _Names | None = None
+    down: _Names | None = None
     randomised: Annotated[
         int | None,
         Field(
@@ -193,6 +267,7 @@ class Feedback(_Strict):
             strict=True,
             description="With clicked: what the search answered under this name.",
         ),
+        BeforeValidator(_whole),
     ] = None
     task: Task = None
     key: Annotated[Name | None, Field(description="Idempotency key of this judgement alone.")] = (
@@ -291,7 +366,11 @@ class Answer(_Strict):
     """The answer to a question: the candidate more similar to the anchor, or null to skip."""
 
     question: Position
-    winner: Annotated[Literal[0, 1] | None, Field(description="null skips the question.")]
+    winner: Annotated[
+        Literal[0, 1] | None,
+        Field(description="null skips the question."),
+        BeforeValidator(_whole),
+    ]
 
 
 class At(_Strict):
@@ -340,6 +419,96 @@ class RetractWritten(Written):
     """With the question that is asked again, if an answer was undone."""
 
     question: dict[str, Any] | None = None
+
+
+class Shown(BaseModel):
+    """An item as people see it."""
+
+    id: Name
+    text: str | None = None
+    image: str | None = None
+
+
+class Listed(BaseModel):
+    """A page of the items, and how many there are."""
+
+    total: int
+    items: list[Shown]
+
+
+class Stored(Shown):
+    """An item with its vector, and the position of the event that added it."""
+
+    position: int
+    vector: list[float] | Sparse
+
+
+class Hit(Shown):
+    """An item that was found."""
+
+    score: float
+
+
+class SearchAnswer(BaseModel):
+    """What a search found, best first, and the position of the model that found it."""
+
+    position: int
+    results: list[Hit]
+    baseline: list[Hit] | None = None
+    randomised: Annotated[
+        int | None,
+        Field(description="The first of two ranks in random order; send it back with the clicks."),
+    ] = None
+
+
+class Asked(BaseModel):
+    """A question: which of the candidates is more similar to the anchor?"""
+
+    question: int
+    anchor: Shown
+    candidates: Annotated[list[Shown], Field(min_length=2, max_length=2)]
+    task: str | None
+
+
+class Versions(BaseModel):
+    """What is served, and the positions with a snapshot."""
+
+    position: int
+    served: int
+    pinned: int | None
+    snapshots: list[int]
+
+
+class Health(BaseModel):
+    """How the service is."""
+
+    status: str
+    version: str | None = None
+    position: int | None = None
+    lag: int | None = None
+
+
+class Mounted(BaseModel):
+    """One of several services in a process."""
+
+    name: str
+    path: str
+    items: int
+    position: int
+    status: Annotated[str, Field(description="ready, or what is wrong.")]
+
+
+class Collections(BaseModel):
+    """All services of a process."""
+
+    collections: list[Mounted]
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    error: Annotated[str, Field(examples=["k: expected at most 1000, got 5000"])]
+    request_id: str
 
 
 # -- errors -----------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 import { askForKey, countDown, troubleIsOver } from "./notice.js";
 
-const KEY = "simstream-key";
+// The address of the page: "", or "/c/shoes" of one of several collections.
+const BASE = location.pathname.replace(/\/$/, "");
+const KEY = `simstream-key${BASE}`;
 
 /** A refused request; status 0 if the service could not be reached. */
 export class ApiError extends Error {
@@ -19,7 +21,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Send a request once; return the JSON values of the answer. */
+/** Send a request once, to a path below the page's own; return the JSON values of the answer. */
 export async function request(method, path, body) {
   const headers = {};
   const key = sessionStorage.getItem(KEY);
@@ -27,7 +29,7 @@ export async function request(method, path, body) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, {
+    response = await fetch(BASE + path, {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),

@@ -1,0 +1,108 @@
+"""The file of ``simstream serve --collections``: a table for each collection, with options of serve.
+
+[shoes]
+data = "shoes-data"
+items = "shoes.npz"
+algorithm = "oasis"
+params = { C = 0.5 }
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+#: What a collection decides for itself: parameters of the command.
+OF_A_COLLECTION = (
+    "items",
+    "n_features",
+    "folder",
+    "may_add",
+    "follow",
+    "algorithm",
+    "params",
+    "block",
+    "promote",
+    "half_life",
+    "propensity",
+    "randomise",
+    "delta",
+    "near",
+    "random_share",
+    "rate",
+    "snapshot_every",
+)
+
+#: Names of parameters that are not those of their options.
+_SPELT = {"data": "folder", "add": "may_add"}
+
+
+def refuse_given(context: click.Context) -> None:
+    """Refuse what was given for all collections but is for each of them to say."""
+    names = (*OF_A_COLLECTION, "demo")
+    for parameter in context.command.params:
+        is_given = context.get_parameter_source(parameter.name or "") in (
+            click.core.ParameterSource.COMMANDLINE,
+            click.core.ParameterSource.ENVIRONMENT,
+        )
+        if parameter.name in names and is_given:
+            what = (
+                parameter.make_metavar(context) if parameter.name == "items" else parameter.opts[0]
+            )
+            raise click.UsageError(f"--collections: not with {what}; say it in the file")
+
+
+def read_collections(path: Path, command: click.Command) -> dict[str, dict[str, Any]]:
+    """The parameters of every collection, checked as those of the command; paths start at the file.
+
+    Options are spelt as on the command line, with _ or - between words; `params` is a table.
+    """
+    from ..serve.collections import check_name
+
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected TOML, got {error}") from error
+    if not tables:
+        raise ValueError(f"{path}: expected a table for each collection, got none")
+    for name, table in tables.items():
+        check_name(name)
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: expected only tables, got {name} = {table!r}")
+    return {name: _parsed(path, name, table, command) for name, table in tables.items()}
+
+
+def _parsed(path: Path, name: str, table: dict[str, Any], command: click.Command) -> dict[str, Any]:
+    options = {one.name: one for one in command.params if one.name in OF_A_COLLECTION}
+    table = {"data": name} | {key.replace("-", "_"): value for key, value in table.items()}
+    arguments: list[str] = []
+    for key, value in table.items():
+        parameter = options.get(_SPELT.get(key, key))
+        if parameter is None or key in _SPELT.values():
+            known = sorted({*OF_A_COLLECTION, *_SPELT} - {*_SPELT.values()})
+            raise ValueError(f"{path}: {name}: expected some of {', '.join(known)}, got {key}")
+        if key in ("data", "items"):
+            arguments += [*([] if key == "items" else ["--data"]), str(path.parent / str(value))]
+        elif key == "params":
+            if not isinstance(value, dict):
+                raise ValueError(f"{path}: {name}: params: expected a table, got {value!r}")
+            arguments += [f"--param={one}={_text(told)}" for one, told in value.items()]
+        elif isinstance(parameter, click.Option) and parameter.is_flag:
+            if not isinstance(value, bool):
+                raise ValueError(f"{path}: {name}: {key}: expected true or false, got {value!r}")
+            arguments += [parameter.opts[0]] * value
+        else:
+            arguments.append(f"{parameter.opts[0]}={_text(value)}")
+    try:
+        context = command.make_context(command.name, arguments)
+    except click.ClickException as error:
+        raise click.UsageError(f"{path}: {name}: {error.format_message()}") from error
+    return {key: context.params[key] for key in OF_A_COLLECTION}
+
+
+def _text(value: Any) -> str:
+    """A value as it is written on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
