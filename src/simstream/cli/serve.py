@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+import socket
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
@@ -89,6 +93,14 @@ def publishing_options(command: Any) -> Any:
     help="Read what another service on this machine writes to --data, and answer searches only.",
 )
 @click.option(
+    "--workers",
+    type=Whole(0, 256),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Answer searches by this many more processes behind the same port; 0: by this one.",
+)
+@click.option(
     "--host", default="127.0.0.1", show_default=True, help="Any other host requires keys."
 )
 @click.option("--port", type=Whole(0, 65535), default=8000, show_default=True)
@@ -169,6 +181,7 @@ def serve(
     folder: Path,
     may_add: bool,
     follow: bool,
+    workers: int,
     host: str,
     port: int,
     algorithm: str | None,
@@ -197,7 +210,8 @@ def serve(
     \b
     simstream serve items.npz
     simstream serve --demo --simulate
-    simstream serve --follow --port 8001       a second process that only searches
+    simstream serve --workers 2                searches are answered by two more processes
+    simstream serve --follow --port 8001       a process of its own that only searches
     simstream keys add page --scope read --scope write
     simstream serve --host 0.0.0.0
     """
@@ -212,8 +226,11 @@ def serve(
         refuse_options("requires ITEMS", {"--add": may_add, "--n-features": n_features is not None})
     if follow and (items is not None or demo):
         raise click.UsageError("--follow only reads: not with ITEMS or --demo")
+    if follow and workers:
+        raise click.UsageError("--workers are of the service that writes: not with --follow")
     if demo and items is not None:
         raise click.UsageError("--demo brings its own items: not with ITEMS")
+    shared = _shared_folder() if workers else None
 
     from ..serve.access import KeyRing, StorageError, check_host
     from ..serve.app import check_port, run
@@ -255,6 +272,7 @@ def serve(
         randomise=randomise,
         follow=follow,
         opening=opening,
+        shared=shared,
     )
     with damage_told(folder / "log.sqlite"), ExitStack() as stack:
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only
@@ -284,8 +302,18 @@ def serve(
             if shown is not None:
                 stack.callback(_start_demo(service, shown, simulate=simulate))
 
-        run(service, host=host, port=port, on_ready=on_ready, proxy=proxy)
+        run(service, host=host, port=port, on_ready=on_ready, proxy=proxy, workers=workers)
     logger.info("stopped at log position %d", service.version.position)
+
+
+def _shared_folder() -> Path:
+    """A folder of what the processes of a service share, until the end of the command."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise click.UsageError("--workers: expected a system with socket files")
+    folder = tempfile.mkdtemp(prefix="simstream-")
+    click.get_current_context().call_on_close(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before prometheus_client is imported
+    return Path(folder)
 
 
 def _check_installed() -> None:

@@ -9,8 +9,10 @@ import math
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -48,6 +50,7 @@ from .log import LogError
 from .routes import Metrics, add_routes
 from .schemas import refusal
 from .service import Limits, Service
+from .workers import Readers, listening_socket
 
 logger = logging.getLogger("simstream.serve")
 
@@ -99,6 +102,7 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
         keys=keys,
         limits=service.settings.limits,
         on_done=metrics.count,
+        shared=service.settings.shared,
     )
     _add_error_handlers(app)
     add_routes(app, service, metrics, keys)
@@ -106,9 +110,9 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
     return app
 
 
-def _refused(error: ServiceError) -> Response:
+def refused(error: ServiceError) -> Response:
     """The answer to a refused request."""
-    headers = {}
+    headers = SECURITY_HEADERS.copy()
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
     if isinstance(error, UnauthorizedError):
@@ -133,9 +137,11 @@ class Guard:
         keys: KeyRing,
         limits: Limits,
         on_done: Callable[[str, int, float], None],
+        shared: Path | None = None,
     ) -> None:
         self._app, self._keys, self._limits, self._on_done = app, keys, limits, on_done
-        self._buckets = TokenBuckets(limits.rate, limits.burst)
+        rates = None if shared is None else shared / "rates"
+        self._buckets = TokenBuckets(limits.rate, limits.burst, shared=rates)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -166,7 +172,7 @@ class Guard:
         except _GoneError:
             status = 499  # nobody is left to answer
         except ServiceError as error:  # of these checks, or of the route
-            await _refused(error)(scope, receive, sending)
+            await refused(error)(scope, receive, sending)
         except Exception:
             logger.exception("%s %s failed", scope["method"], scope["path"])
             if is_begun:
@@ -256,7 +262,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(LogError)
     async def damaged(_: Request, error: LogError) -> Response:
-        return _refused(StorageError(str(error)))
+        return refused(StorageError(str(error)))
 
     @app.exception_handler(HTTPException)
     async def other(_: Request, error: HTTPException) -> Response:
@@ -359,23 +365,103 @@ def run(
     port: int,
     on_ready: Callable[[str], None],
     proxy: str | None = None,
+    workers: int = 0,
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP; everything acknowledged is learnt and saved before it returns.
 
     Port 0 takes a free one; `on_ready` is called with the address once the service answers. A caller's
-    address is that of its connection; only `proxy`, if given, may say that it speaks for another.
+    address is that of its connection; only `proxy`, if given, may say that it speaks for another. With `workers`,
+    that many other processes accept connections and answer searches; ``service.settings.shared`` is needed then.
     """
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys, proxy)
+    if workers:
+        _run_with_readers(service, keys, workers, host, port, on_ready, proxy)
+        return
+
+    def on_started(server: uvicorn.Server) -> None:
+        actual = server.servers[0].sockets[0].getsockname()[1]
+        on_ready(f"http://{in_brackets(host)}:{actual}")
+
+    run_server(configuration(service, keys, host=host, port=port, proxy=proxy), on_started)
+
+
+def _run_with_readers(
+    service: Service,
+    keys: KeyRing,
+    count: int,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None],
+    proxy: str | None,
+) -> None:
+    """Serve a socket file; other processes pass on what they get from the port, except searches."""
+    settings = service.settings
+    assert settings.shared is not None
+    inner = settings.shared / "writer.sock"
+    told = {
+        "folder": str(settings.folder.absolute()),
+        "limits": asdict(settings.limits),
+        "randomise": settings.randomise,
+        "shared": str(settings.shared),
+        "writer": str(inner),
+        "proxy": proxy,
+    }
+    with listening_socket(host, port) as listening, socket.socket(socket.AF_UNIX) as local:
+        local.bind(str(inner))
+        readers = Readers(count, listening, told, lambda: service.writer.last)
+        service.readers = readers
+
+        def tell() -> None:
+            if readers.wait_until_ready():
+                on_ready(f"http://{in_brackets(host)}:{listening.getsockname()[1]}")
+
+        def on_started(_: uvicorn.Server) -> None:
+            readers.start()
+            threading.Thread(target=tell, name="ready", daemon=True).start()
+
+        # Readers name the caller of each request, and only they can open the socket file.
+        config = configuration(service, keys, proxy="*")
+        try:
+            run_server(config, on_started, [local], before_end=readers.close)
+        finally:
+            readers.close()
+
+
+def run_server(
+    config: uvicorn.Config,
+    on_started: Callable[[uvicorn.Server], None],
+    sockets: list[socket.socket] | None = None,
+    before_end: Callable[[], None] | None = None,
+) -> None:
+    """Run a server until SIGINT, SIGTERM or SIGHUP, on the configured port or on sockets.
+
+    At the first of these signals `before_end` runs in a thread, while requests are still answered.
+    """
 
     class Server(uvicorn.Server):
+        _ending: threading.Thread | None = None
+
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
-                actual = self.servers[0].sockets[0].getsockname()[1]
-                on_ready(f"http://{in_brackets(host)}:{actual}")
+                on_started(self)
 
-    config = configuration(service, keys, host=host, port=port, proxy=proxy)
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            end = super().handle_exit
+            if before_end is None or self._ending is not None:
+                end(sig, frame)
+                return
+
+            def prepare_and_end() -> None:
+                try:
+                    before_end()
+                finally:
+                    end(sig, frame)
+
+            self._ending = threading.Thread(target=prepare_and_end, name="ending", daemon=True)
+            self._ending.start()
+
     # A search passes through several threads and must not wait long for each of them while others compute.
     sys.setswitchinterval(0.0005)
     # The server handles these signals itself and raises them again once everything is done.
@@ -384,7 +470,7 @@ def run(
     # The terminal was closed: end as if asked to, unless that was to be ignored (nohup).
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    Server(config).run()
+    Server(config).run(sockets)
 
 
 def _protocol(seconds: float) -> type[asyncio.Protocol]:

@@ -308,6 +308,8 @@ class LearningEngine:
         #: Durable triplets that were not learnt yet: one event may hold thousands.
         self.n_triplets_waiting = 0
         self._is_closing = False
+        #: Called with the position of each version that is published.
+        self.on_publish: Callable[[int], None] = lambda position: None
         #: What stopped the engine, if something did.
         self.failure: BaseException | None = None
         self._awaited: dict[Future[bool], int] = {}
@@ -529,6 +531,7 @@ class LearningEngine:
             _statistics_of(state.learner),
             None if state.evidence is None else state.evidence.summary(),
         )
+        self.on_publish(state.position)
         self._tell_waiting()
 
     def _read_model(self) -> Model | None:

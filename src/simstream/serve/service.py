@@ -29,6 +29,7 @@ from .evidence import Publishing
 from .log import Log, LogError, lock_folder
 from .searching import Searches
 from .state import Learning
+from .workers import Readers
 from .writer import Ledger, Question, Receipt, Write, Writer
 
 logger = logging.getLogger("simstream.serve")
@@ -117,6 +118,8 @@ class Settings:
         Extra status of a demo: takes the served `Model`, returns JSON values.
     opening : three ids, optional
         An anchor and two candidates to ask about first, so that the first answer is clear.
+    shared : Path, optional
+        Folder in which the processes of one service count together; see `simstream.serve.workers`.
     """
 
     folder: Path
@@ -130,6 +133,7 @@ class Settings:
     randomise: float = 0.0
     follow: bool = False
     opening: tuple[str, str, str] | None = None
+    shared: Path | None = None
 
 
 def digest_of(value: Any) -> str:
@@ -205,13 +209,15 @@ class Service:
             has_tasks=self.has_tasks,
             check_model=settings.limits.check_model,
         )
-        self.writer = Writer(self.log, ledger, self.engine.notify, settings.limits.waiting)
+        #: Other processes that answer searches, if there are any.
+        self.readers: Readers | None = None
+        self.writer = Writer(self.log, ledger, self._tell_committed, settings.limits.waiting)
         self.searches = Searches(capacity=settings.limits.waiting)
         self._rng = np.random.default_rng(settings.asking.seed)
         self._coin = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
-        self._ending = threading.Event()
+        self._is_ending, self._news = False, threading.Event()
         self._follow_failure: Exception | None = None
         self._follower = threading.Thread(
             target=self._follow, args=[self.log.path.stat().st_ino], name="follower", daemon=True
@@ -221,7 +227,9 @@ class Service:
 
     def _follow(self, file: int) -> None:
         """Tell the engine what the other service has written, as long as it is the same file (inode)."""
-        while not self._ending.wait(_FOLLOW_SECONDS):
+        while not self._is_ending:
+            self._news.wait(_FOLLOW_SECONDS)
+            self._news.clear()
             try:
                 if self.log.path.stat().st_ino != file:
                     raise LogError(f"{self.log.path}: was replaced; start this service again")
@@ -231,6 +239,10 @@ class Service:
                 self._follow_failure = error
                 return
             self.engine.notify(self.writer.last)
+
+    def look(self) -> None:
+        """Look at once whether the service that is followed has written something."""
+        self._news.set()
 
     def stopped(self) -> str | None:
         """What has stopped, if something has."""
@@ -244,8 +256,9 @@ class Service:
         """Write and learn what is left, save a snapshot, close the files. May be called twice."""
         if self.writer.is_closed:
             return
-        self._ending.set()
+        self._is_ending = True
         if self.settings.follow:
+            self._news.set()
             self._follower.join()
         self.writer.close()
         self.searches.close()
@@ -266,6 +279,22 @@ class Service:
         if self.engine.lag > limit or self.engine.n_triplets_waiting > limit:
             raise BusyError("too many events are waiting to be learnt")
         return self.writer.submit(writes)
+
+    def _tell_committed(self, last: int, n_triplets: int) -> None:
+        self.engine.notify(last, n_triplets)
+        if self.readers is not None:
+            self.readers.notify(last)
+
+    def seen_by_all(self, position: int) -> list[Future[bool]]:
+        """Futures that are done once whoever answers searches has published a position."""
+        readers = [] if self.readers is None else [self.readers.published(position)]
+        return [self.engine.published(position), *readers]
+
+    def is_seen(self, position: int) -> bool:
+        """Whether all that answer searches have published a position."""
+        return self.version.position >= position and (
+            self.readers is None or self.readers.has_seen(position)
+        )
 
     def wait_for(self, receipt: Receipt, timeout: float = 10.0) -> bool:
         """Wait until readers can see the events of a receipt; False if it takes too long."""

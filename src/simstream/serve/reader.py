@@ -1,0 +1,113 @@
+"""A process that answers searches for another one that writes; started by `simstream.serve.workers`.
+
+Its settings are the first line of its standard input, as JSON values:
+
+- folder, limits, randomise : of the service that writes
+- shared : folder of what all processes of the service share
+- writer : socket file of the service that writes
+- proxy : address that may name the callers it speaks for, or null
+- socket : number of the open socket to accept connections from
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TextIO
+
+from .access import BusyError, KeyRing
+from .app import configuration, refused, run_server
+from .evidence import Publishing
+from .forwarding import Forwarding
+from .log import Log
+from .service import Limits, Service, Settings
+from .state import Learning
+from .workers import BACKLOG
+
+#: Longest time between two looks at whether the service still follows.
+_WATCH_SECONDS = 1.0
+
+
+def settings_of(told: dict[str, Any]) -> Settings:
+    """The settings of a reader: how to learn stands in the log."""
+    folder = Path(told["folder"])
+    log = Log(folder / "log.sqlite")
+    stored = log.setting("service")
+    log.close()
+    return Settings(
+        folder,
+        learning=Learning(**stored["learning"]),
+        publishing=Publishing.stored_in(stored),
+        n_features=stored["n_features"],
+        limits=Limits(**told["limits"]),
+        randomise=told["randomise"],
+        shared=Path(told["shared"]),
+        follow=True,
+    )
+
+
+def _say(word: str | int) -> None:
+    try:
+        os.write(1, f"{word}\n".encode())
+    except OSError:  # nobody is left to answer for
+        os._exit(1)
+
+
+def _listen(lines: TextIO, first: Future[int], service: Future[Service]) -> None:
+    """Hear that there are new events; end with the service that writes, however it ended."""
+    for line in lines:
+        if first.done():
+            service.result().look()
+        else:
+            first.set_result(int(line))
+    os._exit(1)  # nothing is lost: it only reads
+
+
+def _watch(service: Service) -> None:
+    """End if the service cannot follow any more: another process begins where this one stopped."""
+    while service.stopped() is None:
+        time.sleep(_WATCH_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(lines: TextIO) -> None:
+    """Follow and answer until SIGTERM, or until the input ends."""
+    told = json.loads(lines.readline())
+    first: Future[int] = Future()
+    opened: Future[Service] = Future()
+    threading.Thread(target=_listen, args=[lines, first, opened], daemon=True).start()
+    service = Service(settings_of(told))
+    opened.set_result(service)
+    service.engine.on_publish = _say
+    _say(service.version.position)
+    last = first.result()
+    service.look()
+    if not service.engine.published(last).result():
+        raise SystemExit(1)
+    threading.Thread(target=_watch, args=[service], daemon=True).start()
+    config = configuration(
+        service, KeyRing(service.settings.folder / "keys.json"), proxy=told["proxy"]
+    )
+    config.app = Forwarding(
+        config.app, told["writer"], refused(BusyError("the service that writes does not answer"))
+    )
+    # One at a time, so that connections that come together are divided among the processes.
+    config.backlog = 1
+    listening = socket.socket(fileno=told["socket"])
+
+    def on_started(_: Any) -> None:
+        listening.listen(BACKLOG)
+        _say("ready")
+
+    run_server(config, on_started, [listening])
+
+
+if __name__ == "__main__":
+    main(sys.stdin)
