@@ -286,15 +286,16 @@ class Log:
             if not is_excluded(ranges, event.position):
                 yield event
 
-    def count_items(self, until: int) -> int:
+    def count_items(self, until: int, after: int = 0) -> int:
         """Number of item events (added, replaced, deleted) up to a position: at least the number of items."""
-        found = self.connection.execute(f"SELECT count(*) {_ITEM_EVENTS}", (0, until)).fetchone()
+        span = after, until
+        found = self.connection.execute(f"SELECT count(*) {_ITEM_EVENTS}", span).fetchone()
         return int(found[0])
 
-    def read_items(self, until: int, size: int) -> Iterator[list[ItemChange]]:
-        """Item events up to a position, in batches of `size`."""
+    def read_items(self, until: int, size: int, after: int = 0) -> Iterator[list[ItemChange]]:
+        """Item events after one position and up to another, in batches of `size`."""
         rows = self.connection.execute(
-            f"SELECT {_HEADER}, {self._digest} {_ITEM_EVENTS} ORDER BY position", (0, until)
+            f"SELECT {_HEADER}, {self._digest} {_ITEM_EVENTS} ORDER BY position", (after, until)
         )
         while some := rows.fetchmany(size):
             for *header, digest in some:

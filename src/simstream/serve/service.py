@@ -203,7 +203,7 @@ class Service:
         items = self.engine.items
         ledger = Ledger(
             self.log,
-            items.positions,
+            {} if settings.follow else items.positions,
             items.n_features,
             is_sparse=settings.n_features is not None,
             has_tasks=self.has_tasks,
@@ -239,6 +239,7 @@ class Service:
                 self._follow_failure = error
                 return
             self.engine.notify(self.writer.last)
+            self.engine.look_for_items()
 
     def look(self) -> None:
         """Look at once whether the service that is followed has written something."""

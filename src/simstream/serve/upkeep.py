@@ -18,6 +18,7 @@ from ..data.files import flush_to_disk
 from ..persistence import ModelFileError, read_file
 from .events import ERASED, Event, EventKind, Row, chained, triplets_of
 from .log import Log, LogError, damage_told, is_intact, lock_folder
+from .saved_items import item_files, read_items
 from .snapshots import is_of, snapshot_positions
 
 #: Called with the number of events looked at, and of all.
@@ -78,6 +79,7 @@ def check(folder: Path, progress: Progress = lambda done, total: None) -> Report
             _check_events(log, report, progress)
             _check_head(log, report)
             _check_snapshots(folder / "snapshots", log, report)
+            _check_saved_items(folder / "snapshots", log, report)
         except (sqlite3.DatabaseError, LogError, ValueError, TypeError) as error:
             report.problems.append(f"log.sqlite: cannot be read any further ({error})")
     return report
@@ -191,6 +193,15 @@ def _check_events(log: Log, report: Report, progress: Progress) -> None:
     if len(report.problems) > _MOST_TOLD:
         n_more = len(report.problems) - _MOST_TOLD
         report.problems[_MOST_TOLD:] = [f"and {n_more} problems more"]
+
+
+def _check_saved_items(folder: Path, log: Log, report: Report) -> None:
+    for path in item_files(folder).values():
+        try:
+            with contextlib.suppress(FileNotFoundError):  # newer ones have taken their place
+                read_items(path, log)
+        except (OSError, ModelFileError, KeyError, TypeError, ValueError) as error:
+            report.problems.append(f"saved items: {error}")
 
 
 def _check_snapshots(folder: Path, log: Log, report: Report) -> None:
