@@ -28,8 +28,10 @@ from .events import (
     EventKind,
     Row,
     chained,
+    decode_body,
     digest_of_row,
     digest_without_body,
+    encode_body,
     excluded_ranges,
     is_excluded,
 )
@@ -258,7 +260,7 @@ class Log:
             row = (position, at, kind, subject, vector, body)
             if self.has_digests and not is_intact(row, digest):
                 raise self._damaged(position)
-            yield Event(position, at, kind, subject, vector, json.loads(body))
+            yield Event(position, at, kind, subject, vector, decode_body(body))
 
     @property
     def _digest(self) -> str:
@@ -416,7 +418,7 @@ class Log:
         """Add events, inside a transaction."""
         before, rows = bytes.fromhex(self.hash_at(_LARGEST_POSITION)), []
         for event in events:
-            row: Row = (*event[:5], json.dumps(event.body, separators=(",", ":")))
+            row: Row = (*event[:5], encode_body(event.body))
             digest = digest_of_row(row)
             before = chained(before, digest)
             rows.append((*row, digest, before))
