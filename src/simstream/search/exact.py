@@ -334,8 +334,8 @@ class ExactIndex:
         ids : integers or strings
             Ids of the first rows.
         vectors : writable array of float32 of shape (n, n_features)
-            The rows after those of the ids are zero; items that are added are written there, as long as there is
-            space. n is a multiple of 64.
+            The rows after those of the ids are zero; items that are added are written there, as long as there
+            is space. n is a multiple of 64.
 
         Examples
         --------

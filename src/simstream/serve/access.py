@@ -351,8 +351,8 @@ def check_host(host: str, keys: KeyRing, proxy: str | None = None) -> None:
 class SharedLevels:
     """What each caller has left, in a file that several processes of a service share; see `TokenBuckets`.
 
-    The file is a table of records: the hash of a caller, its level, and when it had that. A caller has few places
-    in it; where all are taken, the one not heard from for the longest time is forgotten.
+    The file is a table of records: the hash of a caller, its level, and when it had that. A caller has few
+    places in it; where all are taken, the one not heard from for the longest time is forgotten.
 
     Examples
     --------

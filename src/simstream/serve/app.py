@@ -49,6 +49,7 @@ from .access import (
 from .log import LogError
 from .routes import Metrics, add_routes
 from .schemas import refusal
+from .searching import n_cpus
 from .service import Limits, Service
 from .workers import Readers, listening_socket
 
@@ -370,8 +371,9 @@ def run(
     """Serve until SIGINT, SIGTERM or SIGHUP; everything acknowledged is learnt and saved before it returns.
 
     Port 0 takes a free one; `on_ready` is called with the address once the service answers. A caller's
-    address is that of its connection; only `proxy`, if given, may say that it speaks for another. With `workers`,
-    that many other processes accept connections and answer searches; ``service.settings.shared`` is needed then.
+    address is that of its connection; only `proxy`, if given, may say that it speaks for another. With
+    `workers`, that many other processes accept connections and answer searches; this needs the setting
+    `shared` of the service.
     """
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys, proxy)
@@ -403,6 +405,7 @@ def _run_with_readers(
         "folder": str(settings.folder.absolute()),
         "limits": asdict(settings.limits),
         "randomise": settings.randomise,
+        "threads": max(1, n_cpus() // count),  # more would only take turns
         "shared": str(settings.shared),
         "writer": str(inner),
         "proxy": proxy,

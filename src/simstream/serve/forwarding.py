@@ -1,8 +1,8 @@
 """Requests that a reader passes on: the service that writes answers everything but searches.
 
-A request is passed on as it came, before anything is checked, so that keys, limits and rates are checked in one
-place. It goes over a socket file that only the user of the service may open; there the address of the caller,
-which the reader names, is believed.
+A request is passed on as it came, before anything is checked: keys, limits and rates are checked there. It
+goes over a socket file that only the user of the service may open, and where a reader is believed which
+address a caller has.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Its settings are the first line of its standard input, as JSON values:
 
 - folder, limits, randomise : of the service that writes
+- threads : searches at the same time
 - shared : folder of what all processes of the service share
 - writer : socket file of the service that writes
 - proxy : address that may name the callers it speaks for, or null
@@ -48,6 +49,7 @@ def settings_of(told: dict[str, Any]) -> Settings:
         n_features=stored["n_features"],
         limits=Limits(**told["limits"]),
         randomise=told["randomise"],
+        search_threads=told["threads"],
         shared=Path(told["shared"]),
         follow=True,
     )
@@ -95,9 +97,9 @@ def main(lines: TextIO) -> None:
     config = configuration(
         service, KeyRing(service.settings.folder / "keys.json"), proxy=told["proxy"]
     )
-    config.app = Forwarding(
-        config.app, told["writer"], refused(BusyError("the service that writes does not answer"))
-    )
+    app: Any = config.app
+    refuse = refused(BusyError("the service that writes does not answer"))
+    config.app = Forwarding(app, told["writer"], refuse)
     # One at a time, so that connections that come together are divided among the processes.
     config.backlog = 1
     listening = socket.socket(fileno=told["socket"])

@@ -1,9 +1,10 @@
 """The items of a service in files: a start need not read them from the log, and processes share their memory.
 
-The vectors are the rows of one file. Every process that serves the folder maps it, so that the system keeps them in
-memory once, and its own new items follow in pages that are private to it: the file is longer than its rows, without
-taking space on the disk. A second file has the ids, the hash of the log where it was made, and the checksums. Files
-are never changed; newer ones take their place. They hold nothing that is not in the log.
+The vectors are the rows of one file. Every process that serves the folder maps it, so that the system keeps
+them in memory once. Items that are added later follow in memory that is private to a process, in one piece
+with the others: the file is longer than its rows, without taking space on the disk for that. A second file
+has the ids, the hash of the log where it was made, and the checksums. Files are never changed; newer ones
+take their place. They hold nothing that is not in the log.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NAME = re.compile(r"items-(\d{12})\.safetensors")
 #: Bytes of vectors that are written and verified at a time.
 _PIECE = 2**22
 
-#: Rows of the file beyond those it has, as a multiple of them: space for new items in one piece with the others.
+#: Space for new items in the file, as a multiple of the rows that it has.
 _SPACE = 1.0
 
 

@@ -24,6 +24,13 @@ _LARGEST_BATCH = 64
 Hits = list[tuple[int, float]]
 
 
+def n_cpus() -> int:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class _Search(NamedTuple):
     version: Version
     task: Hashable
@@ -59,10 +66,9 @@ class Searches:
         self._capacity, self._is_closed = capacity, False
         #: Products so far, and searches that they answered.
         self.n_products = self.n_searches = 0
-        count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._threads = [
             threading.Thread(target=self._run, name=f"search-{number}", daemon=True)
-            for number in range(n_threads or count or 1)
+            for number in range(n_threads or n_cpus())
         ]
         for thread in self._threads:
             thread.start()

@@ -118,6 +118,8 @@ class Settings:
         Extra status of a demo: takes the served `Model`, returns JSON values.
     opening : three ids, optional
         An anchor and two candidates to ask about first, so that the first answer is clear.
+    search_threads : int, optional
+        Searches at the same time; as many as this process has CPUs by default.
     shared : Path, optional
         Folder in which the processes of one service count together; see `simstream.serve.workers`.
     """
@@ -133,6 +135,7 @@ class Settings:
     randomise: float = 0.0
     follow: bool = False
     opening: tuple[str, str, str] | None = None
+    search_threads: int | None = None
     shared: Path | None = None
 
 
@@ -212,7 +215,7 @@ class Service:
         #: Other processes that answer searches, if there are any.
         self.readers: Readers | None = None
         self.writer = Writer(self.log, ledger, self._tell_committed, settings.limits.waiting)
-        self.searches = Searches(capacity=settings.limits.waiting)
+        self.searches = Searches(settings.search_threads, settings.limits.waiting)
         self._rng = np.random.default_rng(settings.asking.seed)
         self._coin = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()

@@ -1,13 +1,13 @@
 """Processes that answer searches for one that writes: starting them, and knowing what they have seen.
 
 The process that writes starts the others and hands them the socket that clients connect to. It keeps that
-socket itself, so clients can connect while a reader starts again. Over the pipes of a reader go numbers, one in
-a line:
+socket itself, so clients can connect while a reader starts again. Numbers go over the pipes of a reader, one
+in a line:
 
 - the writer sends the position of the last event after each commit, so that readers need not wait to look;
-- a reader sends each position that it has published. The first says that it has begun to follow: from then on it
-  counts in what "readers can see" means, and it accepts connections once it has caught up with the first number
-  it is sent in return. So no reader ever shows less than what was acknowledged as visible.
+- a reader sends each position that it has published. The first says that it has begun to follow: from then
+  on "readers can see" includes this one, and it accepts connections once it has caught up with the first
+  number that it is sent in return. So no reader ever shows less than what was acknowledged as visible.
 
 A reader ends when its pipe is closed, and so when the process that writes ends, however that ends.
 """
