@@ -311,8 +311,13 @@ def _shared_folder() -> Path:
     if not hasattr(socket, "AF_UNIX"):
         raise click.UsageError("--workers: expected a system with socket files")
     folder = tempfile.mkdtemp(prefix="simstream-")
-    click.get_current_context().call_on_close(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+    def remove() -> None:
+        del os.environ["PROMETHEUS_MULTIPROC_DIR"]
+        shutil.rmtree(folder, ignore_errors=True)
+
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before prometheus_client is imported
+    click.get_current_context().call_on_close(remove)
     return Path(folder)
 
 

@@ -12,6 +12,7 @@ Its settings are the first line of its standard input, as JSON values:
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -55,11 +56,18 @@ def settings_of(told: dict[str, Any]) -> Settings:
     )
 
 
-def _say(word: str | int) -> None:
-    try:
-        os.write(1, f"{word}\n".encode())
-    except OSError:  # nobody is left to answer for
-        os._exit(1)
+class _Voice:
+    """Words to the service that writes, on what was the standard output: nothing else may get there."""
+
+    def __init__(self) -> None:
+        self._pipe = os.dup(1)
+        os.dup2(2, 1)
+
+    def __call__(self, word: str | int) -> None:
+        try:
+            os.write(self._pipe, f"{word}\n".encode())
+        except OSError:  # nobody is left to answer for
+            os._exit(1)
 
 
 def _listen(lines: TextIO, first: Future[int], service: Future[Service]) -> None:
@@ -81,14 +89,16 @@ def _watch(service: Service) -> None:
 
 def main(lines: TextIO) -> None:
     """Follow and answer until SIGTERM, or until the input ends."""
+    gc.disable()  # everything allocated until it is ready stays alive
+    say = _Voice()
     told = json.loads(lines.readline())
     first: Future[int] = Future()
     opened: Future[Service] = Future()
     threading.Thread(target=_listen, args=[lines, first, opened], daemon=True).start()
     service = Service(settings_of(told))
     opened.set_result(service)
-    service.engine.on_publish = _say
-    _say(service.version.position)
+    service.engine.on_publish = say
+    say(service.version.position)
     last = first.result()
     service.look()
     if not service.engine.published(last).result():
@@ -106,7 +116,9 @@ def main(lines: TextIO) -> None:
 
     def on_started(_: Any) -> None:
         listening.listen(BACKLOG)
-        _say("ready")
+        gc.freeze()
+        gc.enable()
+        say("ready")
 
     run_server(config, on_started, [listening])
 
