@@ -61,6 +61,8 @@ def test_a_start_takes_items_from_their_file_and_the_rest_from_the_log(tmp_path,
         before = state_of(service)
         at = service.engine.items.saved_at
     assert files(tmp_path) == [f"items-{at:012d}.rows", f"items-{at:012d}.safetensors"]
+    for path in (tmp_path / "snapshots").glob("items-*"):
+        assert path.stat().st_mode & 0o777 == 0o600  # texts and vectors are the owner's
     assert read_from_the_log(tmp_path, monkeypatch) == before
     read = []
     original = engine.Log.read_items

@@ -77,20 +77,14 @@ class ItemFiles:
         path, rows_path = self._paths(position)
         n, n_features = len(view), view.n_features
         n_space = 64 * (1 + int(n * (1 + _SPACE)) // 64)
-        temporary = rows_path.with_name(f".tmp-{secrets.token_hex(6)}.rows")
         checksum = 0
-        try:
-            with open(
-                os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb"
-            ) as file:
+        with _private(rows_path) as temporary:
+            with open(temporary, "wb") as file:
                 for piece in view.pieces(_PIECE):
                     data = piece.astype("<f4", copy=False).tobytes()
                     checksum = zlib.crc32(data, checksum)
                     file.write(data)
                 file.truncate(4 * n_features * n_space)
-            temporary.replace(rows_path)
-        finally:
-            temporary.unlink(missing_ok=True)
         header = {
             "position": position,
             "log": log.hash_at(position),
@@ -98,7 +92,8 @@ class ItemFiles:
             "rows": checksum,
         }
         text = np.frombuffer(json.dumps(names).encode(), np.uint8)
-        write_file(path, {"items": header}, arrays | {"names": text})
+        with _private(path) as temporary:
+            write_file(temporary, {"items": header}, arrays | {"names": text})
         for earlier in self.positions():
             if earlier != position:
                 for one in self._paths(earlier):
@@ -114,6 +109,21 @@ class ItemFiles:
                     except (ModelFileError, OSError, KeyError, ValueError) as error:
                         logger.warning("saved items refused, the log is read: %s", error)
         return None
+
+
+@contextlib.contextmanager
+def _private(path: Path) -> Iterator[Path]:
+    """A file that only its owner may read, written under another name and then renamed.
+
+    It need not be on the disk then: after a power cut its checksum says whether it is.
+    """
+    temporary = path.with_name(f".tmp-{secrets.token_hex(6)}{path.suffix}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def item_files(folder: Path) -> dict[int, Path]:
