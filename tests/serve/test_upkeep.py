@@ -150,7 +150,7 @@ def test_only_the_owner_of_the_folder_upgrades_a_log(tmp_path):
     log = Log(path, is_owner=True)
     insert = "INSERT INTO events (position, at, kind, body) VALUES (10000, 0.0, 'pin', '{}')"
     with pytest.raises(sqlite3.IntegrityError, match="newer version"):  # as version 1 appends
-        log.connection.execute(insert)
+        log.store.connection.execute(insert)
     log.close()
     assert upkeep.check(tmp_path / "a").is_whole
     for folder in ("a", "b"):
@@ -308,6 +308,7 @@ def test_others_that_read_the_folder_do_not_disturb_the_service(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         subprocess.run([sys.executable, "-c", plain, tmp_path / "log.sqlite"], check=True)
         assert (tmp_path / "log.sqlite-wal").exists()
+        client.close()  # the server has done so, if all this took long
         assert client("POST", "/v1/feedback", one)[0] == 201
         assert upkeep.check(tmp_path).events == 12 + 2 * (number + 1)
     with contextlib.closing(Log(tmp_path / "b" / "log.sqlite")) as copy:

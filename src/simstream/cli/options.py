@@ -169,6 +169,14 @@ service_folder_option = click.option(
     help="The service's folder: its log, snapshots and keys.",
 )
 
+log_option = click.option(
+    "--log",
+    "address",
+    metavar="ADDRESS",
+    help="A PostgreSQL database for the log, postgresql://[user@]host[:port]/database[?schema=name] "
+    "(default: a file in the service's folder). Give the password in PGPASSFILE, which others do not see.",
+)
+
 on_error_option = click.option(
     "--on-error",
     type=click.Choice(["fail", "skip"]),

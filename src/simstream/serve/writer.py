@@ -20,21 +20,27 @@ from typing import Any, NamedTuple
 
 from .access import BadRequestError, BusyError, ConflictError, NotFoundError, StorageError
 from .events import (
+    ITEM_KINDS,
     Event,
     EventKind,
     SparseVector,
     Vector,
     count_triplets,
+    decode_vector,
     encode_vector,
     excluded_ranges,
     is_excluded,
 )
-from .log import Log
+from .log import Log, LogError
+from .store import OvertakenError
 
 logger = logging.getLogger("simstream.serve")
 
 #: Comparisons that one list of shown items may become.
 MOST_TRIPLETS = 2500
+
+#: Time between two attempts to reach a log that is away while there is nothing to write.
+_RETRY_SECONDS = 1.0
 
 #: Requests committed together at most: bounds how long the first of them waits.
 _LARGEST_GROUP = 256
@@ -245,6 +251,16 @@ class Ledger:
                 self._items[name] = position
         self.events = []
 
+    def catch_up(self, last: int) -> None:
+        """Take over committed events up to a position: of a commit whose answer was lost."""
+        if last == self.last:
+            return
+        for event in self._log.read(self.last, last, kinds=ITEM_KINDS):
+            self._note(event)
+            if self._n_features is None and event.vector is not None:
+                self._n_features = len(decode_vector(event.vector))
+        self.last = last
+
     def commit(self) -> None:
         """The events are durable: nothing before can be undone any more."""
         self._changes = []
@@ -262,12 +278,16 @@ class Ledger:
         self.last += 1
         data = None if vector is None else encode_vector(vector)
         self.events.append(Event(self.last, time.time(), kind, subject, data, body or {}))
-        if subject is not None:
-            self._changes.append((subject, self._items.get(subject)))
-            if kind == EventKind.ITEM:
-                self._items[subject] = self.last
+        self._note(self.events[-1])
+
+    def _note(self, event: Event) -> None:
+        """Know what an event does to the items."""
+        if event.subject is not None:
+            self._changes.append((event.subject, self._items.get(event.subject)))
+            if event.kind == EventKind.ITEM:
+                self._items[event.subject] = event.position
             else:
-                del self._items[subject]
+                del self._items[event.subject]
 
     def _find(self, name: str) -> int:
         """Position of the event that added an item."""
@@ -438,7 +458,11 @@ class Writer:
 
     def _run_until_closed(self) -> None:
         while True:
-            group = [self._queue.get()]
+            try:
+                group = [self._queue.get(timeout=_RETRY_SECONDS if self._log.is_lost else None)]
+            except queue.Empty:
+                self._write([])
+                continue
             while len(group) < _LARGEST_GROUP and group[-1] is not None:
                 try:
                     group.append(self._queue.get_nowait())
@@ -449,15 +473,17 @@ class Writer:
                 return
 
     def _write(self, group: list[_Request]) -> None:
+        """Commit what can be; without requests only see whether the log can be reached."""
         # From here on it makes no difference whether a caller goes away.
         group = [one for one in group if one.done.set_running_or_notify_cancel()]
-        if not group:
+        if not group and not self._log.is_lost:
             return
         ledger, before = self._ledger, self._ledger.savepoint()
         accepted: list[tuple[_Request, list[Receipt]]] = []
         n_triplets = 0
         try:
             with self._log.transaction():
+                ledger.catch_up(self._log.end.position)
                 for request in group:
                     savepoint = ledger.savepoint()
                     try:
@@ -469,7 +495,7 @@ class Writer:
                     for write, receipt in zip(request.writes, receipts, strict=True):
                         if write.key is not None and not receipt.is_repeated:
                             self._log.remember(
-                                write.key, write.digest, receipt.first, receipt.events
+                                (write.key, write.digest, receipt.first, receipt.events)
                             )
                     self._log.append(ledger.events)
                     n_triplets += count_triplets(ledger.events)
@@ -477,11 +503,13 @@ class Writer:
         except Exception as error:  # whatever it is, no caller may be left waiting
             ledger.restore(before)
             failure: Exception = error
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, (sqlite3.Error, LogError)):
                 failure = StorageError(f"the log cannot be written: {error}")
             for request in group:
                 if not request.done.done():
                     request.done.set_exception(failure)
+            if isinstance(error, OvertakenError):
+                raise
             return
         ledger.commit()
         self.last = ledger.last
