@@ -87,9 +87,7 @@ class PostgresServer:
 
     def address(self):
         """A place for a new log."""
-        return (
-            f"postgresql:///postgres?host={self.folder}&user=simstream&schema=s{next(self._numbers)}"
-        )
+        return f"postgresql:///postgres?host={self.folder}&user=simstream&schema=s{next(self._numbers)}"
 
 
 def connected(address):

@@ -179,9 +179,12 @@ class PostgresStore(EventStore):
         with self._locks[role]:
             found = self._connections.get(role)
             if found is None or found.closed:
-                self._lost.add(role)
-                found = self._connections[role] = self._connect(role)
-                self._lost.discard(role)
+                try:
+                    found = self._connections[role] = self._connect(role)
+                except LostError:
+                    self._lost.add(role)
+                    raise
+                self._lost -= {role, "read"}  # which is as good, and may not be needed for long
             return found
 
     def _connect(self, role: str) -> psycopg.Connection[Any]:
