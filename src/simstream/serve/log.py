@@ -162,6 +162,8 @@ class Log:
             raise
         #: Where it ends if the last commit, of which no answer came, was done.
         self._doubtful = self._tail = self.end
+        #: Rows that were appended, but not sent to the store yet.
+        self._pending: list[tuple[Any, ...]] = []
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -346,9 +348,8 @@ class Log:
 
     def note_head(self, position: int) -> None:
         """Remember what was acknowledged, in a file of its own."""
-        with contextlib.suppress(
-            OSError, sqlite3.Error, LogError
-        ):  # it only helps to notice damage
+        # It only helps to notice damage.
+        with contextlib.suppress(OSError, sqlite3.Error, LogError):
             is_end = position == self.end.position
             link = self.end.hash.hex() if is_end else self.hash_at(position)
             record = f"{position:020d} {link}\n".encode()
@@ -388,10 +389,17 @@ class Log:
 
     # -- requests -----------------------------------------------------------------------------
 
-    def request(self, key: str) -> tuple[str, int, int] | None:
-        """Digest, first position and number of events of the earlier request with this key, if any."""
-        found = self.store.fetch("SELECT digest, first, count FROM requests WHERE key = ?", (key,))
-        return (found[0][0], found[0][1], found[0][2]) if found else None
+    def find_requests(self, keys: Sequence[str]) -> dict[str, tuple[str, int, int]]:
+        """Digest, first position and number of events of earlier requests, by those keys that are known."""
+        found = {}
+        for begin in range(0, len(keys), _PAGE):
+            some = keys[begin : begin + _PAGE]
+            places = ", ".join("?" * len(some))
+            for key, digest, first, count in self.store.fetch(
+                f"SELECT key, digest, first, count FROM requests WHERE key IN ({places})", some
+            ):
+                found[key] = (digest, first, count)
+        return found
 
     def requests(self, until: int = _LARGEST_POSITION) -> Iterator[tuple[str, str, int, int]]:
         """Key, digest, first position and number of events of all requests up to a position."""
@@ -419,7 +427,9 @@ class Log:
                     f"service left it, got another end at {found.position}; start the service again"
                 )
             self.end = self._doubtful = self._tail = found
+            self._pending = []
             yield
+            self.flush()
             self._doubtful = self._tail
             self.store.commit()
         except BaseException:
@@ -428,26 +438,28 @@ class Log:
         self.end = self._tail
 
     def append(self, events: Iterable[Event]) -> None:
-        """Add events, inside a transaction."""
+        """Add events, inside a transaction; they are sent to the store together."""
         before, rows = self._tail, []
         for event in events:
             row: Row = (*event[:5], json.dumps(event.body, separators=(",", ":")))
             digest = digest_of_row(row)
             before = End(event.position, chained(before.hash, digest))
             rows.append((*row, digest, before.hash))
-        self._insert(rows)
+        self._pending += rows
         self._tail = before
 
-    def _insert(self, rows: Sequence[Sequence[Any]]) -> None:
-        if rows:
-            statement = (
-                f"INSERT INTO events ({_COLUMNS}, digest, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-            )
-            self.store.run(statement, rows)
+    def flush(self) -> None:
+        """Send the events that were appended to the store, so that this transaction can read them."""
+        if self._pending:
+            places = ", ".join("?" * len(self._pending[0]))
+            statement = f"INSERT INTO events ({_COLUMNS}, digest, hash) VALUES ({places})"
+            self.store.run(statement, self._pending)
+            self._pending = []
 
     def remember(self, *requests: tuple[str, str, int, int]) -> None:
         """Record which events idempotency keys led to, inside a transaction: rows as of `requests`."""
-        self.store.run("INSERT INTO requests VALUES (?, ?, ?, ?)", requests)
+        if requests:
+            self.store.run("INSERT INTO requests VALUES (?, ?, ?, ?)", requests)
 
     def copy_from(self, other: Log) -> None:
         """Become what another log is now, with its identity and hashes; this one must be empty.
@@ -473,7 +485,8 @@ class Log:
                     self._tail = End(row[0], chained(self._tail.hash, digest))
                     if not is_intact(tuple(row), digest) or self._tail.hash != link:  # type: ignore[arg-type]
                         raise other._damaged(row[0])
-                self._insert(some)
+                self._pending += some
+                self.flush()
             requests = other.requests(until)
             while few := list(itertools.islice(requests, _PAGE)):
                 self.remember(*few)

@@ -352,9 +352,11 @@ class PostgresStore(EventStore):
         connection = self._connections["write"]
         try:
             with self._told(connection):
-                if self._has_changed:
-                    connection.execute("SELECT pg_notify(%s, '')", (self._channel,))
-                done = connection.execute("COMMIT").statusmessage
+                wake = f'NOTIFY "{self._channel}"; ' if self._has_changed else ""
+                answer = connection.execute(f"{wake}COMMIT")
+                while answer.nextset():
+                    pass
+                done = answer.statusmessage
             if done != "COMMIT":  # the server answers so if a statement has failed
                 raise LogError(f"{self.name}: expected a commit, got {done}: nothing was kept")
         except LostError as error:

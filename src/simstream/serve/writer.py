@@ -321,6 +321,7 @@ class Ledger:
 
     def _event(self, position: int, kinds: tuple[str, ...], what: str) -> Event:
         """An event of these kinds that still counts."""
+        self._log.flush()  # it may be one that is committed together with this change
         event = self._log.get(position)
         if event is None or event.kind not in kinds:
             raise NotFoundError(f"position: there is no {what} at {position}")
@@ -480,26 +481,27 @@ class Writer:
             return
         ledger, before = self._ledger, self._ledger.savepoint()
         accepted: list[tuple[_Request, list[Receipt]]] = []
+        keyed: list[tuple[str, str, int, int]] = []
         n_triplets = 0
         try:
             with self._log.transaction():
                 ledger.catch_up(self._log.end.position)
+                writes = [write for request in group for write in request.writes]
+                known = self._log.find_requests([w.key for w in writes if w.key is not None])
                 for request in group:
                     savepoint = ledger.savepoint()
                     try:
-                        receipts = self._check(request.writes)
+                        receipts, new = self._check(request.writes, known)
                     except Exception as error:  # the other requests of the group are not affected
                         ledger.restore(savepoint)
                         request.done.set_exception(error)
                         continue
-                    for write, receipt in zip(request.writes, receipts, strict=True):
-                        if write.key is not None and not receipt.is_repeated:
-                            self._log.remember(
-                                (write.key, write.digest, receipt.first, receipt.events)
-                            )
+                    known |= new
+                    keyed += [(key, *done) for key, done in new.items()]
                     self._log.append(ledger.events)
                     n_triplets += count_triplets(ledger.events)
                     accepted.append((request, receipts))
+                self._log.remember(*keyed)
         except Exception as error:  # whatever it is, no caller may be left waiting
             ledger.restore(before)
             failure: Exception = error
@@ -521,16 +523,21 @@ class Writer:
             for request, receipts in accepted:
                 request.done.set_result(receipts)
 
-    def _check(self, writes: Sequence[Write]) -> list[Receipt]:
-        """Check one request and collect its events in the ledger; nothing is written yet."""
+    def _check(
+        self, writes: Sequence[Write], known: Mapping[str, tuple[str, int, int]]
+    ) -> tuple[list[Receipt], dict[str, tuple[str, int, int]]]:
+        """Check one request and collect its events in the ledger; nothing is written yet.
+
+        Takes earlier requests by their keys, and returns those that are new.
+        """
         receipts: list[Receipt] = []
-        seen: dict[str, tuple[str, int, int]] = {}
+        new: dict[str, tuple[str, int, int]] = {}
         for write in writes:
-            known = None
+            earlier = None
             if write.key is not None:
-                known = seen.get(write.key) or self._log.request(write.key)
-            if known is not None:
-                digest, first, count = known
+                earlier = new.get(write.key) or known.get(write.key)
+            if earlier is not None:
+                digest, first, count = earlier
                 if digest != write.digest:
                     raise ConflictError(
                         f"idempotency key {write.key!r}: already used for a different request"
@@ -542,5 +549,5 @@ class Writer:
             count = self._ledger.last + 1 - first
             receipts.append(Receipt(first, count, False))
             if write.key is not None:
-                seen[write.key] = (write.digest, first, count)
-        return receipts
+                new[write.key] = (write.digest, first, count)
+        return receipts, new
