@@ -24,6 +24,7 @@ from .options import (
     NATURAL,
     Whole,
     json_option,
+    log_option,
     n_features_option,
     params_option,
     quiet_option,
@@ -81,6 +82,7 @@ def publishing_options(command: Any) -> Any:
 @click.argument("items", type=FILE, required=False)
 @n_features_option
 @service_folder_option
+@log_option
 @click.option(
     "--add",
     "may_add",
@@ -90,7 +92,7 @@ def publishing_options(command: Any) -> Any:
 @click.option(
     "--follow",
     is_flag=True,
-    help="Read what another service on this machine writes to --data, and answer searches only.",
+    help="Read what another service writes to the log of --data or to --log, and answer searches only.",
 )
 @click.option(
     "--workers",
@@ -179,6 +181,7 @@ def serve(
     items: Path | None,
     n_features: int | None,
     folder: Path,
+    address: str | None,
     may_add: bool,
     follow: bool,
     workers: int,
@@ -256,7 +259,7 @@ def serve(
     if shown is not None:
         learning, asking, measure = shown.learning, shown.asking, shown.measure
         publishing, opening = shown.publishing, shown.opening
-    kept = _kept(folder)
+    kept = _kept(folder, address)
     learning, n_sparse = _learning(folder, kept, learning, algorithm, dict(params), block, data)
     published = Publishing.stored_in(kept) if kept else publishing
     given: dict[str, Any] = {"delta": delta, "near": near, "random_share": random_share}
@@ -273,6 +276,7 @@ def serve(
         follow=follow,
         opening=opening,
         shared=shared,
+        log=address,
     )
     with damage_told(folder / "log.sqlite"), ExitStack() as stack:
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only
@@ -344,14 +348,16 @@ def _start_demo(service: Any, demo: Any, *, simulate: bool) -> Callable[[], None
     return lambda: None
 
 
-def _kept(folder: Path) -> dict[str, Any] | None:
+def _kept(folder: Path, address: str | None) -> dict[str, Any] | None:
     """The settings that the log of a folder was begun with, if there is one."""
-    from ..serve.log import Log, damage_told
+    from ..serve.log import damage_told, open_log
+    from ..serve.store import NoLogError
 
-    if not (folder / "log.sqlite").exists():
+    try:
+        log = open_log(folder, address)
+    except NoLogError:
         return None
-    log = Log(folder / "log.sqlite")
-    with damage_told(log.path), closing(log):
+    with damage_told(folder / "log.sqlite"), closing(log):
         kept: dict[str, Any] | None = log.setting("service")
     return kept
 
@@ -466,12 +472,15 @@ def replay(
     simstream replay --promote safe --adopt       serve what can be trusted
     """
     from ..serve.evidence import Publishing
-    from ..serve.log import damage_told, lock_folder
+    from ..serve.log import damage_told, lock_folder, open_log
     from ..serve.snapshots import adopt_learning, compare
     from ..serve.state import Learning
+    from ..serve.store import NoLogError
 
-    if not (folder / "log.sqlite").exists():
-        raise click.UsageError(f"--data: expected a service's folder, got {folder}")
+    try:
+        open_log(folder).close()
+    except NoLogError:
+        raise click.UsageError(f"--data: expected a service's folder, got {folder}") from None
 
     is_same = True
 

@@ -118,7 +118,7 @@ class RateError(ServiceError):
 
 
 class StorageError(ServiceError):
-    """The log cannot be written; nothing was kept."""
+    """The log cannot be written; nothing was kept, unless the message says that this is not known."""
 
     status = 507
     retry_after = 10

@@ -403,6 +403,7 @@ def _run_with_readers(
     inner = settings.shared / "writer.sock"
     told = {
         "folder": str(settings.folder.absolute()),
+        "log": settings.log,
         "limits": asdict(settings.limits),
         "randomise": settings.randomise,
         "threads": max(1, n_cpus() // count),  # more would only take turns

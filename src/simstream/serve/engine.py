@@ -358,13 +358,13 @@ class LearningEngine:
             "publishing": publishing.as_json(),
         }
         if stored is None and self._is_follower:
-            raise LogError(f"{self._log.path}: expected a log that a service has begun")
+            raise LogError(f"{self._log.name}: expected a log that a service has begun")
         if stored is None:
             self._learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
         elif stored | {"publishing": Publishing.stored_in(stored).as_json()} != mine:
             raise LogError(
-                f"{self._log.path}: was begun with {stored}, got {mine}; use the same settings, or "
+                f"{self._log.name}: was begun with {stored}, got {mine}; use the same settings, or "
                 "change them with simstream replay --adopt"
             )
         return publishing
@@ -460,16 +460,18 @@ class LearningEngine:
 
     def _run(self) -> None:
         try:
-            self._save_snapshot_if_due()  # so that the next restart does not take as long
-            while self._wait_for_work():
-                if self._known > self._state.position:
-                    self._step()
-                if self.version.position < self._state.position and not self._rest():
-                    self._publish()
-                self._save_snapshot_if_due()
-                self._renew_items()
-            self._save_snapshot()
-            self._save_items_at_end()
+            # A step that is begun is finished, once a database that is away has come back.
+            with self._log.patient(lambda: not self._is_closing):
+                self._save_snapshot_if_due()  # so that the next restart does not take as long
+                while self._wait_for_work():
+                    if self._known > self._state.position:
+                        self._step()
+                    if self.version.position < self._state.position and not self._rest():
+                        self._publish()
+                    self._save_snapshot_if_due()
+                    self._renew_items()
+                self._save_snapshot()
+                self._save_items_at_end()
         except (
             BaseException
         ) as error:  # readers continue with the last version; writers are refused

@@ -119,7 +119,7 @@ def import_items(
         raise ValueError(f"{source}: expected every id once, got {name!r} {times} in the file")
     before = Imported(0)
     # An import that was interrupted is continued, whatever happened to its items since.
-    if service.log.request(_key(digest, 0)) is None:
+    if not service.log.find_requests([_key(digest, 0)]):
         before = _check_items(service, names, rows, source, may_add)
     added = 0
     vectors = _vectors(rows)

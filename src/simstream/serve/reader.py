@@ -2,7 +2,7 @@
 
 Its settings are the first line of its standard input, as JSON values:
 
-- folder, limits, randomise : of the service that writes
+- folder, log, limits, randomise : of the service that writes
 - threads : searches at the same time
 - shared : folder of what all processes of the service share
 - writer : socket file of the service that writes
@@ -28,7 +28,7 @@ from .access import BusyError, KeyRing
 from .app import configuration, refused, run_server
 from .evidence import Publishing
 from .forwarding import Forwarding
-from .log import Log
+from .log import open_log
 from .service import Limits, Service, Settings
 from .state import Learning
 from .workers import BACKLOG
@@ -40,7 +40,7 @@ _WATCH_SECONDS = 1.0
 def settings_of(told: dict[str, Any]) -> Settings:
     """The settings of a reader: how to learn stands in the log."""
     folder = Path(told["folder"])
-    log = Log(folder / "log.sqlite")
+    log = open_log(folder, told["log"])
     stored = log.setting("service")
     log.close()
     return Settings(
@@ -51,6 +51,7 @@ def settings_of(told: dict[str, Any]) -> Settings:
         limits=Limits(**told["limits"]),
         randomise=told["randomise"],
         search_threads=told["threads"],
+        log=told["log"],
         shared=Path(told["shared"]),
         follow=True,
     )

@@ -455,6 +455,7 @@ class Metrics:
             "log_position": ("Last position of the log.", service.writer.last),
             "published_position": ("Position that readers see.", version.position),
             "lag_events": ("Events not yet published.", service.engine.lag),
+            "log_away": ("Whether the database of the log cannot be reached.", service.log.is_lost),
             "log_lost": ("Whether acknowledged events are missing.", service.engine.has_lost),
             "lag_triplets": ("Triplets not yet learnt.", service.engine.n_triplets_waiting),
             "waiting_requests": ("Requests waiting to be written.", service.writer.n_waiting),
