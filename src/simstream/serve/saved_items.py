@@ -78,13 +78,12 @@ class ItemFiles:
         n, n_features = len(view), view.n_features
         n_space = 64 * (1 + int(n * (1 + _SPACE)) // 64)
         checksum = 0
-        with _private(rows_path) as temporary:
-            with open(temporary, "wb") as file:
-                for piece in view.pieces(_PIECE):
-                    data = piece.astype("<f4", copy=False).tobytes()
-                    checksum = zlib.crc32(data, checksum)
-                    file.write(data)
-                file.truncate(4 * n_features * n_space)
+        with _private(rows_path) as temporary, open(temporary, "wb") as file:
+            for piece in view.pieces(_PIECE):
+                data = piece.astype("<f4", copy=False).tobytes()
+                checksum = zlib.crc32(data, checksum)
+                file.write(data)
+            file.truncate(4 * n_features * n_space)
         header = {
             "position": position,
             "log": log.hash_at(position),
