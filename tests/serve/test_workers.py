@@ -1,5 +1,6 @@
 """One service that writes and several processes that answer searches behind the same port."""
 
+import asyncio
 import contextlib
 import http.client
 import os
@@ -8,9 +9,13 @@ import socket
 import threading
 
 import pytest
+from click.testing import CliRunner
 from live import Client, ServerProcess, vectors, wait_until
 
-from simstream.serve.access import KeyRing, TokenBuckets
+from simstream.cli import main
+from simstream.serve.access import BusyError, KeyRing, TokenBuckets
+from simstream.serve.app import refused
+from simstream.serve.forwarding import Forwarding
 
 pytestmark = pytest.mark.skipif(
     not os.path.isdir("/proc/self/task"), reason="processes are looked for in /proc"
@@ -115,6 +120,38 @@ def test_a_large_body_is_passed_on_and_refused_where_it_is_too_large(tmp_path):
                 b"POST /v1/items HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
             )
         assert call("GET", "/v1/status")[1]["items"] == 2001
+
+
+def test_a_writer_that_is_not_there_is_busy(tmp_path):
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    async def search(scope, receive, send):
+        sent.append("search")
+
+    app = Forwarding(search, str(tmp_path / "absent.sock"), refused(BusyError("try again")))
+    scope = {"type": "http", "method": "POST", "path": "/v1/items", "raw_path": b"/v1/items"}
+    asyncio.run(app({**scope, "query_string": b"", "headers": []}, receive, send))
+    assert sent[0]["status"] == 503
+    headers = dict(sent[0]["headers"])
+    assert headers[b"retry-after"] == b"1"
+    assert headers[b"x-content-type-options"] == b"nosniff"
+    assert sent[1]["body"] == b'{"error":"try again"}'
+    asyncio.run(app({**scope, "path": "/v1/search"}, receive, send))
+    assert sent[2] == "search"
+
+
+def test_workers_are_of_the_service_that_writes(tmp_path):
+    done = CliRunner().invoke(
+        main, ["serve", "--data", str(tmp_path), "--follow", "--workers", "2"]
+    )
+    assert done.exit_code == 2
+    assert "not with --follow" in done.output
 
 
 def test_keys_origins_and_addresses_count_as_in_one_process(tmp_path):
