@@ -2,6 +2,6 @@
 
 A judgement goes one way: `access` (who may ask) -> `routes`, with the shapes of `schemas` -> `writer`
 (checked in order, then durable as `events` of the `log`, in SQLite or PostgreSQL) -> `engine` (learnt by
-`state`, published as a version, saved by `snapshots`). `service` holds these parts together, `app` is the HTTP application.
-Everything learnt is computed from the log alone.
+`state`, published as a version, saved by `snapshots`). `service` holds these parts together, `app` is the
+HTTP application. Everything learnt is computed from the log alone.
 """
