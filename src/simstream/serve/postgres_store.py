@@ -2,7 +2,7 @@
 
 One connection writes. Its session holds an advisory lock, so there is one writer, and what was begun over a
 connection that is lost is decided before another one gets the lock. All threads share a second connection to
-read: every read is one short query. A third waits for notifications, if another service is followed.
+read: every read is one short query. A follower has one to read and one that waits for notifications.
 """
 
 from __future__ import annotations
