@@ -32,7 +32,9 @@ class PostgresServer:
 
     def __init__(self):
         skip_without_postgres()
-        self._user, self._numbers = [], itertools.count()
+        self._numbers = itertools.count()
+        # It ends with the tests, even if these are killed.
+        self._user = ["setpriv", "--pdeathsig=INT"] if shutil.which("setpriv") else []
         # Not in pytest's folder: that is closed to others, and its name is too long for a socket.
         self.folder = Path(tempfile.mkdtemp(prefix="simstream-pg-"))
         if os.geteuid() == 0:  # which PostgreSQL refuses to run as
@@ -43,7 +45,7 @@ class PostgresServer:
                 except KeyError:
                     continue
             ids = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
-            self._user = ["setpriv", *ids]
+            self._user += ids
             os.chown(self.folder, account.pw_uid, account.pw_gid)
         command = [_BIN / "initdb", "-D", self.folder / "data", "-U", "simstream", "-E", "UTF8"]
         self._run(*command, "--locale=C", "--auth=trust", "--no-sync", stdout=subprocess.DEVNULL)

@@ -357,6 +357,26 @@ def test_keys_are_done_once_and_bound_to_what_was_asked(tmp_path, address):
     assert last == 5 + 1 + 1
 
 
+def test_requests_that_are_committed_together_see_each_other(tmp_path, address):
+    with running(tmp_path, log=address) as service:
+        add_items(service, vectors(5))
+        position = judge(service, "i0", "i1", "i2").first
+        n_commits, hold = service.writer.n_commits, threading.Event()
+        futures = [service.submit([Write(lambda ledger: hold.wait(30) and None)])]
+        wait_until(lambda: not service.writer.n_waiting)
+        keyed = Write(Ledger.judge, (Judgement("i0", [("i3", "i4")]),), "k")
+        for write in (keyed, keyed, *[Write(Ledger.retract, (position,))] * 2):
+            futures.append(service.submit([write]))
+        hold.set()
+        (first,), (second,), (undone,) = (futures[number].result(30) for number in (1, 2, 3))
+        assert [first.is_repeated, second.is_repeated] == [False, True]
+        assert (second.first, undone.first) == (first.first, 8)
+        with pytest.raises(ConflictError, match="already undone"):
+            futures[4].result(30)
+        assert service.writer.n_commits == n_commits + 2
+        assert service.log.last == 8
+
+
 def test_a_request_is_kept_whole_or_not_at_all(tmp_path, address):
     with running(tmp_path, log=address) as service:
         add_items(service, vectors(5))

@@ -93,6 +93,13 @@ def test_a_missing_driver_is_told_with_the_extra(tmp_path, monkeypatch):
         open_log(tmp_path, "postgresql://host/db")
 
 
+def test_the_command_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr("simstream.cli.options.find_spec", lambda name: None)
+    words = ["serve", "--data", str(tmp_path / "a"), "--log", "postgresql://host/db"]
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, "simstream[postgres]" in done.output) == (2, True)
+
+
 # -- opening ----------------------------------------------------------------------------------
 
 
@@ -330,6 +337,31 @@ def test_a_database_that_lost_acknowledged_events_is_noticed(tmp_path, place, ca
     with caplog.at_level(logging.WARNING), running(tmp_path) as service:
         assert "ends at position 12, but events up to position 13 were acknowledged" in caplog.text
         assert service.engine.has_lost
+
+
+def test_the_commands(tmp_path, place):
+    with running(tmp_path / "a") as service:
+        add_items(service, ROWS)
+        judge(service, "i0", "i1", "i2")
+        do(service, Ledger.put_item, NewItem("i3", ROWS[3], {"text": "secret"}))
+        do(service, Ledger.delete_item, "i3")
+
+    def run(*words):
+        found = CliRunner().invoke(main, [str(word) for word in words])
+        return found.exit_code, found.output
+
+    new = tmp_path / "b"
+    assert run("restore", tmp_path / "a", new, "--log", place)[0] == 0
+    whole = "everything is whole\n"
+    assert run("check", new) == (0, f"15 events and 0 snapshots verified\n{whole}")
+    assert run("erase", new, "i3")[0] == 0
+    assert run("check", new)[1].endswith(f"erased by the operator: 1 event\n{whole}")
+    assert run("backup", new, tmp_path / "c")[0] == 0
+    code, text = run("check", tmp_path / "c")
+    assert (code, "erased by the operator: 1 event" in text) == (0, True)
+    assert run("replay", "--data", new)[0] == 0
+    code, text = run("restore", tmp_path / "a", tmp_path / "d", "--log", place)
+    assert (code, "expected an empty log" in text) == (1, True)
 
 
 def test_a_log_moves_to_postgresql_and_back(tmp_path, postgres):

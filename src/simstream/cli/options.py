@@ -171,7 +171,6 @@ service_folder_option = click.option(
 )
 
 
-
 def _checked_address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None and find_spec("psycopg") is None:
         raise click.UsageError("--log needs psycopg: pip install 'simstream[postgres]'")

@@ -456,9 +456,7 @@ class Log:
     def flush(self) -> None:
         """Send the events that were appended to the store, so that this transaction can read them."""
         if self._pending:
-            places = ", ".join("?" * len(self._pending[0]))
-            statement = f"INSERT INTO events ({_COLUMNS}, digest, hash) VALUES ({places})"
-            self.store.run(statement, self._pending)
+            self.store.append(self._pending)
             self._pending = []
 
     def remember(self, *requests: tuple[str, str, int, int]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .events import FORMAT_VERSION, chained, digest_of_row
-from .store import EventStore, LogError, NoLogError
+from .store import COLUMNS, EventStore, LogError, NoLogError
 
 #: Marks the file as ours (the text "simS").
 _APPLICATION_ID = 0x73696D53
@@ -172,6 +172,10 @@ class SqliteStore(EventStore):
     def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
         return self.connection.execute(statement, values).fetchall()
+
+    def append(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Add events, inside a transaction."""
+        self.run(f"INSERT INTO events ({', '.join(COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def run(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Do a statement for every row of values, inside a transaction."""

@@ -12,6 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+#: Of the table of events.
+COLUMNS = ("position", "at", "kind", "subject", "vector", "body", "digest", "hash")
+
 
 class LogError(ValueError):
     """The files of a service are damaged, do not fit together, or come from a newer version."""
@@ -46,6 +49,10 @@ class EventStore(ABC):
     @abstractmethod
     def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
+
+    @abstractmethod
+    def append(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Add events, with all their `COLUMNS`, inside a transaction."""
 
     @abstractmethod
     def run(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
