@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -271,7 +272,13 @@ def test_sigterm_ends_all_processes(tmp_path):
 def test_no_reader_outlives_a_killed_service(tmp_path):
     with started(tmp_path) as server:
         assert Client(server.port)("POST", "/v1/items", items(5))[0] == 201
+        environment = Path(f"/proc/{min(server.readers)}/environ").read_text().split("\0")
+        shared = Path(
+            dict(one.split("=", 1) for one in environment if one)["PROMETHEUS_MULTIPROC_DIR"]
+        )
+        assert shared.stat().st_mode & 0o777 == 0o700
         server.kill()
         wait_until(lambda: not any(map(is_running, server.readers)))
+        assert not shared.exists()
     with started(tmp_path) as server:  # the port, the lock and the log are free
         assert Client(server.port)("GET", "/v1/status")[1]["items"] == 5

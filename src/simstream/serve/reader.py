@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -71,13 +72,14 @@ class _Voice:
             os._exit(1)
 
 
-def _listen(lines: TextIO, first: Future[int], service: Future[Service]) -> None:
+def _listen(lines: TextIO, first: Future[int], service: Future[Service], shared: str) -> None:
     """Hear that there are new events; end with the service that writes, however it ended."""
     for line in lines:
         if first.done():
             service.result().look()
         else:
             first.set_result(int(line))
+    shutil.rmtree(shared, ignore_errors=True)  # if it was killed, nobody else does
     os._exit(1)  # nothing is lost: it only reads
 
 
@@ -95,7 +97,9 @@ def main(lines: TextIO) -> None:
     told = json.loads(lines.readline())
     first: Future[int] = Future()
     opened: Future[Service] = Future()
-    threading.Thread(target=_listen, args=[lines, first, opened], daemon=True).start()
+    threading.Thread(
+        target=_listen, args=[lines, first, opened, told["shared"]], daemon=True
+    ).start()
     service = Service(settings_of(told))
     opened.set_result(service)
     service.engine.on_publish = say
