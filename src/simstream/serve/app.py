@@ -263,7 +263,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(LogError)
     async def damaged(_: Request, error: LogError) -> Response:
-        return refused(StorageError(str(error)))
+        return refused(StorageError(error.public))
 
     @app.exception_handler(HTTPException)
     async def other(_: Request, error: HTTPException) -> Response:

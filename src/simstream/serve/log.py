@@ -427,10 +427,11 @@ class Log:
         try:
             found = self._stored_end()
             if found not in (self.end, self._doubtful):
-                raise OvertakenError(
-                    f"{self.name}: expected the log to end at position {self.end.position}, where this "
-                    f"service left it, got another end at {found.position}; start the service again"
+                text = (
+                    f"expected the log to end at position {self.end.position}, where this service left it, "
+                    f"got another end at {found.position}; start the service again"
                 )
+                raise OvertakenError(f"{self.name}: {text}", text)
             self.end = self._doubtful = self._tail = found
             self._pending = []
             yield

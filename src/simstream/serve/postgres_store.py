@@ -73,6 +73,9 @@ _LOCK_MILLISECONDS = 3000
 #: Time between two attempts to reach a database that is away.
 _RETRY_SECONDS = 0.5
 
+#: What callers are told.
+_AWAY = "its database cannot be reached"
+
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -185,9 +188,13 @@ class PostgresStore(EventStore):
             if found is None or found.closed:
                 try:
                     found = self._connections[role] = self._connect(role)
-                except LostError:
+                except LostError as error:
+                    if role not in self._lost:
+                        logger.warning("the log cannot be reached to %s: %s", role, error)
                     self._lost.add(role)
                     raise
+                if role in self._lost:
+                    logger.warning("the log can be reached again to %s", role)
                 self._lost -= {role, "read"}  # which is as good, and may not be needed for long
             return found
 
@@ -216,9 +223,8 @@ class PostgresStore(EventStore):
         try:
             connection.execute("SELECT pg_advisory_lock(%s)", (self._key,))
         except psycopg.errors.LockNotAvailable:
-            raise LostError(
-                f"{self.name}: another service writes to this log; stop it first"
-            ) from None
+            text = "another service writes to this log; stop it first"
+            raise LostError(f"{self.name}: {text}", text) from None
         connection.execute("SET lock_timeout TO 0")
         (synced, fsync) = (
             connection.execute(f"SHOW {name}").fetchone()[0]  # type: ignore[index]
@@ -241,7 +247,9 @@ class PostgresStore(EventStore):
         except psycopg.Error as error:
             is_lost = connection is None or connection.closed
             text = " ".join(str(error).split())
-            raise (LostError if is_lost else LogError)(f"{self.name}: {text}") from error
+            if is_lost:
+                raise LostError(f"{self.name}: {text}", _AWAY) from error
+            raise LogError(f"{self.name}: {text}", text) from error
 
     def close(self) -> None:
         """Close all connections."""
@@ -376,12 +384,14 @@ class PostgresStore(EventStore):
                     pass
                 done = answer.statusmessage
             if done != "COMMIT":  # the server answers so if a statement has failed
-                raise LogError(f"{self.name}: expected a commit, got {done}: nothing was kept")
+                text = f"expected a commit, got {done}: nothing was kept"
+                raise LogError(f"{self.name}: {text}", text)
         except LostError as error:
-            raise LostError(
-                f"{error}; whether the last changes were kept is not known: send them again with the same "
+            unknown = (
+                "whether the last changes were kept is not known: send them again with the same "
                 "idempotency key"
-            ) from error
+            )
+            raise LostError(f"{error}; {unknown}", f"{error.public}; {unknown}") from error
         self._writing_thread = None
 
     def rollback(self) -> None:

@@ -17,7 +17,14 @@ COLUMNS = ("position", "at", "kind", "subject", "vector", "body", "digest", "has
 
 
 class LogError(ValueError):
-    """The files of a service are damaged, do not fit together, or come from a newer version."""
+    """The files of a service are damaged, do not fit together, or come from a newer version.
+
+    Callers of a service are told what is `public`: not where its database is.
+    """
+
+    def __init__(self, message: str, public: str | None = None) -> None:
+        super().__init__(message)
+        self.public = message if public is None else public
 
 
 class NoLogError(LogError):

@@ -392,6 +392,11 @@ class _Request(NamedTuple):
     done: Future[list[Receipt]]
 
 
+def _public(error: BaseException) -> str:
+    """What callers may know of an error."""
+    return error.public if isinstance(error, LogError) else str(error)
+
+
 class Writer:
     """Appends to the log in a thread of its own. A future is done once its events are on the disk.
 
@@ -424,7 +429,7 @@ class Writer:
         request = _Request(writes, Future())
         with self._closing:  # nothing may follow the end mark
             if self.failure is not None:
-                raise StorageError(f"writing has stopped: {self.failure}")
+                raise StorageError(f"writing has stopped: {_public(self.failure)}")
             if self.is_closed:
                 raise BusyError("the service is shutting down")
             try:
@@ -455,7 +460,9 @@ class Writer:
                 while not self._queue.empty():
                     request = self._queue.get_nowait()
                     if request is not None and request.done.set_running_or_notify_cancel():
-                        request.done.set_exception(StorageError(f"writing has stopped: {error}"))
+                        request.done.set_exception(
+                            StorageError(f"writing has stopped: {_public(error)}")
+                        )
 
     def _run_until_closed(self) -> None:
         while True:
@@ -506,7 +513,7 @@ class Writer:
             ledger.restore(before)
             failure: Exception = error
             if isinstance(error, (sqlite3.Error, LogError)):
-                failure = StorageError(f"the log cannot be written: {error}")
+                failure = StorageError(f"the log cannot be written: {_public(error)}")
             for request in group:
                 if not request.done.done():
                     request.done.set_exception(failure)
