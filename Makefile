@@ -15,7 +15,7 @@ CONNECTORS := .venv-connectors
 QUICK := -m pytest -q -n auto --dist worksteal -m "not slow"
 
 .PHONY: demo test learners devices lint types check check-full bench bench-distributed bench-gpu bench-peers bench-serve \
-  bench-track coverage docs figures repro-quick clean build wheel-test oldest newest nojit other-cpus connectors
+  bench-track coverage docs durability figures repro-quick clean build wheel-test oldest newest nojit other-cpus connectors
 
 demo: $(INSTALLED) ## the main job on bundled data: a table and a picture
 	$(BIN)/simstream demo --output-dir demo-output
@@ -91,6 +91,10 @@ connectors: ## the recipes for vector stores, encoders and frameworks, with ever
 	$(CONNECTORS)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt \
 	  -e ".[connectors]" hypothesis pytest
 	$(CONNECTORS)/bin/python -m pytest -q tests/test_recipes.py tests/test_connectors.py src/simstream/connectors
+
+durability: $(INSTALLED) ## what the service keeps: kills, full disks, damage, replicas, PostgreSQL (15 minutes)
+	$(BIN)/python -m pytest -q tests/serve/test_durability.py tests/serve/test_postgres.py tests/serve/test_upkeep.py \
+	  tests/serve/test_publishing.py tests/serve/test_saved_services.py tests/serve/test_fuzz.py
 
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
 	$(BIN)/python benchmarks/bench.py --write

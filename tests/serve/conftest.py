@@ -3,6 +3,7 @@
 import pytest
 from browser import chromium
 from live import Client, ServerProcess, add_items, served, vectors
+from postgres import PostgresServer
 
 from simstream.serve.evidence import Publishing
 from simstream.serve.service import Service, Settings
@@ -30,6 +31,22 @@ def safe_demo(tmp_path_factory, window):
     server = ServerProcess(tmp_path_factory.mktemp("data"), "--demo", "digits", "--promote", "safe")
     yield server.port
     server.terminate()
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server; skips where none is installed."""
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request):
+    """Where a log is kept: None for the file in its folder, or a new place in PostgreSQL."""
+    if request.param == "sqlite":
+        return None
+    return request.getfixturevalue("postgres").address()
 
 
 @pytest.fixture

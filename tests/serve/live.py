@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 def running(folder, **options):
     """A service without HTTP; in a new folder it serves whatever was learnt unless `publishing` is given."""
     folder = Path(folder)
-    if not (folder / "log.sqlite").exists():
+    if not {"log.sqlite", "log.address"} & set(os.listdir(folder) if folder.exists() else ()):
         options.setdefault("publishing", Publishing("always"))
     service = Service(Settings(folder, **options))
     try:

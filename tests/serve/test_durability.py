@@ -21,8 +21,11 @@ from live import (
     oasis_of,
     running,
     vectors,
+    wait_until,
 )
+from postgres import connected
 
+from simstream.serve import upkeep
 from simstream.serve.access import BusyError, ConflictError, NotFoundError, StorageError
 from simstream.serve.log import Log, LogError
 from simstream.serve.service import Limits, Service, Settings
@@ -32,11 +35,11 @@ from simstream.serve.writer import Judgement, Ledger, NewItem, Write, Writer
 N_ITEMS, D = 40, 8
 
 
-def kept_triplets(folder):
-    """Anchor, positive, negative of all feedback in the log, in order, read with nothing but SQLite."""
+def kept_triplets(folder, address=None):
+    """Anchor, positive, negative of all feedback in the log, in order, read with nothing but the database."""
     import sqlite3
 
-    connection = sqlite3.connect(folder / "log.sqlite")
+    connection = sqlite3.connect(folder / "log.sqlite") if address is None else connected(address)
     rows = connection.execute(
         "SELECT body FROM events WHERE kind = 'feedback' ORDER BY position"
     ).fetchall()
@@ -102,12 +105,12 @@ class Load:
         client.close()
 
 
-def killed_and_checked(folder, n_kills, seed):
+def killed_and_checked(folder, address, n_kills, seed):
     rng = random.Random(seed)
     rows = vectors(N_ITEMS, D)
     load = Load()
     for kill in range(n_kills + 1):
-        server = ServerProcess(folder, "--snapshot-every", "20")
+        server = serving(folder, address)
         client = Client(server.port)
         if kill == 0:
             items = [{"id": f"i{n}", "vector": row.tolist()} for n, row in enumerate(rows)]
@@ -127,7 +130,18 @@ def killed_and_checked(folder, n_kills, seed):
             assert server.process.returncode == 0
         for thread in threads:
             thread.join()
-    kept, keys = kept_triplets(folder)
+    check_what_was_kept(folder, address, load, rows)
+    assert len(load.acknowledged) > n_kills, "there was some load"
+
+
+def serving(folder, address):
+    place = [] if address is None else ["--log", address]
+    return ServerProcess(folder, "--snapshot-every", "20", *place)
+
+
+def check_what_was_kept(folder, address, load, rows):
+    """All that was acknowledged is there once, and the model is what an oracle learns from it."""
+    kept, keys = kept_triplets(folder, address)
     for key, positions in load.acknowledged.items():
         first, count = keys[f"feedback:{key}"]
         assert positions == list(range(first, first + count)), (
@@ -139,23 +153,66 @@ def killed_and_checked(folder, n_kills, seed):
         assert count == len(batch)
         expected += [tuple(f"i{n}" for n in triplet) for triplet in batch]
     assert kept == expected, "every request is in the log once and whole"
-    assert len(load.acknowledged) > n_kills, "there was some load"
     reference = oasis_of([[rows[int(name[1:])] for name in triplet] for triplet in kept])
     with running(folder) as service:
         assert_same_matrix(learner_of(service), reference)
     report, learner = compare(folder, lambda kept: kept)
     assert report["identical"] is True
     assert_same_matrix(learner, reference)
+    assert upkeep.check(folder).is_whole
 
 
-def test_kill_9_under_load_loses_nothing(tmp_path):
-    killed_and_checked(tmp_path, 3, seed=0)
+def test_kill_9_under_load_loses_nothing(tmp_path, address):
+    killed_and_checked(tmp_path, address, 3, seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
-def test_kill_9_fifty_times(tmp_path, seed):
-    killed_and_checked(tmp_path, 10, seed=100 + seed)
+def test_kill_9_fifty_times(tmp_path, address, seed):
+    killed_and_checked(tmp_path, address, 10, seed=100 + seed)
+
+
+@pytest.mark.parametrize("n_kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_kill_9_of_postgresql_under_load_loses_nothing(tmp_path, postgres, n_kills):
+    """Every other time the service is started again too; else it goes on by itself."""
+    rng, rows, load = random.Random(n_kills), vectors(N_ITEMS, D), Load()
+    address = postgres.address()
+    server = serving(tmp_path, address)
+    client = Client(server.port)
+    items = [{"id": f"i{n}", "vector": row.tolist()} for n, row in enumerate(rows)]
+    assert client("POST", "/v1/items", {"items": items})[0] == 201
+    for kill in range(n_kills):
+        stop = threading.Event()
+        threads = load.run(server.port, stop)
+        time.sleep(rng.uniform(0.02, 0.6))
+        postgres.kill()
+        time.sleep(rng.uniform(0.0, 0.2))  # requests fail meanwhile
+        stop.set()
+        for thread in threads:
+            thread.join()
+        postgres.start()
+        if kill % 2:
+            server.kill()
+            server = serving(tmp_path, address)
+        else:
+            wait_until(lambda port=server.port: ready(port))
+        before = len(load.acknowledged)
+        stop = threading.Event()
+        threads = load.run(server.port, stop)
+        wait_until(lambda before=before: len(load.acknowledged) > before)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    server.terminate()
+    assert server.process.returncode == 0
+    check_what_was_kept(tmp_path, address, load, rows)
+
+
+def ready(port):
+    client = Client(port)
+    status = client("GET", "/readyz")[0]
+    client.close()
+    return status == 200
 
 
 def test_a_full_disk_is_told_and_nothing_acknowledged_is_lost(tmp_path):
@@ -284,8 +341,8 @@ def test_two_services_cannot_use_one_folder(tmp_path):
         Service(Settings(tmp_path))
 
 
-def test_keys_are_done_once_and_bound_to_what_was_asked(tmp_path):
-    with running(tmp_path) as service:
+def test_keys_are_done_once_and_bound_to_what_was_asked(tmp_path, address):
+    with running(tmp_path, log=address) as service:
         add_items(service, vectors(5))
         first = judge(service, "i0", "i1", "i2", key="a")
         again = judge(service, "i0", "i1", "i2", key="a")
@@ -300,8 +357,28 @@ def test_keys_are_done_once_and_bound_to_what_was_asked(tmp_path):
     assert last == 5 + 1 + 1
 
 
-def test_a_request_is_kept_whole_or_not_at_all(tmp_path):
-    with running(tmp_path) as service:
+def test_requests_that_are_committed_together_see_each_other(tmp_path, address):
+    with running(tmp_path, log=address) as service:
+        add_items(service, vectors(5))
+        position = judge(service, "i0", "i1", "i2").first
+        n_commits, hold = service.writer.n_commits, threading.Event()
+        futures = [service.submit([Write(lambda ledger: hold.wait(30) and None)])]
+        wait_until(lambda: not service.writer.n_waiting)
+        keyed = Write(Ledger.judge, (Judgement("i0", [("i3", "i4")]),), "k")
+        for write in (keyed, keyed, *[Write(Ledger.retract, (position,))] * 2):
+            futures.append(service.submit([write]))
+        hold.set()
+        (first,), (second,), (undone,) = (futures[number].result(30) for number in (1, 2, 3))
+        assert [first.is_repeated, second.is_repeated] == [False, True]
+        assert (second.first, undone.first) == (first.first, 8)
+        with pytest.raises(ConflictError, match="already undone"):
+            futures[4].result(30)
+        assert service.writer.n_commits == n_commits + 2
+        assert service.log.last == 8
+
+
+def test_a_request_is_kept_whole_or_not_at_all(tmp_path, address):
+    with running(tmp_path, log=address) as service:
         add_items(service, vectors(5))
         good = Write(Ledger.judge, (Judgement("i0", [("i1", "i2")]),))
         bad = Write(Ledger.judge, (Judgement("i0", [("i1", "absent")]),))
@@ -336,8 +413,8 @@ def test_too_many_waiting_requests_are_told_so(tmp_path):
     log.close()
 
 
-def test_a_failed_commit_takes_the_ledger_back(tmp_path):
-    with running(tmp_path) as service:
+def test_a_failed_commit_takes_the_ledger_back(tmp_path, address):
+    with running(tmp_path, log=address) as service:
         add_items(service, vectors(3))
         append = service.log.append
 

@@ -198,8 +198,8 @@ def test_a_pace_forgets_what_was_slow_once():
         assert pace.rest(10) == rest
 
 
-def test_a_follower_reads_what_another_service_writes(tmp_path):
-    with running(tmp_path) as writer:
+def test_a_follower_reads_what_another_service_writes(tmp_path, address):
+    with running(tmp_path, log=address) as writer:
         add_items(writer, vectors(20))
         judge(writer, "i0", "i1", "i2")
         assert writer.engine.wait_for(21, 60)

@@ -14,6 +14,7 @@ from simstream.serve import state
 from simstream.serve.events import SparseVector
 from simstream.serve.log import Log
 from simstream.serve.snapshots import same_bits
+from simstream.serve.sqlite_store import SqliteStore
 from simstream.serve.writer import Ledger, NewItem
 
 
@@ -73,10 +74,10 @@ def test_a_log_of_an_earlier_version_gets_the_index_of_items(tmp_path):
         assert same_bits(learner_of(service), learner)
         assert len(service.engine.items) == 5
         query = "SELECT count(*) FROM events WHERE position > 0 AND kind IN ('item', 'delete')"
-        assert "item_events" in plan(service.log.connection, query)
+        assert "item_events" in plan(service.log.store.connection, query)
 
 
-def test_a_log_that_cannot_be_written_to_is_read_without_the_index(tmp_path):
+def test_a_log_that_cannot_be_written_to_is_read_without_the_index(tmp_path, monkeypatch):
     """If the index cannot be created (a full disk), everything works without it."""
     with running(tmp_path) as service:
         add_items(service, vectors(5))
@@ -85,16 +86,17 @@ def test_a_log_that_cannot_be_written_to_is_read_without_the_index(tmp_path):
     connection.execute("DROP INDEX item_events")
     connection.close()
 
-    class Full(Log):
+    class Full(SqliteStore):
         @property
         def connection(self):
             found = super().connection
             found.execute("PRAGMA query_only = 1")  # whatever changes the file is refused
             return found
 
-    log = Full(path, is_owner=True)
+    monkeypatch.setattr("simstream.serve.log.SqliteStore", Full)
+    log = Log(path, is_owner=True)
     query = "SELECT count(*) FROM events WHERE position > 0 AND kind IN ('item', 'delete')"
-    assert "item_events" not in plan(log.connection, query)
+    assert "item_events" not in plan(log.store.connection, query)
     assert log.count_items(5) == 5
     assert [len(some) for some in log.read_items(5, 2)] == [2, 2, 1]
     log.close()

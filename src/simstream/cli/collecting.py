@@ -20,6 +20,7 @@ OF_A_COLLECTION = (
     "items",
     "n_features",
     "folder",
+    "address",
     "may_add",
     "follow",
     "algorithm",
@@ -37,7 +38,7 @@ OF_A_COLLECTION = (
 )
 
 #: Names of parameters that are not those of their options.
-_SPELT = {"data": "folder", "add": "may_add"}
+_SPELT = {"data": "folder", "add": "may_add", "log": "address"}
 
 
 def refuse_given(context: click.Context) -> None:

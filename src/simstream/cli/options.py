@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,22 @@ service_folder_option = click.option(
     default=Path("simstream-data"),
     show_default=True,
     help="The service's folder: its log, snapshots and keys.",
+)
+
+
+def _checked_address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and find_spec("psycopg") is None:
+        raise click.UsageError("--log needs psycopg: pip install 'simstream[postgres]'")
+    return value
+
+
+log_option = click.option(
+    "--log",
+    "address",
+    metavar="ADDRESS",
+    callback=_checked_address,
+    help="A PostgreSQL database for the log, postgresql://[user@]host[:port]/database[?schema=name] "
+    "(default: a file in the service's folder). Give the password in PGPASSFILE, which others do not see.",
 )
 
 on_error_option = click.option(

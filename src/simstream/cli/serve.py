@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+import socket
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
@@ -22,6 +26,7 @@ from .options import (
     NATURAL,
     Whole,
     json_option,
+    log_option,
     n_features_option,
     params_option,
     quiet_option,
@@ -79,6 +84,7 @@ def publishing_options(command: Any) -> Any:
 @click.argument("items", type=FILE, required=False)
 @n_features_option
 @service_folder_option
+@log_option
 @click.option(
     "--add",
     "may_add",
@@ -88,7 +94,15 @@ def publishing_options(command: Any) -> Any:
 @click.option(
     "--follow",
     is_flag=True,
-    help="Read what another service on this machine writes to --data, and answer searches only.",
+    help="Read what another service writes to the log of --data or to --log, and answer searches only.",
+)
+@click.option(
+    "--workers",
+    type=Whole(0, 256),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Answer searches by this many more processes behind the same port; 0: by this one.",
 )
 @click.option(
     "--collections",
@@ -191,6 +205,7 @@ def serve(
     may_add: bool,
     follow: bool,
     collections: Path | None,
+    workers: int,
     host: str,
     port: int,
     proxy: str | None,
@@ -210,7 +225,8 @@ def serve(
     \b
     simstream serve items.npz
     simstream serve --demo --simulate
-    simstream serve --follow --port 8001       a second process that only searches
+    simstream serve --workers 2                searches are answered by two more processes
+    simstream serve --follow --port 8001       a process of its own that only searches
     simstream serve --collections shops.toml   several collections, each with its own folder
     simstream keys add page --scope read --scope write
     simstream serve --host 0.0.0.0
@@ -223,11 +239,16 @@ def serve(
         refuse_options("requires ITEMS", {"--add": may_add, "--n-features": n_features is not None})
     if follow and (items is not None or demo):
         raise click.UsageError("--follow only reads: not with ITEMS or --demo")
+    if follow and workers:
+        raise click.UsageError("--workers are of the service that writes: not with --follow")
     if demo and items is not None:
         raise click.UsageError("--demo brings its own items: not with ITEMS")
+    if collections is not None and workers:
+        raise click.UsageError("--workers serve one collection: not with --collections")
     context = click.get_current_context()
     if collections is not None:
         refuse_given(context)
+    shared = _shared_folder() if workers else None
 
     from ..serve.access import KeyRing, check_host
     from ..serve.app import check_port, run
@@ -268,9 +289,8 @@ def serve(
             return
         stack.enter_context(damage_told(folder / "log.sqlite"))
         shown = None if demo is None else load_demo(demo)
-        service = _open_service(
-            stack, items, n_features, folder, may_add=may_add, follow=follow, shown=shown, **options
-        )
+        options |= {"may_add": may_add, "follow": follow, "shown": shown, "shared": shared}
+        service = _open_service(stack, items, n_features, folder, **options)
 
         def on_ready(url: str) -> None:
             gc.freeze()
@@ -280,7 +300,7 @@ def serve(
             if shown is not None:
                 stack.callback(_start_demo(service, shown, simulate=simulate))
 
-        run(service, host=host, port=port, on_ready=on_ready, proxy=proxy)
+        run(service, host=host, port=port, on_ready=on_ready, proxy=proxy, workers=workers)
     logger.info("stopped at log position %d", service.version.position)
 
 
@@ -304,6 +324,7 @@ def _open_service(
     n_features: int | None,
     folder: Path,
     *,
+    address: str | None,
     may_add: bool,
     follow: bool,
     algorithm: str | None,
@@ -319,6 +340,7 @@ def _open_service(
     rate: float,
     snapshot_every: int,
     shown: Any = None,
+    shared: Path | None = None,
 ) -> Any:
     """Open the service of a folder, with items and the items of a demo if there are any."""
     from ..asking import Asking
@@ -335,7 +357,7 @@ def _open_service(
     if shown is not None:
         learning, asking, measure = shown.learning, shown.asking, shown.measure
         publishing, opening = shown.publishing, shown.opening
-    kept = _kept(folder)
+    kept = _kept(folder, address)
     learning, n_sparse = _learning(folder, kept, learning, algorithm, dict(params), block, data)
     published = Publishing.stored_in(kept) if kept else publishing
     given: dict[str, Any] = {"delta": delta, "near": near, "random_share": random_share}
@@ -351,6 +373,8 @@ def _open_service(
         randomise=randomise,
         follow=follow,
         opening=opening,
+        shared=shared,
+        log=address,
     )
     service = Service(settings)
     stack.callback(service.close)
@@ -368,6 +392,21 @@ def _open_service(
     if shown is not None:
         shown.add_to(service)
     return service
+
+
+def _shared_folder() -> Path:
+    """A folder of what the processes of a service share, until the end of the command."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise click.UsageError("--workers: expected a system with socket files")
+    folder = tempfile.mkdtemp(prefix="simstream-")
+
+    def remove() -> None:
+        del os.environ["PROMETHEUS_MULTIPROC_DIR"]
+        shutil.rmtree(folder, ignore_errors=True)
+
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before prometheus_client is imported
+    click.get_current_context().call_on_close(remove)
+    return Path(folder)
 
 
 def _check_installed() -> None:
@@ -408,14 +447,16 @@ def _start_demo(service: Any, demo: Any, *, simulate: bool) -> Callable[[], None
     return lambda: None
 
 
-def _kept(folder: Path) -> dict[str, Any] | None:
+def _kept(folder: Path, address: str | None) -> dict[str, Any] | None:
     """The settings that the log of a folder was begun with, if there is one."""
-    from ..serve.log import Log, damage_told
+    from ..serve.log import damage_told, open_log
+    from ..serve.store import NoLogError
 
-    if not (folder / "log.sqlite").exists():
+    try:
+        log = open_log(folder, address)
+    except NoLogError:
         return None
-    log = Log(folder / "log.sqlite")
-    with damage_told(log.path), closing(log):
+    with damage_told(folder / "log.sqlite"), closing(log):
         kept: dict[str, Any] | None = log.setting("service")
     return kept
 
@@ -530,12 +571,15 @@ def replay(
     simstream replay --promote safe --adopt       serve what can be trusted
     """
     from ..serve.evidence import Publishing
-    from ..serve.log import damage_told, lock_folder
+    from ..serve.log import damage_told, lock_folder, open_log
     from ..serve.snapshots import adopt_learning, compare
     from ..serve.state import Learning
+    from ..serve.store import NoLogError
 
-    if not (folder / "log.sqlite").exists():
-        raise click.UsageError(f"--data: expected a service's folder, got {folder}")
+    try:
+        open_log(folder).close()
+    except NoLogError:
+        raise click.UsageError(f"--data: expected a service's folder, got {folder}") from None
 
     is_same = True
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from .exits import ExitCode
-from .options import json_option, quiet_option
+from .options import json_option, log_option, quiet_option
 from .output import configure_logging, echo_json, logger, plural, progress
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
@@ -91,7 +91,8 @@ def _counted(quiet: bool) -> Iterator[Any]:
 def backup(folder: Path, new: Path, quiet: bool) -> None:
     """Copy log and keys of FOLDER to the folder NEW, beside a running service too.
 
-    The copy is as of one moment, and is a folder like any other: it can be checked and served.
+    The copy is as of one moment, and is a folder like any other: it can be checked and served. Its log is a
+    file, wherever that of FOLDER is.
 
     \b
     simstream backup simstream-data backup-monday
@@ -106,18 +107,23 @@ def backup(folder: Path, new: Path, quiet: bool) -> None:
 @click.command(short_help="Make a service's folder from a backup.")
 @click.argument("copy", type=FOLDER, metavar="BACKUP")
 @click.argument("folder", type=NEW_FOLDER)
+@log_option
 @quiet_option
-def restore(copy: Path, folder: Path, quiet: bool) -> None:
+def restore(copy: Path, folder: Path, address: str | None, quiet: bool) -> None:
     """Verify BACKUP and copy it to FOLDER, which must be new or empty: rename the old one first.
+
+    With --log the log is copied to a database, where there must be none yet. BACKUP may be the folder of any
+    service, so this moves one to PostgreSQL; `simstream backup` is the way back.
 
     \b
     mv simstream-data damaged
     simstream restore backup-monday simstream-data
+    simstream restore simstream-data new-data --log postgresql://db.example.org/simstream
     """
     configure_logging(quiet)
     from ..serve import upkeep
 
-    last = upkeep.restore(copy, folder)
+    last = upkeep.restore(copy, folder, address)
     logger.info("%s: restored up to log position %d", folder, last)
 
 

@@ -66,21 +66,26 @@ class _Buffers:
         self.rows = rows
         #: Row -> id.
         self.names = np.empty(0, object)
-        #: Id -> (its newest row, the same for its row before that or None). Nothing is taken out: an older
+        #: Id -> its row, or its newest row and the same for those before it. Nothing is taken out: an older
         #: view still finds rows that have been removed or replaced since.
-        self.places: dict[Id, tuple[int, Any]] = {}
+        self.places: dict[Id, Any] = {}
         #: Removed rows in the order of removal.
         self.removed = np.empty(0, np.int64)
 
     def append(self, n: int, names: list[Id], values: Any) -> None:
         """Write items after the first n."""
         self.rows.append(n, values)
+        self.name(n, names)
+
+    def name(self, n: int, names: list[Id]) -> None:
+        """Give names to the rows after the first n."""
         end = n + len(names)
         kept = _with_space(self.names, n, end)
         kept[n:end] = names
         self.names = kept
+        places = self.places
         for row, name in enumerate(names, n):
-            self.places[name] = (row, self.places.get(name))
+            places[name] = (row, places[name]) if name in places else row
 
 
 class ExactView:
@@ -130,6 +135,13 @@ class ExactView:
             return np.empty((0, 0), np.float32)
         rows = np.array([self._row_of(name) for name in names], dtype=np.int64)
         return self._buffers.rows.take(rows)
+
+    def pieces(self, n_bytes: int) -> Iterator[Any]:
+        """The vectors of all items in the order they were added, about so many bytes at a time."""
+        if self._buffers is not None:
+            rows, size = self._rows, max(1, n_bytes // (4 * self._buffers.rows.n_features))
+            for begin in range(0, len(rows), size):
+                yield self._buffers.rows.take(rows[begin : begin + size])
 
     def scaled(self, model: Any, before: ExactView | None = None) -> ExactView:
         """The same items, whose inner products are multiplied by ``model.item_scale`` when they are searched.
@@ -274,14 +286,17 @@ class ExactView:
         """Row of an id, or -1 if there is no such item."""
         if self._buffers is None or not isinstance(name, (int, str)):
             return -1
-        place = self._buffers.places.get(name)
-        while place is not None and place[0] >= self._n:  # added after this view was taken
-            place = place[1]
-        if place is None:
+        row = self._buffers.places.get(name, -1)
+        while isinstance(row, tuple):
+            newest, before = row
+            row = before if newest >= self._n else newest  # or added after this view was taken
+        if not 0 <= row < self._n:
             return -1
-        after = np.searchsorted(self._removed, place[0])
-        is_removed = after < self._n_removed and self._removed[after] == place[0]
-        return -1 if is_removed else place[0]
+        if not self._n_removed:
+            return row
+        after = np.searchsorted(self._removed, row)
+        is_removed = after < self._n_removed and self._removed[after] == row
+        return -1 if is_removed else row
 
 
 class ExactIndex:
@@ -309,6 +324,47 @@ class ExactIndex:
         #: Id -> row of the current items; used by the writer only.
         self._row_of: dict[Id, int] = {}
         self._view = ExactView(None, 0, 0)
+
+    @classmethod
+    def over(cls, ids: Iterable[Id], vectors: np.ndarray) -> Self:
+        """An index over an array that is not copied, such as one that maps a file.
+
+        Parameters
+        ----------
+        ids : integers or strings
+            Ids of the first rows.
+        vectors : writable array of float32 of shape (n, n_features)
+            The rows after those of the ids are zero; items that are added are written there, as long as there
+            is space. n is a multiple of 64.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream.search import ExactIndex
+        >>> rows = np.zeros((64, 2), np.float32)
+        >>> rows[:2] = np.eye(2)
+        >>> index = ExactIndex.over(["a", "b"], rows)
+        >>> index.add(["c"], [[3.0, 4.0]])
+        >>> index.ids, rows[2].tolist()
+        (['a', 'b', 'c'], [3.0, 4.0])
+        """
+        names = check_ids(ids)
+        if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) % _ALIGNED:
+            raise ValueError(
+                f"vectors: expected an array of float32 of a multiple of {_ALIGNED} rows, got "
+                f"{vectors.dtype} of shape {vectors.shape}"
+            )
+        if len(names) > len(vectors):
+            raise ValueError(f"vectors: expected {len(names)} rows, got {len(vectors)}")
+        rows = _DenseRows(vectors.shape[1])
+        rows._data = vectors
+        index = cls()
+        index._buffers = _Buffers(rows)
+        index._buffers.name(0, names)
+        index._row_of = dict(zip(names, range(len(names)), strict=True))
+        index._n = len(names)
+        index._publish()
+        return index
 
     def view(self) -> ExactView:
         """A snapshot of the index that later changes do not affect. Takes no time."""

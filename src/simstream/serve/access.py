@@ -9,8 +9,10 @@ import ipaddress
 import json
 import logging
 import math
+import mmap
 import os
 import secrets
+import struct
 import threading
 import time
 from collections import OrderedDict
@@ -126,7 +128,7 @@ class RateError(ServiceError):
 
 
 class StorageError(ServiceError):
-    """The log cannot be written; nothing was kept."""
+    """The log cannot be written; nothing was kept, unless the message says that this is not known."""
 
     status = 507
     retry_after = 10
@@ -357,8 +359,69 @@ def check_host(host: str, keys: KeyRing, proxy: str | None = None) -> None:
             )
 
 
+class SharedLevels:
+    """What each caller has left, in a file that several processes of a service share; see `TokenBuckets`.
+
+    The file is a table of records: the hash of a caller, its level, and when it had that. A caller has few
+    places in it; where all are taken, the one not heard from for the longest time is forgotten.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "rates"
+    >>> one, other = SharedLevels(path), SharedLevels(path)
+    >>> with one:
+    ...     one["ann"] = (2.5, 10.0)
+    >>> with other:
+    ...     other.get("ann"), other.get("bob", (9.0, 0.0))
+    ((2.5, 10.0), (9.0, 0.0))
+    """
+
+    _RECORD, _WAYS = struct.Struct("<16sdd"), 8
+    _SETS = -(-_MOST_CALLERS // _WAYS)
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        size = self._RECORD.size * self._WAYS * self._SETS
+        os.ftruncate(self._file, size)
+        self._table = mmap.mmap(self._file, size)
+
+    def __enter__(self) -> None:
+        import fcntl
+
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # released if the process is killed
+
+    def __exit__(self, *_: object) -> None:
+        import fcntl
+
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _places(self, caller: str) -> tuple[bytes, list[int]]:
+        """The hash of a caller, and where its record may be."""
+        name = hashlib.blake2b(caller.encode(), digest_size=16).digest()
+        first = int.from_bytes(name[:8], "little") % self._SETS * self._WAYS
+        return name, [self._RECORD.size * place for place in range(first, first + self._WAYS)]
+
+    def get(self, caller: str, default: tuple[float, float] | None = None) -> Any:
+        """The level of a caller, and when it had that."""
+        name, places = self._places(caller)
+        for place in places:
+            known, *found = self._RECORD.unpack_from(self._table, place)
+            if known == name:
+                return tuple(found)
+        return default
+
+    def __setitem__(self, caller: str, level: tuple[float, float]) -> None:
+        name, places = self._places(caller)
+        records = {place: self._RECORD.unpack_from(self._table, place) for place in places}
+        oldest = min(places, key=lambda place: (records[place][0] != name, records[place][2]))
+        self._RECORD.pack_into(self._table, oldest, name, *level)
+
+
 class TokenBuckets:
     """Limits the requests of each caller to a rate per second (0: no limit), with bursts, in bounded memory.
+
+    What a caller has left is counted together with other processes if they are given the same `shared` file.
 
     Examples
     --------
@@ -372,10 +435,15 @@ class TokenBuckets:
     """
 
     def __init__(
-        self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
+        self,
+        rate: float,
+        burst: float,
+        clock: Callable[[], float] = time.monotonic,
+        shared: Path | None = None,
     ) -> None:
         self._rate, self._burst, self._clock = rate, max(1.0, burst), clock
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._shared = None if shared is None or rate <= 0 else SharedLevels(shared)
         self._lock = threading.Lock()
 
     def wait(self, caller: str) -> float:
@@ -384,10 +452,18 @@ class TokenBuckets:
             return 0.0
         with self._lock:
             now = self._clock()
-            level, then = self._levels.pop(caller, (self._burst, now))
-            level = min(self._burst, level + (now - then) * self._rate)
-            allowed = level >= 1
-            self._levels[caller] = (level - allowed, now)
-            if len(self._levels) > _MOST_CALLERS:
-                self._levels.popitem(last=False)
-            return 0.0 if allowed else (1 - level) / self._rate
+            if self._shared is not None:
+                with self._shared:
+                    level = self._refilled(self._shared.get(caller), now)
+                    self._shared[caller] = (level - (level >= 1), now)
+            else:
+                level = self._refilled(self._levels.pop(caller, None), now)
+                self._levels[caller] = (level - (level >= 1), now)
+                if len(self._levels) > _MOST_CALLERS:
+                    self._levels.popitem(last=False)
+            return 0.0 if level >= 1 else (1 - level) / self._rate
+
+    def _refilled(self, known: tuple[float, float] | None, now: float) -> float:
+        """What a caller has now."""
+        level, then = known or (self._burst, now)
+        return min(self._burst, level + max(0.0, now - then) * self._rate)

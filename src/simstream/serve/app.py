@@ -9,8 +9,10 @@ import math
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
+from ..processors import allowed_cpus
 from .access import (
     WATCHED_PATHS,
     ForbiddenError,
@@ -52,6 +55,7 @@ from .routes import Metrics, add_routes
 from .schemas import refusal
 from .service import Limits, Service
 from .tracing import end_request, request_span
+from .workers import Readers, listening_socket
 
 logger = logging.getLogger("simstream.serve")
 
@@ -89,7 +93,8 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
 
     keys = KeyRing(Path("/nonexistent")) if keys is None else keys
     metrics = Metrics(service)
-    app = bare_app(keys, service.settings.limits, metrics.count, lifespan=lifespan)
+    settings = service.settings
+    app = bare_app(keys, settings.limits, metrics.count, shared=settings.shared, lifespan=lifespan)
     app.state.metrics = metrics
     add_routes(app, service, metrics, keys)
     _add_page(app)
@@ -97,7 +102,12 @@ def create_app(service: Service, keys: KeyRing | None = None) -> FastAPI:
 
 
 def bare_app(
-    keys: KeyRing, limits: Limits, on_done: Callable[[str, int, float], None], **options: Any
+    keys: KeyRing,
+    limits: Limits,
+    on_done: Callable[[str, int, float], None],
+    *,
+    shared: Path | None = None,
+    **options: Any,
 ) -> FastAPI:
     """An application without routes, that knows who may ask and how errors are answered."""
     app = FastAPI(
@@ -110,7 +120,7 @@ def bare_app(
         generate_unique_id_function=lambda route: route.name,
         **options,
     )
-    app.add_middleware(Guard, keys=keys, limits=limits, on_done=on_done)
+    app.add_middleware(Guard, keys=keys, limits=limits, on_done=on_done, shared=shared)
     _add_error_handlers(app)
     describe(app, keys)
     return app
@@ -121,9 +131,9 @@ def _problem(text: str, status: int, headers: Mapping[str, str] | None = None) -
     return JSONResponse({"error": text, "request_id": REQUEST_ID.get()}, status, headers)
 
 
-def _refused(error: ServiceError, scope: Scope) -> Response:
+def refused(error: ServiceError, scope: Scope) -> Response:
     """The answer to a refused request."""
-    headers = {}
+    headers = SECURITY_HEADERS.copy()
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
     if isinstance(error, UnauthorizedError):
@@ -159,9 +169,11 @@ class Guard:
         keys: KeyRing,
         limits: Limits,
         on_done: Callable[[str, int, float], None],
+        shared: Path | None = None,
     ) -> None:
         self._app, self._keys, self._limits, self._on_done = app, keys, limits, on_done
-        self._buckets = TokenBuckets(limits.rate, limits.burst)
+        rates = None if shared is None else shared / "rates"
+        self._buckets = TokenBuckets(limits.rate, limits.burst, shared=rates)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -209,7 +221,7 @@ class Guard:
             except _GoneError:
                 status = 499  # nobody is left to answer
             except ServiceError as error:  # of these checks, or of the route
-                await _refused(error, scope)(scope, receive, sending)
+                await refused(error, scope)(scope, receive, sending)
             except Exception:
                 logger.exception("%s %s failed", method, asked())
                 if is_begun:
@@ -302,17 +314,17 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(LogError)
     async def damaged(request: Request, error: LogError) -> Response:
-        return _refused(StorageError(str(error)), request.scope)
+        return refused(StorageError(error.public), request.scope)
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
         if error.status_code == 400:  # FastAPI's word for every body that cannot even be read
             text = "body: expected JSON in UTF-8, not too deeply nested"
-            return _refused(MalformedError(text), request.scope)
+            return refused(MalformedError(text), request.scope)
         if error.status_code == 405:
             method = request.scope["method"]
             text = f"method: expected one of {', '.join(_methods(request.scope))}, got {method}"
-            return _refused(NotAllowedError(text), request.scope)
+            return refused(NotAllowedError(text), request.scope)
         return _problem(str(error.detail), error.status_code, error.headers)
 
 
@@ -391,15 +403,20 @@ def run(
     port: int,
     on_ready: Callable[[str], None],
     proxy: str | None = None,
+    workers: int = 0,
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP; everything acknowledged is learnt and saved before it returns.
 
     Port 0 takes a free one; `on_ready` is called with the address once the service answers. A caller's
-    address is that of its connection; only `proxy`, if given, may say that it speaks for another.
+    address is that of its connection; only `proxy`, if given, may say that it speaks for another. With
+    `workers`, that many other processes accept connections and answer searches; this needs the setting
+    `shared` of the service.
     """
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys, proxy)
-
+    if workers:
+        _run_with_readers(service, keys, workers, host, port, on_ready, proxy)
+        return
     config = configuration(service, keys, host=host, port=port, proxy=proxy)
     run_server(config, lambda server: on_ready(address_of(server)))
 
@@ -410,14 +427,83 @@ def address_of(server: uvicorn.Server) -> str:
     return f"http://{in_brackets(server.config.host)}:{actual}"
 
 
-def run_server(config: uvicorn.Config, on_started: Callable[[uvicorn.Server], None]) -> None:
-    """Run a server until SIGINT, SIGTERM or SIGHUP."""
+def _run_with_readers(
+    service: Service,
+    keys: KeyRing,
+    count: int,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None],
+    proxy: str | None,
+) -> None:
+    """Serve a socket file; other processes pass on what they get from the port, except searches."""
+    settings = service.settings
+    assert settings.shared is not None
+    inner = settings.shared / "writer.sock"
+    told = {
+        "folder": str(settings.folder.absolute()),
+        "log": settings.log,
+        "limits": asdict(settings.limits),
+        "randomise": settings.randomise,
+        "threads": max(1, allowed_cpus() // count),  # more would only take turns
+        "shared": str(settings.shared),
+        "writer": str(inner),
+        "proxy": proxy,
+    }
+    with listening_socket(host, port) as listening, socket.socket(socket.AF_UNIX) as local:
+        local.bind(str(inner))
+        readers = Readers(count, listening, told, lambda: service.writer.last)
+        service.readers = readers
+
+        def tell() -> None:
+            if readers.wait_until_ready():
+                on_ready(f"http://{in_brackets(host)}:{listening.getsockname()[1]}")
+
+        def on_started(_: uvicorn.Server) -> None:
+            readers.start()
+            threading.Thread(target=tell, name="ready", daemon=True).start()
+
+        # Readers name the caller of each request, and only they can open the socket file.
+        config = configuration(service, keys, proxy="*")
+        try:
+            run_server(config, on_started, [local], before_end=readers.close)
+        finally:
+            readers.close()
+
+
+def run_server(
+    config: uvicorn.Config,
+    on_started: Callable[[uvicorn.Server], None],
+    sockets: list[socket.socket] | None = None,
+    before_end: Callable[[], None] | None = None,
+) -> None:
+    """Run a server until SIGINT, SIGTERM or SIGHUP, on the configured port or on sockets.
+
+    At the first of these signals `before_end` runs in a thread, while requests are still answered.
+    """
 
     class Server(uvicorn.Server):
+        _ending: threading.Thread | None = None
+
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
                 on_started(self)
+
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            end = super().handle_exit
+            if before_end is None or self._ending is not None:
+                end(sig, frame)
+                return
+
+            def prepare_and_end() -> None:
+                try:
+                    before_end()
+                finally:
+                    end(sig, frame)
+
+            self._ending = threading.Thread(target=prepare_and_end, name="ending", daemon=True)
+            self._ending.start()
 
     # A search passes through several threads and must not wait long for each of them while others compute.
     sys.setswitchinterval(0.0005)
@@ -427,7 +513,7 @@ def run_server(config: uvicorn.Config, on_started: Callable[[uvicorn.Server], No
     # The terminal was closed: end as if asked to, unless that was to be ignored (nohup).
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    Server(config).run()
+    Server(config).run(sockets)
 
 
 def _protocol(seconds: float) -> type[asyncio.Protocol]:

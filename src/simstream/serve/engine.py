@@ -30,6 +30,7 @@ from .events import (
 )
 from .evidence import Publishing
 from .log import Log, LogError
+from .saved_items import ItemFiles, SavedItems
 from .snapshots import Snapshots
 from .state import ItemStore, Learning, State, Tally
 from .tracing import span
@@ -45,6 +46,9 @@ _REST, _REST_WHILE_AWAITED = 10.0, 1.0
 
 #: A snapshot is due once repeating the work since the last one would take this many seconds.
 _LONGEST_REPLAY = 1.0
+
+#: Items are saved once this many of them changed, and this share of those saved before.
+_FEWEST_CHANGES, _CHANGED = 10_000, 1 / 8
 
 #: Seconds to wait after a snapshot could not be written; each time twice as long.
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 600.0
@@ -303,12 +307,20 @@ class LearningEngine:
         self.publishing = self._check_settings(n_features, publishing)
         self.items = ItemStore(log, n_features)
         self.snapshots = Snapshots(folder, learning, self.publishing, is_mine=not is_follower)
+        self._item_files = ItemFiles(folder, is_mine=not is_follower)
+        self._items_pace = Pace(time.perf_counter)
+        #: A thread that saves and reads items, and what it has read.
+        self._renewing = threading.Thread()
+        self._renewed: SavedItems | None = None
+        self._retry_items_at, self._items_tried = 0.0, 0
         self._condition = threading.Condition()
         #: Position of the last event in the log.
         self._known = log.last
         #: Durable triplets that were not learnt yet: one event may hold thousands.
         self.n_triplets_waiting = 0
         self._is_closing = False
+        #: Called with the position of each version that is published.
+        self.on_publish: Callable[[int], None] = lambda position: None
         #: What stopped the engine, if something did.
         self.failure: BaseException | None = None
         self._awaited: dict[Future[bool], int] = {}
@@ -347,13 +359,13 @@ class LearningEngine:
             "publishing": publishing.as_json(),
         }
         if stored is None and self._is_follower:
-            raise LogError(f"{self._log.path}: expected a log that a service has begun")
+            raise LogError(f"{self._log.name}: expected a log that a service has begun")
         if stored is None:
             self._learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
         elif stored | {"publishing": Publishing.stored_in(stored).as_json()} != mine:
             raise LogError(
-                f"{self._log.path}: was begun with {stored}, got {mine}; use the same settings, or "
+                f"{self._log.name}: was begun with {stored}, got {mine}; use the same settings, or "
                 "change them with simstream replay --adopt"
             )
         return publishing
@@ -431,7 +443,7 @@ class LearningEngine:
             )
         if self.snapshots.is_mine:  # else there may be newer ones by now
             self.snapshots.refuse_after(last)
-        self.items.catch_up(last)
+        self.items.catch_up(last, self._item_files.newest(self._log, last))
         self._state = self._state_at(last)
         self._last_snapshot = max([p for p in self.snapshots.positions() if p <= last], default=0)
         self._set_pin()
@@ -449,17 +461,21 @@ class LearningEngine:
 
     def _run(self) -> None:
         try:
-            self._save_snapshot_if_due()  # so that the next restart does not take as long
-            while self._wait_for_work():
-                if self._known > self._state.position:
-                    with span("learn", after=self._state.position) as traced:
-                        self._step()
-                        if traced is not None:
-                            traced.set_attribute("simstream.position", self._state.position)
-                if self.version.position < self._state.position and not self._rest():
-                    self._publish()
-                self._save_snapshot_if_due()
-            self._save_snapshot()
+            # A step that is begun is finished, once a database that is away has come back.
+            with self._log.patient(lambda: not self._is_closing):
+                self._save_snapshot_if_due()  # so that the next restart does not take as long
+                while self._wait_for_work():
+                    if self._known > self._state.position:
+                        with span("learn", after=self._state.position) as traced:
+                            self._step()
+                            if traced is not None:
+                                traced.set_attribute("simstream.position", self._state.position)
+                    if self.version.position < self._state.position and not self._rest():
+                        self._publish()
+                    self._save_snapshot_if_due()
+                    self._renew_items()
+                self._save_snapshot()
+                self._save_items_at_end()
         except (
             BaseException
         ) as error:  # readers continue with the last version; writers are refused
@@ -472,7 +488,7 @@ class LearningEngine:
         with self._condition:
             while self._known <= self._state.position:
                 is_published = self.version.position == self._state.position
-                rest = None if is_published else self._rest()
+                rest = self._rest_of_items() if is_published else self._rest()
                 if rest == 0:
                     break
                 if is_published and self._is_closing:
@@ -533,6 +549,7 @@ class LearningEngine:
             _statistics_of(state.learner),
             None if state.evidence is None else state.evidence.summary(),
         )
+        self.on_publish(state.position)
         self._tell_waiting()
 
     def _read_model(self) -> Model | None:
@@ -560,6 +577,73 @@ class LearningEngine:
             self._try_to_save(state)
             pinned = model_of(position, state.learner, self._learning.has_tasks)
             self._pinned = pinned._replace(trust=state.trust)
+
+    # -- saved items --------------------------------------------------------------------------
+
+    def look_for_items(self) -> None:
+        """Read items that the service which is followed has saved since."""
+        if not self._renewing.is_alive() and self._renewed is None:
+            newest = max(self._item_files.positions(), default=0)
+            if newest > max(self.items.saved_at, self._items_tried):
+                self._items_tried = newest
+                self._renew_in_a_thread(lambda: None)
+
+    def _are_items_due(self) -> bool:
+        """Whether enough of the items changed to save them."""
+        items = self.items
+        return (
+            self._item_files.is_mine
+            and not items.is_sparse
+            and items.n_since >= max(_FEWEST_CHANGES, _CHANGED * items.n_saved)
+        )
+
+    def _rest_of_items(self) -> float | None:
+        """Seconds until saved items may be renewed; None if there is nothing to do."""
+        if self._renewed is not None:
+            return 0.0 if self._renewed.position <= self._state.position else None
+        if self._renewing.is_alive() or self._is_closing or not self._are_items_due():
+            return None
+        return max(self._items_pace.rest(_REST), self._retry_items_at - time.perf_counter(), 0.0)
+
+    def _renew_items(self) -> None:
+        """Save the items in a thread if that is due; use what was saved or found."""
+        if self._rest_of_items() != 0:
+            return
+        if self._renewed is not None:
+            saved, self._renewed = self._renewed, None
+            self.items.rest_on(saved)
+            self._publish()
+        else:
+            content, position = self.items.content(), self._state.position
+            self._renew_in_a_thread(lambda: self._item_files.save(content, self._log, position))
+
+    def _renew_in_a_thread(self, save: Callable[[], None]) -> None:
+        def renew() -> None:
+            try:
+                with self._items_pace.measured():
+                    save()
+                    found = self._item_files.newest(self._log, self._known)
+                if found is not None and found.position > self.items.saved_at:
+                    self._renewed = found
+            except (
+                Exception
+            ) as error:  # the log has everything: without them a start only takes longer
+                self._retry_items_at = time.perf_counter() + _LONGEST_RETRY
+                logger.warning(
+                    "items were not saved, next try in %.0f s: %s", _LONGEST_RETRY, error
+                )
+            with self._condition:
+                self._condition.notify_all()
+
+        self._renewing = threading.Thread(target=renew, name="items", daemon=True)
+        self._renewing.start()
+
+    def _save_items_at_end(self) -> None:
+        if self._renewing.is_alive():
+            self._renewing.join()
+        if self._are_items_due():
+            with contextlib.suppress(Exception):  # as above
+                self._item_files.save(self.items.content(), self._log, self._state.position)
 
     # -- snapshots ----------------------------------------------------------------------------
 

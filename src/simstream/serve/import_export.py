@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +21,10 @@ from .log import Log, LogError
 from .schemas import LARGEST_NUMBER, decode_picture
 from .service import Service
 from .state import ItemStore
-from .writer import Ledger, NewItem, Write
+from .writer import Ledger, NewItem, Receipt, Write
 
-#: Items that are made durable together.
-_CHUNK = 2000
+#: Items that are known to be imported or not, and how many such chunks are made durable together.
+_CHUNK, _TOGETHER = 2000, 5
 
 #: Column names of Salmon, and ours. `head`, `winner` and `loser` number the items in the order of their first
 #: addition.
@@ -63,7 +64,8 @@ def import_file(
     Items without ids are named by their row number. Text and pictures come from ``.jsonl`` files.
     """
     data = data or read_items(path, dtype="float32")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     names = data.ids or [str(row) for row in range(data.items.shape[0])]
     return import_items(
         service, names, data.items, _payloads(path), digest, source=str(path), may_add=may_add
@@ -107,7 +109,7 @@ def import_items(
     LogError
         There are other items already, or items of another dimension. Nothing was added.
     """
-    largest = abs(rows).max()
+    largest = _largest(rows)
     if not largest <= LARGEST_NUMBER:
         raise ValueError(f"{source}: expected numbers up to {LARGEST_NUMBER:g}, got {largest:g}")
     counts = Counter(names)
@@ -117,20 +119,43 @@ def import_items(
         raise ValueError(f"{source}: expected every id once, got {name!r} {times} in the file")
     before = Imported(0)
     # An import that was interrupted is continued, whatever happened to its items since.
-    if service.log.request(_key(digest, 0)) is None:
+    if not service.log.find_requests([_key(digest, 0)]):
         before = _check_items(service, names, rows, source, may_add)
     added = 0
     vectors = _vectors(rows)
-    for begin in range(0, len(names), _CHUNK):
-        items = [
-            NewItem(name, next(vectors), payloads[begin + place] if payloads else {})
-            for place, name in enumerate(names[begin : begin + _CHUNK])
-        ]
-        write = Write(Ledger.add_missing, (items,), _key(digest, begin), digest)
-        (receipt,) = service.submit([write]).result()
-        added += 0 if receipt.is_repeated else receipt.events
-        service.wait_for(receipt, timeout=600)
+    writes = (
+        Write(
+            Ledger.add_missing,
+            (
+                [
+                    NewItem(name, next(vectors), payloads[begin + place] if payloads else {})
+                    for place, name in enumerate(names[begin : begin + _CHUNK])
+                ],
+            ),
+            _key(digest, begin),
+            digest,
+        )
+        for begin in range(0, len(names), _CHUNK)
+    )
+    unseen: Receipt | None = None
+    while some := list(islice(writes, _TOGETHER)):
+        later = service.submit(some)
+        if unseen is not None:  # not further ahead of who reads the log than this
+            service.wait_for(unseen, timeout=600)
+        receipts = later.result()
+        added += sum(0 if receipt.is_repeated else receipt.events for receipt in receipts)
+        unseen = receipts[-1]
+    if unseen is not None:
+        service.wait_for(unseen, timeout=600)
     return before._replace(added=added)
+
+
+def _largest(rows: Any) -> float:
+    """The largest absolute value; NaN if there is one."""
+    if sp.issparse(rows):
+        return float(abs(rows).max())
+    parts = (np.abs(rows[begin : begin + _CHUNK]).max() for begin in range(0, len(rows), _CHUNK))
+    return float(np.max([0.0, *parts]))
 
 
 def _key(digest: str, begin: int) -> str:

@@ -1,88 +1,61 @@
-"""The log of a service, one SQLite file that is only ever appended to; and the lock of its folder.
+"""The log of a service, which is only ever appended to; and the lock of its folder.
 
-Whatever is read is compared with its digest: a damaged event is an error that says where.
-Beside the log, the file ``head`` holds the position and hash of the last event that was acknowledged. It is
+Its rows are in a store: a SQLite file in the folder, or a PostgreSQL database. Whatever is read is compared
+with its digest: a damaged event is an error that says where.
+In the folder, the file ``head`` holds the position and hash of the last event that was acknowledged. It is
 not synced, so it may be behind the log after a power cut, but it is never ahead of a log that is whole.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
-import secrets
 import shutil
 import sqlite3
 import threading
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, NamedTuple
 
 from .events import (
     CONTROL_KINDS,
     ERASED,
-    FORMAT_VERSION,
+    ITEM_KINDS,
     Event,
     EventKind,
     Row,
     chained,
+    decode_body,
     digest_of_row,
     digest_without_body,
+    encode_body,
     excluded_ranges,
     is_excluded,
 )
-
-#: Marks the file as ours (the text "simS").
-_APPLICATION_ID = 0x73696D53
-
-#: Finds the items without reading every event. Logs of earlier versions get it when they are opened.
-_ITEM_INDEX = (
-    "CREATE INDEX IF NOT EXISTS item_events ON events (position) WHERE kind IN ('item', 'delete')"
-)
-
-_TABLES = f"""
-CREATE TABLE events (
-    position INTEGER PRIMARY KEY,
-    at REAL NOT NULL,
-    kind TEXT NOT NULL,
-    subject TEXT,
-    vector BLOB,
-    body TEXT NOT NULL,
-    digest BLOB,
-    hash BLOB
-);
-CREATE INDEX control_events ON events (position) WHERE kind IN ('retract', 'rollback', 'pin');
-{_ITEM_INDEX};
-CREATE TABLE requests (
-    key TEXT PRIMARY KEY,
-    digest TEXT NOT NULL,
-    first INTEGER NOT NULL,
-    count INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
-
-#: Earlier versions cannot append events without digests to a log that has them.
-_NEED_DIGESTS = """CREATE TRIGGER IF NOT EXISTS need_digests BEFORE INSERT ON events
-WHEN NEW.digest IS NULL OR NEW.hash IS NULL
-BEGIN SELECT RAISE(ABORT, 'this log needs a newer version of simstream'); END"""
+from .sqlite_store import SqliteStore
+from .sqlite_store import damage_told as damage_told
+from .store import EventStore, NoLogError, OvertakenError
+from .store import LogError as LogError
 
 _HEADER = "position, at, kind, subject, vector"
 _COLUMNS = f"{_HEADER}, body"
 
-_ITEM_EVENTS = "FROM events WHERE position > ? AND position <= ? AND kind IN ('item', 'delete')"
-
-
 _LARGEST_POSITION = 2**62
+
+#: Events read together.
+_PAGE = 512
 
 #: Position, kind, id and encoded vector of an item's event, without the body, which may be large.
 ItemChange = tuple[int, str, str, bytes | None]
 
 
-class LogError(ValueError):
-    """The files of a service are damaged, do not fit together, or come from a newer version."""
+class End(NamedTuple):
+    """The last event of a log: its position and hash; 0 and the log's identity if there is none."""
+
+    position: int
+    hash: bytes
 
 
 def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
@@ -98,7 +71,7 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
     ...     lock_folder(folder)
     Traceback (most recent call last):
     ...
-    simstream.serve.log.LogError: ...: another service uses this folder; stop it first
+    simstream.serve.store.LogError: ...: another service uses this folder; stop it first
     """
     from filelock import FileLock, Timeout
 
@@ -110,12 +83,53 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
         raise LogError(f"{folder}: another service uses this folder; stop it first") from None
 
 
+def open_log(folder: Path, address: str | None = None, *, is_owner: bool = False) -> Log:
+    """The log of a service's folder: the SQLite file in it, or that at an address of PostgreSQL.
+
+    The owner notes the address in the folder, without a password: others need not know it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> open_log(Path(tempfile.mkdtemp()))
+    Traceback (most recent call last):
+    ...
+    simstream.serve.store.NoLogError: ...: expected the folder of a service, got one without log.sqlite
+    """
+    file, note = folder / "log.sqlite", folder / "log.address"
+    noted = note.read_text().strip() if note.exists() else None
+    address = address or noted
+    if address is None:
+        if not is_owner and not file.exists():
+            raise NoLogError(
+                f"{folder}: expected the folder of a service, got one without {file.name}"
+            )
+        return Log(file, is_owner=is_owner)
+    if file.exists():
+        raise LogError(
+            f"{folder}: has a log of its own, {file.name}; copy it to a database with: "
+            f"simstream restore {folder} NEW_FOLDER --log ADDRESS"
+        )
+    log = Log(address, is_owner=is_owner, folder=folder)
+    if is_owner and log.name != noted:
+        note.write_text(f"{log.name}\n")
+    return log
+
+
 class Log:
-    """The events of a service in a SQLite file.
+    """The events of a service.
 
     Any thread may read; only the writer appends. Whoever holds the lock of the folder opens it with
-    `is_owner`: the file is created if it does not exist, and brought up to the newest version. All others
-    only read, logs of earlier versions too, whose events have no digests.
+    `is_owner`: the log is created if there is none.
+
+    Parameters
+    ----------
+    place : Path or str
+        A SQLite file, or the address of a PostgreSQL database.
+    is_owner : bool
+        Whether to write.
+    folder : Path, optional
+        Where the head is kept; that of the SQLite file by default.
 
     Examples
     --------
@@ -128,110 +142,91 @@ class Log:
     >>> log.close()
     """
 
-    def __init__(self, path: str | Path, *, is_owner: bool = False) -> None:
-        self.path, self._is_owner = Path(path), is_owner
-        #: Whether events have digests: not those of an earlier version that no service has opened since.
-        self.has_digests = True
-        if not self.path.exists():
-            if not is_owner:
-                raise LogError(f"{path}: no such log")
-            # SQLite gives its other files the mode of this one: only the owner may read texts and vectors. A
-            # file that is there is never opened here: closing it would drop SQLite's locks of this process.
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        self._local = threading.local()
-        self._connected: weakref.WeakSet[_Connected] = weakref.WeakSet()
-        self._lock = threading.Lock()
+    def __init__(
+        self, place: Path | str, *, is_owner: bool = False, folder: Path | None = None
+    ) -> None:
+        self.folder = Path(place).parent if folder is None else folder
+        self.store: EventStore
+        if isinstance(place, Path):
+            self.store = SqliteStore(place, is_owner=is_owner)
+        else:
+            from .postgres_store import PostgresStore
+
+            self.store = PostgresStore(place, is_owner=is_owner)
+        self.name = self.store.name
+        self.has_digests = self.store.has_digests
         try:
-            with damage_told(self.path):
-                self._check_or_create(self.connection)
-        except LogError:
+            with damage_told(self.folder / "log.sqlite"):
+                #: Where the log ends, as far as this process has committed or seen it.
+                self.end = self._stored_end()
+        except BaseException:
             self.close()
             raise
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise LogError(f"{path}: expected a simstream log, got {error}") from None
-
-    def _check_or_create(self, connection: sqlite3.Connection) -> None:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        mark = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not tables:
-            if not self._is_owner:
-                raise LogError(f"{self.path}: expected a simstream log, got an empty file")
-            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-            identity = f"INSERT INTO settings VALUES ('identity', '\"{secrets.token_hex(16)}\"');"
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {_TABLES} {_NEED_DIGESTS}; {identity} COMMIT;"
-            )
-        elif mark != _APPLICATION_ID:
-            raise LogError(f"{self.path}: expected a simstream log, got another SQLite file")
-        elif version > FORMAT_VERSION:
-            raise LogError(
-                f"{self.path}: expected log version {FORMAT_VERSION} or older, got {version}; "
-                "upgrade simstream"
-            )
-        elif self._is_owner:
-            with contextlib.suppress(sqlite3.OperationalError):  # a full disk: it only saves time
-                connection.execute(_ITEM_INDEX)
-            if version < FORMAT_VERSION:
-                self._upgrade(connection)
-        else:
-            self.has_digests = version >= 2
-
-    def _upgrade(self, connection: sqlite3.Connection) -> None:
-        """Give the events of an earlier version their digests, all of them or none."""
-        identity = secrets.token_hex(16)
-        with self.transaction():
-            for column in ("digest", "hash"):
-                connection.execute(f"ALTER TABLE events ADD COLUMN {column} BLOB")
-            before, last = bytes.fromhex(identity), 0
-            while rows := connection.execute(
-                f"SELECT {_COLUMNS} FROM events WHERE position > ? ORDER BY position LIMIT 1000",
-                (last,),
-            ).fetchall():
-                digests = []
-                for row in rows:
-                    digest = digest_of_row(row)
-                    before, last = chained(before, digest), row[0]
-                    digests.append((digest, before, last))
-                connection.executemany(
-                    "UPDATE events SET digest = ?, hash = ? WHERE position = ?", digests
-                )
-            values = [("identity", json.dumps(identity)), ("upgraded_at", json.dumps(last))]
-            connection.executemany("INSERT INTO settings VALUES (?, ?)", values)
-            connection.execute(_NEED_DIGESTS)
-            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection of the calling thread."""
-        return self._mine().connection
-
-    def _mine(self) -> _Connected:
-        found: _Connected | None = getattr(self._local, "connected", None)
-        if found is None:
-            found = self._local.connected = _Connected(self.path, self._is_owner)
-            with self._lock:
-                self._connected.add(found)
-            found.prepare()
-        return found
+        #: Where it ends if the last commit, of which no answer came, was done.
+        self._doubtful = self._tail = self.end
+        #: Rows that were appended, but not sent to the store yet.
+        self._pending: list[tuple[Any, ...]] = []
 
     def close(self) -> None:
         """Close the connections of all threads."""
-        with self._lock:
-            for connected in list(self._connected):
-                connected.connection.close()
-            self._connected.clear()
-        self._local = threading.local()
+        self.store.close()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the database of the log was away when it was last needed."""
+        return self.store.is_lost
+
+    def patient(self, is_patient: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
+        """A block in which reads of this thread wait for a database that is away, as long as it says."""
+        return self.store.patient(is_patient)
 
     # -- reading ------------------------------------------------------------------------------
 
     @property
     def last(self) -> int:
         """Position of the last event; 0 if there is none."""
-        return int(self.connection.execute("SELECT max(position) FROM events").fetchone()[0] or 0)
+        ((last,),) = self.store.fetch("SELECT max(position) FROM events")
+        return int(last or 0)
+
+    def _stored_end(self) -> End:
+        link = "hash" if self.has_digests else "NULL"
+        found = self.store.fetch(
+            f"SELECT position, {link} FROM events ORDER BY position DESC LIMIT 1"
+        )
+        return End(found[0][0], bytes(found[0][1] or b"")) if found else self._beginning()
+
+    def _beginning(self) -> End:
+        return End(0, bytes.fromhex(self.hash_at(0)))
+
+    def _pages(
+        self,
+        columns: str,
+        after: int,
+        until: int | None = None,
+        *,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+        size: int = _PAGE,
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Rows of events in order, some at a time; the first of the `columns` is the position.
+
+        Every page is a query of its own: other queries, of other threads too, may come between.
+        """
+        query = "FROM events WHERE position > ? AND position <= ?"
+        if kinds is not None:
+            # Literals, not bound values: only then can the partial index of these kinds be used.
+            names = ", ".join(f"'{EventKind(kind)}'" for kind in kinds)
+            query = f"{query} AND kind IN ({names})"
+        query = f"SELECT {columns} {query} ORDER BY position LIMIT ?"
+        until, left = _LARGEST_POSITION if until is None else until, limit
+        while left is None or left > 0:
+            n_wanted = size if left is None else min(size, left)
+            some = self.store.fetch(query, (after, until, n_wanted))
+            if some:
+                yield some
+            if len(some) < n_wanted:
+                return
+            after, left = some[-1][0], None if left is None else left - n_wanted
 
     def read(
         self,
@@ -242,23 +237,13 @@ class Log:
         limit: int | None = None,
     ) -> Iterator[Event]:
         """Events at positions from ``after + 1`` to ``until``, in order."""
-        query = f"SELECT {_COLUMNS}, {self._digest} FROM events WHERE position > ?"
-        values: list[Any] = [after]
-        if until is not None:
-            query, values = f"{query} AND position <= ?", [*values, until]
-        if kinds is not None:
-            # Literals, not bound values: only then can SQLite use the partial index of these kinds.
-            names = ", ".join(f"'{EventKind(kind)}'" for kind in kinds)
-            query = f"{query} AND kind IN ({names})"
-        mine = self._mine()  # kept open until everything is read, even by another thread
-        rows = mine.connection.execute(
-            f"{query} ORDER BY position LIMIT ?", [*values, -1 if limit is None else limit]
-        )
-        for position, at, kind, subject, vector, body, digest in rows:
-            row = (position, at, kind, subject, vector, body)
-            if self.has_digests and not is_intact(row, digest):
-                raise self._damaged(position)
-            yield Event(position, at, kind, subject, vector, json.loads(body))
+        columns = f"{_COLUMNS}, {self._digest}"
+        for some in self._pages(columns, after, until, kinds=kinds, limit=limit):
+            for position, at, kind, subject, vector, body, digest in some:
+                row = (position, at, kind, subject, vector, body)
+                if self.has_digests and not is_intact(row, digest):
+                    raise self._damaged(position)
+                yield Event(position, at, kind, subject, vector, decode_body(body))
 
     @property
     def _digest(self) -> str:
@@ -271,8 +256,8 @@ class Log:
 
     def _damaged(self, position: int) -> LogError:
         return LogError(
-            f"{self.path}: the event at position {position} is damaged; stop the service, and restore a "
-            f"backup or copy what is whole with: simstream check {self.path.parent} --salvage NEW_FOLDER"
+            f"{self.name}: the event at position {position} is damaged; stop the service, and restore a "
+            f"backup or copy what is whole with: simstream check {self.folder} --salvage NEW_FOLDER"
         )
 
     def controls(self, until: int) -> list[Event]:
@@ -286,17 +271,18 @@ class Log:
             if not is_excluded(ranges, event.position):
                 yield event
 
-    def count_items(self, until: int) -> int:
+    def count_items(self, until: int, after: int = 0) -> int:
         """Number of item events (added, replaced, deleted) up to a position: at least the number of items."""
-        found = self.connection.execute(f"SELECT count(*) {_ITEM_EVENTS}", (0, until)).fetchone()
-        return int(found[0])
-
-    def read_items(self, until: int, size: int) -> Iterator[list[ItemChange]]:
-        """Item events up to a position, in batches of `size`."""
-        rows = self.connection.execute(
-            f"SELECT {_HEADER}, {self._digest} {_ITEM_EVENTS} ORDER BY position", (0, until)
+        query = (
+            "SELECT count(*) FROM events WHERE position > ? AND position <= ? "
+            "AND kind IN ('item', 'delete')"
         )
-        while some := rows.fetchmany(size):
+        return int(self.store.fetch(query, (after, until))[0][0])
+
+    def read_items(self, until: int, size: int, after: int = 0) -> Iterator[list[ItemChange]]:
+        """Item events after one position and up to another, in batches of `size`."""
+        columns = f"{_HEADER}, {self._digest}"
+        for some in self._pages(columns, after, until, kinds=ITEM_KINDS, size=size):
             for *header, digest in some:
                 self._check(header, digest)
             yield [(row[0], row[2], row[3], row[4]) for row in some]
@@ -307,14 +293,16 @@ class Log:
 
     def vectors(self, positions: Iterable[int]) -> dict[int, bytes]:
         """Encoded vectors of events by position."""
-        found = {}
-        for position in positions:
-            row = self.connection.execute(
-                f"SELECT {_HEADER}, {self._digest} FROM events WHERE position = ?", (position,)
-            ).fetchone()
-            if row is not None and row[4] is not None:
-                self._check(row[:5], row[5])
-                found[position] = row[4]
+        found, wanted = {}, list(positions)
+        for begin in range(0, len(wanted), _PAGE):
+            some = wanted[begin : begin + _PAGE]
+            places = ", ".join("?" * len(some))
+            for row in self.store.fetch(
+                f"SELECT {_HEADER}, {self._digest} FROM events WHERE position IN ({places})", some
+            ):
+                if row[4] is not None:
+                    self._check(row[:5], row[5])
+                    found[row[0]] = row[4]
         return found
 
     def hash_at(self, position: int) -> str:
@@ -324,37 +312,52 @@ class Log:
         """
         if not self.has_digests:
             return ""
-        row = self.connection.execute(
+        found = self.store.fetch(
             "SELECT hash FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1",
             (position,),
-        ).fetchone()
-        return self.setting("identity") if row is None else bytes(row[0] or b"").hex()
+        )
+        return bytes(found[0][0] or b"").hex() if found else self.setting("identity")
 
     def rows(self, after: int, until: int | None = None) -> Iterator[tuple[Row, bytes, bytes]]:
         """Stored events with digest and hash, as they are, unverified; see `simstream.serve.upkeep`.
 
         All up to a position, or the next thousand.
         """
-        columns = "digest, hash" if self.has_digests else "NULL, NULL"
-        until, limit = (_LARGEST_POSITION, 1000) if until is None else (until, -1)
-        found = self.connection.execute(
-            f"SELECT {_COLUMNS}, {columns} FROM events WHERE position > ? AND position <= ? "
-            "ORDER BY position LIMIT ?",
-            (after, until, limit),
-        )
-        for *row, digest, link in found:
-            yield tuple(row), digest, link  # type: ignore[misc]
+        columns = f"{_COLUMNS}, {'digest, hash' if self.has_digests else 'NULL, NULL'}"
+        for some in self._pages(columns, after, until, limit=1000 if until is None else None):
+            for *row, digest, link in some:
+                yield tuple(row), digest, link  # type: ignore[misc]
+
+    # -- following ----------------------------------------------------------------------------
+
+    def look(self) -> int:
+        """Position of the last event now, of a log that another service writes to.
+
+        Raises `LogError` if it is not the log any more that was read before.
+        """
+        self.store.check_same()
+        if bytes.fromhex(self.hash_at(self.end.position)) != self.end.hash:
+            raise OvertakenError(f"{self.name}: was replaced; start this service again")
+        self.end = self._stored_end()
+        return self.end.position
+
+    def wait(self, ending: threading.Event) -> None:
+        """Wait until there may be new events, or until `ending`, but never long."""
+        self.store.wait(ending)
 
     # -- the last acknowledged event ----------------------------------------------------------
 
     @property
     def _head_path(self) -> Path:
-        return self.path.with_name("head")
+        return self.folder / "head"
 
     def note_head(self, position: int) -> None:
         """Remember what was acknowledged, in a file of its own."""
-        with contextlib.suppress(OSError, sqlite3.Error):  # it only helps to notice damage
-            record = f"{position:020d} {self.hash_at(position)}\n".encode()
+        # It only helps to notice damage.
+        with contextlib.suppress(OSError, sqlite3.Error, LogError):
+            is_end = position == self.end.position
+            link = self.end.hash.hex() if is_end else self.hash_at(position)
+            record = f"{position:020d} {link}\n".encode()
             handle = os.open(self._head_path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
                 os.pwrite(handle, record, 0)  # in place: there is never a moment without it
@@ -364,7 +367,7 @@ class Log:
     @property
     def lost_path(self) -> Path:
         """Where the head is kept once events are missing, until an operator removes it."""
-        return self.path.with_name("head.lost")
+        return self.folder / "head.lost"
 
     def keep_lost(self) -> None:
         """Keep what says that events are missing: the next acknowledged event overwrites the head."""
@@ -389,62 +392,136 @@ class Log:
             return None
         return self.last, position
 
-    def request(self, key: str) -> tuple[str, int, int] | None:
-        """Digest, first position and number of events of the earlier request with this key, if any."""
-        row = self.connection.execute(
-            "SELECT digest, first, count FROM requests WHERE key = ?", (key,)
-        ).fetchone()
-        return None if row is None else (row[0], row[1], row[2])
+    # -- requests -----------------------------------------------------------------------------
+
+    def find_requests(self, keys: Sequence[str]) -> dict[str, tuple[str, int, int]]:
+        """Digest, first position and number of events of earlier requests, by those keys that are known."""
+        found = {}
+        for begin in range(0, len(keys), _PAGE):
+            some = keys[begin : begin + _PAGE]
+            places = ", ".join("?" * len(some))
+            for key, digest, first, count in self.store.fetch(
+                f"SELECT key, digest, first, count FROM requests WHERE key IN ({places})", some
+            ):
+                found[key] = (digest, first, count)
+        return found
+
+    def requests(self, until: int = _LARGEST_POSITION) -> Iterator[tuple[str, str, int, int]]:
+        """Key, digest, first position and number of events of all requests up to a position."""
+        after, condition = "", "key > ? AND first + count - 1 <= ?"
+        query = f"SELECT key, digest, first, count FROM requests WHERE {condition} ORDER BY key"
+        while some := self.store.fetch(f"{query} LIMIT ?", (after, until, _PAGE)):
+            yield from some  # type: ignore[misc]
+            after = some[-1][0]
 
     # -- writing ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """A block whose changes become durable together, or not at all."""
-        connection = self.connection
-        connection.execute("BEGIN IMMEDIATE")
+        """A block whose changes become durable together, or not at all.
+
+        It begins only where this log ended before. So after a lost connection nothing is written twice, and
+        nothing after what another service has written.
+        """
+        self.store.begin()
         try:
+            found = self._stored_end()
+            if found not in (self.end, self._doubtful):
+                text = (
+                    f"expected the log to end at position {self.end.position}, where this service left it, "
+                    f"got another end at {found.position}; start the service again"
+                )
+                raise OvertakenError(f"{self.name}: {text}", text)
+            self.end = self._doubtful = self._tail = found
+            self._pending = []
             yield
-            connection.execute("COMMIT")
+            self.flush()
+            self._doubtful = self._tail
+            self.store.commit()
         except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self.store.rollback()
             raise
+        self.end = self._tail
 
     def append(self, events: Iterable[Event]) -> None:
-        """Add events, inside a transaction."""
-        before, rows = bytes.fromhex(self.hash_at(_LARGEST_POSITION)), []
+        """Add events, inside a transaction; they are sent to the store together."""
+        before, rows = self._tail, []
         for event in events:
-            row: Row = (*event[:5], json.dumps(event.body, separators=(",", ":")))
+            row: Row = (*event[:5], encode_body(event.body))
             digest = digest_of_row(row)
-            before = chained(before, digest)
-            rows.append((*row, digest, before))
-        self.connection.executemany(
-            f"INSERT INTO events ({_COLUMNS}, digest, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
-        )
+            before = End(event.position, chained(before.hash, digest))
+            rows.append((*row, digest, before.hash))
+        self._pending += rows
+        self._tail = before
 
-    def remember(self, key: str, digest: str, first: int, count: int) -> None:
-        """Record which events an idempotency key led to, inside a transaction."""
-        self.connection.execute(
-            "INSERT INTO requests VALUES (?, ?, ?, ?)", (key, digest, first, count)
-        )
+    def flush(self) -> None:
+        """Send the events that were appended to the store, so that this transaction can read them."""
+        if self._pending:
+            self.store.append(self._pending)
+            self._pending = []
+
+    def remember(self, *requests: tuple[str, str, int, int]) -> None:
+        """Record which events idempotency keys led to, inside a transaction: rows as of `requests`."""
+        if requests:
+            self.store.run("INSERT INTO requests VALUES (?, ?, ?, ?)", requests)
+
+    def copy_from(self, other: Log) -> None:
+        """Become what another log is now, with its identity and hashes; this one must be empty.
+
+        The other one may be in use.
+        """
+        if self.end.position:
+            raise LogError(
+                f"{self.name}: expected an empty log, got one with events up to {self.end.position}"
+            )
+        if not other.has_digests:
+            raise LogError(
+                f"{other.name}: is of an earlier version; start its service once, then copy it"
+            )
+        until = other.last
+        with self.transaction():
+            query = "SELECT name, value FROM settings WHERE name <> 'format'"  # of the tables
+            for name, value in other.store.fetch(query):
+                self._set(name, value)
+            self._tail = self._beginning()
+            for some in other._pages(f"{_COLUMNS}, digest, hash", 0, until):
+                for *row, digest, link in some:
+                    self._tail = End(row[0], chained(self._tail.hash, digest))
+                    if not is_intact(tuple(row), digest) or self._tail.hash != link:  # type: ignore[arg-type]
+                        raise other._damaged(row[0])
+                self._pending += some
+                self.flush()
+            requests = other.requests(until)
+            while few := list(itertools.islice(requests, _PAGE)):
+                self.remember(*few)
+
+    def events_about(self, name: str) -> list[tuple[int, str, str]]:
+        """Position, kind and body of all events of an item, in order."""
+        query = "SELECT position, kind, body FROM events WHERE subject = ? AND kind IN ('item', 'delete')"
+        return self.store.fetch(f"{query} ORDER BY position", (name,))  # type: ignore[return-value]
+
+    def erase(self, positions: Sequence[int]) -> None:
+        """Overwrite the bodies of events, inside a transaction; their digests stay."""
+        statement = f"UPDATE events SET body = '{ERASED}' WHERE position = ?"
+        self.store.run(statement, [(position,) for position in positions])
 
     # -- settings -----------------------------------------------------------------------------
 
     def setting(self, name: str) -> Any:
         """A JSON value stored beside the events; None if there is none."""
-        row = self.connection.execute(
-            "SELECT value FROM settings WHERE name = ?", (name,)
-        ).fetchone()
-        return None if row is None else json.loads(row[0])
+        found = self.store.fetch("SELECT value FROM settings WHERE name = ?", (name,))
+        return json.loads(found[0][0]) if found else None
 
     def set_setting(self, name: str, value: Any) -> None:
         """Store a JSON value beside the events."""
         with self.transaction():
-            self.connection.execute(
-                "INSERT INTO settings VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (name, json.dumps(value)),
-            )
+            self._set(name, json.dumps(value))
+
+    def _set(self, name: str, text: str) -> None:
+        self.store.run(
+            "INSERT INTO settings VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            [(name, text)],
+        )
 
 
 def is_intact(row: Row, digest: bytes | None) -> bool:
@@ -460,55 +537,3 @@ def is_intact(row: Row, digest: bytes | None) -> bool:
         return False
     found = digest_of_row(row)
     return found == digest or (row[5] == ERASED and found[:16] == digest[:16])
-
-
-@contextlib.contextmanager
-def damage_told(path: Path) -> Iterator[None]:
-    """Name the damaged log where SQLite notices the damage only while reading."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        # The lowest byte is the primary error code. Texts that are no texts have none.
-        is_corrupt = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
-        if not is_corrupt and "Could not decode" not in str(error):
-            raise
-        raise LogError(
-            f"{path}: the log is damaged ({error}); stop the service, and restore a backup or copy what is "
-            f"whole with: simstream check {path.parent} --salvage NEW_FOLDER"
-        ) from error
-
-
-class _Connected:
-    """A connection that is closed once its thread has ended and nobody reads from it any more."""
-
-    def __init__(self, path: Path, is_owner: bool) -> None:
-        self._is_owner = is_owner
-        self.connection = self._connect(path, "rw" if is_owner else "ro")
-        if not is_owner:
-            try:
-                self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            except sqlite3.OperationalError as error:
-                if "unable to open" not in str(error) and "readonly" not in str(error):
-                    return  # damage is told where it is read
-                self.connection.close()  # a medium that nobody can write to: nothing changes there
-                self.connection = self._connect(path, "ro&immutable=1")
-
-    @staticmethod
-    def _connect(path: Path, mode: str) -> sqlite3.Connection:
-        # isolation_level=None: statements run one by one, `transaction` begins and ends explicitly.
-        return sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?mode={mode}",
-            uri=True,
-            timeout=30,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-
-    def prepare(self) -> None:
-        """Make commits durable: with FULL, a commit returns only after the data was synced to disk."""
-        pragmas = ("journal_mode = WAL", "synchronous = FULL") if self._is_owner else ()
-        for pragma in (*pragmas, "cache_size = -4096"):
-            self.connection.execute(f"PRAGMA {pragma}")
-
-    def __del__(self) -> None:
-        self.connection.close()

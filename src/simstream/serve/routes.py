@@ -17,6 +17,7 @@ from fastapi import Path as PathField
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.concurrency import run_in_threadpool
 
 from .. import __version__
@@ -71,10 +72,10 @@ async def _write(
             traced.set_attribute("simstream.position", last)
     if wait:
         # In the event loop: those who wait must not occupy the threads that searches run in.
-        seen = asyncio.wrap_future(service.engine.published(last))
+        seen = asyncio.gather(*map(asyncio.wrap_future, service.seen_by_all(last)))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(seen, _LONGEST_WAIT)
-    return receipts, service.version.position >= last
+    return receipts, service.is_seen(last)
 
 
 async def _write_one(service: Service, write: Write, wait: bool) -> dict[str, Any]:
@@ -487,21 +488,37 @@ class Metrics:
         self._service, self._started = service, time.time()
         self.registry = CollectorRegistry()
         self.registry.register(self)
+        counting = self.registry if service.settings.shared is None else None
+        if service.settings.shared is not None:  # the counts of all processes, by their files there
+            MultiProcessCollector(self.registry, str(service.settings.shared))
         self._counts = Counter(
-            "simstream_requests", "Requests.", ("route", "status"), registry=self.registry
+            "simstream_requests", "Requests.", ("route", "status"), registry=counting
         )
+        self._searches = [
+            Counter(f"simstream_{name}", about, registry=counting)
+            for name, about in (
+                ("searches", "Searches."),
+                ("search_products", "Products that answered them."),
+            )
+        ]
+        self._counted = 0, 0
         self._times = Histogram(
             "simstream_request_seconds",
             "Time to answer a request.",
             ("route",),
             buckets=_BUCKETS,
-            registry=self.registry,
+            registry=counting,
         )
 
     def count(self, route: str, status: int, seconds: float) -> None:
         """Count one request."""
         self._counts.labels(route, status).inc()
         self._times.labels(route).observe(seconds)
+        searches = self._service.searches
+        counted = searches.n_searches, searches.n_products
+        for counter, now, before in zip(self._searches, counted, self._counted, strict=True):
+            counter.inc(now - before)
+        self._counted = counted
 
     def collect(self) -> Iterable[Metric]:
         """The metrics now. Counters never fall; what undo and rollback make smaller is a gauge."""
@@ -511,14 +528,17 @@ class Metrics:
             "commits": ("Commits to the log.", service.writer.n_commits),
             "snapshots_refused": ("Snapshots refused.", service.engine.snapshots.n_refused),
             "snapshots_unsaved": ("Snapshots not written.", service.engine.n_unsaved),
-            "searches": ("Searches.", service.searches.n_searches),
-            "search_products": ("Products that answered them.", service.searches.n_products),
+            "reader_restarts": (
+                "Readers that ended and were started again.",
+                0 if service.readers is None else service.readers.n_restarts,
+            ),
         }
         gauges: dict[str, tuple[str, float]] = {
             "items": ("Items.", len(service.engine.items)),
             "log_position": ("Last position of the log.", service.writer.last),
             "published_position": ("Position that readers see.", version.position),
             "lag_events": ("Events not yet published.", service.engine.lag),
+            "log_away": ("Whether the database of the log cannot be reached.", service.log.is_lost),
             "log_lost": ("Whether acknowledged events are missing.", service.engine.has_lost),
             "lag_triplets": ("Triplets not yet learnt.", service.engine.n_triplets_waiting),
             "waiting_requests": ("Requests waiting to be written.", service.writer.n_waiting),

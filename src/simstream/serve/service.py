@@ -26,15 +26,14 @@ from .clicks import MOST_RANDOMISED
 from .engine import LearningEngine, Version, margins, similarities
 from .events import Vector, decode_vector
 from .evidence import Publishing
-from .log import Log, LogError, lock_folder
+from .log import LogError, lock_folder, open_log
 from .searching import Searches
 from .state import Learning
+from .store import LostError, NoLogError
+from .workers import Readers
 from .writer import Ledger, Question, Receipt, Write, Writer
 
 logger = logging.getLogger("simstream.serve")
-
-#: Time between two looks at the log of the service that is followed.
-_FOLLOW_SECONDS = 0.05
 
 #: Matrices of float32 in memory: what is learnt, what is published, and one of both being replaced.
 _COPIES_OF_M = 3
@@ -111,12 +110,19 @@ class Settings:
         Length of sparse vectors. None means dense vectors, whose length the first item determines.
     snapshot_every : int
         Events between two snapshots; fewer if learning them again would take long.
+    log : str, optional
+        Address of a PostgreSQL database that holds the log; see `simstream.serve.postgres_store`. None is the
+        SQLite file in the folder, or the address that was given when the folder was begun.
     follow : bool
-        Whether another service writes to this folder: this one reads what it writes, and changes nothing.
+        Whether another service writes to this log: this one reads what it writes, and changes nothing.
     measure : function, optional
         Extra status of a demo: takes the served `Model`, returns JSON values.
     opening : three ids, optional
         An anchor and two candidates to ask about first, so that the first answer is clear.
+    search_threads : int, optional
+        Searches at the same time; as many as this process has CPUs by default.
+    shared : Path, optional
+        Folder in which the processes of one service count together; see `simstream.serve.workers`.
     """
 
     folder: Path
@@ -130,6 +136,9 @@ class Settings:
     randomise: float = 0.0
     follow: bool = False
     opening: tuple[str, str, str] | None = None
+    search_threads: int | None = None
+    shared: Path | None = None
+    log: str | None = None
 
 
 def digest_of(value: Any) -> str:
@@ -175,8 +184,11 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        if settings.follow and not (settings.folder / "log.sqlite").exists():
-            raise LogError(f"{settings.folder}: expected the folder of a service to follow")
+        if settings.follow:
+            try:
+                open_log(settings.folder, settings.log).close()
+            except NoLogError as error:
+                raise LogError(f"expected the log of a service to follow: {error}") from error
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.ExitStack() as opened:
             # Searches run side by side, and many are one product: BLAS threads would only get in their way.
@@ -184,7 +196,7 @@ class Service:
             opened.enter_context(threadpool_limits(1, user_api="blas"))
             if not settings.follow:
                 opened.enter_context(lock_folder(settings.folder))
-            self.log = Log(settings.folder / "log.sqlite", is_owner=not settings.follow)
+            self.log = open_log(settings.folder, settings.log, is_owner=not settings.follow)
             opened.callback(self.log.close)
             self.engine = LearningEngine(
                 self.log,
@@ -199,38 +211,45 @@ class Service:
         items = self.engine.items
         ledger = Ledger(
             self.log,
-            items.positions,
+            {} if settings.follow else items.positions,
             items.n_features,
             is_sparse=settings.n_features is not None,
             has_tasks=self.has_tasks,
             check_model=settings.limits.check_model,
         )
-        self.writer = Writer(self.log, ledger, self.engine.notify, settings.limits.waiting)
-        self.searches = Searches(capacity=settings.limits.waiting)
+        #: Other processes that answer searches, if there are any.
+        self.readers: Readers | None = None
+        self.writer = Writer(self.log, ledger, self._tell_committed, settings.limits.waiting)
+        self.searches = Searches(settings.search_threads, settings.limits.waiting)
         self._rng = np.random.default_rng(settings.asking.seed)
         self._coin = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
-        self._ending = threading.Event()
+        self._is_ending, self._news = False, threading.Event()
         self._follow_failure: Exception | None = None
-        self._follower = threading.Thread(
-            target=self._follow, args=[self.log.path.stat().st_ino], name="follower", daemon=True
-        )
+        self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         if settings.follow:
             self._follower.start()
 
-    def _follow(self, file: int) -> None:
-        """Tell the engine what the other service has written, as long as it is the same file (inode)."""
-        while not self._ending.wait(_FOLLOW_SECONDS):
+    def _follow(self) -> None:
+        """Tell the engine what the other service has written, as long as it is the same log."""
+        while not self._is_ending:
+            self.log.wait(self._news)
+            self._news.clear()
             try:
-                if self.log.path.stat().st_ino != file:
-                    raise LogError(f"{self.log.path}: was replaced; start this service again")
-                self.writer.last = self.log.last
+                self.writer.last = self.log.look()
+            except LostError:
+                continue  # `stopped` says so, until it is back
             except (OSError, sqlite3.Error, LogError) as error:
                 logger.error("following has stopped: %s", error)
                 self._follow_failure = error
                 return
             self.engine.notify(self.writer.last)
+            self.engine.look_for_items()
+
+    def look(self) -> None:
+        """Look at once whether the service that is followed has written something."""
+        self._news.set()
 
     def stopped(self) -> str | None:
         """What has stopped, if something has."""
@@ -238,14 +257,17 @@ class Service:
             return "learning has stopped"
         if self.writer.failure is not None:
             return "writing has stopped"
-        return None if self._follow_failure is None else "following has stopped"
+        if self._follow_failure is not None:
+            return "following has stopped"
+        return "the log cannot be reached" if self.log.is_lost else None
 
     def close(self) -> None:
         """Write and learn what is left, save a snapshot, close the files. May be called twice."""
         if self.writer.is_closed:
             return
-        self._ending.set()
+        self._is_ending = True
         if self.settings.follow:
+            self._news.set()
             self._follower.join()
         self.writer.close()
         self.searches.close()
@@ -266,6 +288,22 @@ class Service:
         if self.engine.lag > limit or self.engine.n_triplets_waiting > limit:
             raise BusyError("too many events are waiting to be learnt")
         return self.writer.submit(writes)
+
+    def _tell_committed(self, last: int, n_triplets: int) -> None:
+        self.engine.notify(last, n_triplets)
+        if self.readers is not None:
+            self.readers.notify(last)
+
+    def seen_by_all(self, position: int) -> list[Future[bool]]:
+        """Futures that are done once whoever answers searches has published a position."""
+        readers = [] if self.readers is None else [self.readers.published(position)]
+        return [self.engine.published(position), *readers]
+
+    def is_seen(self, position: int) -> bool:
+        """Whether all that answer searches have published a position."""
+        return self.version.position >= position and (
+            self.readers is None or self.readers.has_seen(position)
+        )
 
     def wait_for(self, receipt: Receipt, timeout: float = 10.0) -> bool:
         """Wait until readers can see the events of a receipt; False if it takes too long."""

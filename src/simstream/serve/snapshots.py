@@ -21,7 +21,7 @@ from .. import ModelFileError, load, read_header
 from ..persistence import read_file
 from .events import can_start_from
 from .evidence import Publishing
-from .log import Log, LogError, lock_folder
+from .log import Log, LogError, lock_folder, open_log
 from .state import ItemStore, Learning, State, Tally
 
 logger = logging.getLogger("simstream.serve")
@@ -202,7 +202,7 @@ def compare(
     one_thread = threadpool_limits(
         1, user_api="blas"
     )  # as in a service: blocks depend on it, in last bits
-    with one_thread, contextlib.closing(Log(folder / "log.sqlite")) as log:
+    with one_thread, contextlib.closing(open_log(folder)) as log:
         kept, n_features, published = _stored_settings(log)
         position = log.last if until is None else min(until, log.last)
         items = ItemStore(log, n_features)
@@ -233,7 +233,7 @@ def adopt_learning(folder: Path, choose: Choice, publish: Publish = _as_before) 
 
     Its old snapshots are refused then: the log is learnt again, and the evidence measured from its beginning.
     """
-    with lock_folder(folder), contextlib.closing(Log(folder / "log.sqlite", is_owner=True)) as log:
+    with lock_folder(folder), contextlib.closing(open_log(folder, is_owner=True)) as log:
         kept, n_features, published = _stored_settings(log)
         chosen = choose(kept)
         chosen.new_learner()  # raises if that is impossible
@@ -270,7 +270,7 @@ def same_bits(first: Any, second: Any) -> bool:
 def _stored_settings(log: Log) -> tuple[Learning, int | None, Publishing]:
     settings = log.setting("service")
     if settings is None:
-        raise LogError(f"{log.path}: expected the log of a service, got an empty one")
+        raise LogError(f"{log.name}: expected the log of a service, got an empty one")
     learning = Learning(**settings["learning"])
     return learning, settings["n_features"], Publishing.stored_in(settings)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,6 +37,9 @@ from .events import (
 )
 from .evidence import Evidence
 from .log import ItemChange, Log
+
+if TYPE_CHECKING:
+    from .saved_items import SavedItems
 
 #: The recent accuracy covers this many answers to random questions.
 _RECENT = 200
@@ -108,6 +111,8 @@ class ItemStore:
         self.names: dict[int, str] = {}
         #: Position of a replacement -> position of the item it replaced.
         self._replaced: dict[int, int] = {}
+        #: Position of the saved items that the index rests on, their number, and changes since then.
+        self.saved_at = self.n_saved = self.n_since = 0
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -124,14 +129,58 @@ class ItemStore:
             position = self._replaced.get(position)
         return position
 
-    def catch_up(self, until: int) -> None:
-        """Read all items of the log up to a position; nothing must have been applied before."""
-        n_items = self._log.count_items(until)
-        for number, changes in enumerate(self._log.read_items(until, _ITEM_BATCH)):
+    def catch_up(self, until: int, saved: SavedItems | None = None) -> None:
+        """Read all items of the log up to a position; nothing must have been applied before.
+
+        Those that were saved are taken from there.
+        """
+        after = 0
+        if saved is not None:
+            after, current = saved.position, saved.is_current
+            self._index = ExactIndex.over(saved.positions[current].tolist(), saved.rows)
+            self.names = dict(zip(saved.positions.tolist(), saved.names, strict=True))
+            self.positions = {
+                self.names[position]: position for position in saved.positions[current].tolist()
+            }
+            self._replaced = dict(saved.replaced.tolist())
+            self.n_features = saved.rows.shape[1]
+            self._note_saved(saved)
+        n_items = self._log.count_items(until, after)
+        for number, changes in enumerate(self._log.read_items(until, _ITEM_BATCH, after)):
             self._change(changes)
-            if number == 0:
+            if number == 0 and saved is None:
                 with contextlib.suppress(MemoryError):  # most may have been replaced since
                     self._index.reserve(n_items)
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def content(self) -> tuple[ExactView, dict[str, np.ndarray], list[str]]:
+        """All that is saved of the items now: vectors by a view, arrays, ids; see `ItemFiles.save`."""
+        positions = np.array(list(self.names), np.int64)
+        arrays = {
+            "positions": positions,
+            "is_current": np.isin(positions, self.view.ids, assume_unique=True),
+            "replaced": np.array(list(self._replaced.items()), np.int64).reshape(-1, 2),
+        }
+        return self.view, arrays, list(self.names.values())
+
+    def rest_on(self, saved: SavedItems) -> None:
+        """Keep vectors where they were saved; the items stay the same. What is saved is not newer."""
+        before = self.view
+        there = saved.positions[saved.is_current]
+        here = np.array(before.ids, np.int64)
+        index = ExactIndex.over(there.tolist(), saved.rows)
+        index.remove(np.setdiff1d(there, here, assume_unique=True).tolist())
+        new = here[here > saved.position].tolist()
+        if new:
+            index.add(new, before.vectors(new))
+        self._index = index
+        self._note_saved(saved)
+        self.n_since = len(new) + len(there) - (len(here) - len(new))
+
+    def _note_saved(self, saved: SavedItems) -> None:
+        self.saved_at, self.n_saved = saved.position, int(saved.is_current.sum())
+        self.n_since = 0
 
     def apply(self, events: Iterable[Event]) -> None:
         """Add, replace and delete items."""
@@ -159,6 +208,7 @@ class ItemStore:
             self._index.add(list(new), stack_encoded(vectors, self.n_features))
         if gone:
             self._index.remove(gone)
+        self.n_since += len(new) + len(gone)
 
     def vectors(self, positions: Sequence[int]) -> Any:
         """Rows of items by position, in the given order; also of deleted and replaced items."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -17,14 +16,20 @@ from typing import Any
 from ..data.files import flush_to_disk
 from ..persistence import ModelFileError, read_file
 from .events import ERASED, Event, EventKind, Row, chained, triplets_of
-from .log import Log, LogError, damage_told, is_intact, lock_folder
+from .log import Log, LogError, is_intact, lock_folder, open_log
+from .saved_items import item_files, read_items
 from .snapshots import is_of, snapshot_positions
+from .sqlite_store import SqliteStore
+from .store import LostError
 
 #: Called with the number of events looked at, and of all.
 Progress = Callable[[int, int], None]
 
 #: Problems that a report lists in full.
 _MOST_TOLD = 20
+
+#: What reading a damaged row may raise.
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError, LogError)
 
 #: Events read together; where this fails, one by one.
 _CHUNK = 1000
@@ -71,15 +76,18 @@ def check(folder: Path, progress: Progress = lambda done, total: None) -> Report
     It only reads, and may run beside a service.
     """
     report = Report()
-    with contextlib.closing(_open(folder)) as log:
-        for text in _file_problems(log):
-            report.problems.append(f"log.sqlite: {text}")
+    with contextlib.closing(open_log(folder)) as log:
+        for text in log.store.problems():
+            report.problems.append(f"{log.name}: {text}")
         try:
             _check_events(log, report, progress)
             _check_head(log, report)
             _check_snapshots(folder / "snapshots", log, report)
-        except (sqlite3.DatabaseError, LogError, ValueError, TypeError) as error:
-            report.problems.append(f"log.sqlite: cannot be read any further ({error})")
+            _check_saved_items(folder / "snapshots", log, report)
+        except LostError:
+            raise
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            report.problems.append(f"{log.name}: cannot be read any further ({error})")
     return report
 
 
@@ -98,22 +106,6 @@ def _check_head(log: Log, report: Report) -> None:
         )
 
 
-def _open(folder: Path) -> Log:
-    path = folder / "log.sqlite"
-    if not path.exists():
-        raise LogError(f"{folder}: expected the folder of a service, got one without log.sqlite")
-    return Log(path)
-
-
-def _file_problems(log: Log) -> list[str]:
-    """What SQLite finds wrong with its file."""
-    try:
-        found = [row[0] for row in log.connection.execute("PRAGMA quick_check(20)")]
-    except sqlite3.DatabaseError as error:
-        return [str(error)]
-    return [] if found == ["ok"] else found
-
-
 def _last(log: Log) -> int:
     """The last position, as far as it is known."""
     noted = log.head()
@@ -129,13 +121,15 @@ def _stored(log: Log) -> Iterator[tuple[int, Row | None, bytes | None, bytes | N
     while True:
         try:
             some: list[Any] = list(log.rows(after))
-        except (sqlite3.DatabaseError, UnicodeDecodeError):
+        except LostError:
+            raise
+        except _UNREADABLE:
             # One by one, as far as events were acknowledged: what lies behind cannot be found.
             for position in range(after + 1, min(after + _CHUNK, end) + 1):
                 try:
                     for row, digest, link in log.rows(position - 1, position):
                         yield position, row, digest, link
-                except (sqlite3.DatabaseError, UnicodeDecodeError):
+                except _UNREADABLE:
                     yield position, None, None, None
             after += _CHUNK
             if after >= end:
@@ -193,6 +187,15 @@ def _check_events(log: Log, report: Report, progress: Progress) -> None:
         report.problems[_MOST_TOLD:] = [f"and {n_more} problems more"]
 
 
+def _check_saved_items(folder: Path, log: Log, report: Report) -> None:
+    for path in item_files(folder).values():
+        try:
+            with contextlib.suppress(FileNotFoundError):  # newer ones have taken their place
+                read_items(path, log)
+        except (OSError, ModelFileError, KeyError, TypeError, ValueError) as error:
+            report.problems.append(f"saved items: {error}")
+
+
 def _check_snapshots(folder: Path, log: Log, report: Report) -> None:
     for position, path in snapshot_positions(folder).items():
         report.snapshots += 1
@@ -221,7 +224,7 @@ def salvage(folder: Path, new: Path, progress: Progress = lambda done, total: No
     found = Salvaged()
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock_folder(folder))
-        old = stack.enter_context(contextlib.closing(_open(folder)))
+        old = stack.enter_context(contextlib.closing(open_log(folder)))
         target = stack.enter_context(_made(new))
         log = stack.enter_context(contextlib.closing(Log(target / "log.sqlite", is_owner=True)))
         last, kept = _last(old), set[int]()
@@ -244,9 +247,10 @@ def salvage(folder: Path, new: Path, progress: Progress = lambda done, total: No
                     some = []
                     progress(number, last)
             log.append(some)
-            for key, request_digest, first, count in _requests(old):
-                if kept.issuperset(range(first, first + count)):
-                    log.remember(key, request_digest, first, count)
+            with contextlib.suppress(sqlite3.DatabaseError):
+                for request in old.requests():
+                    if kept.issuperset(range(request[2], request[2] + request[3])):
+                        log.remember(request)
         with contextlib.suppress(sqlite3.DatabaseError):
             service = old.setting("service")
             if service is not None:
@@ -318,46 +322,44 @@ def _named_by(event: Event) -> set[int]:
     return set()
 
 
-def _requests(log: Log) -> Iterator[tuple[str, str, int, int]]:
-    with contextlib.suppress(sqlite3.DatabaseError):
-        yield from log.connection.execute("SELECT key, digest, first, count FROM requests")
-
-
 # -- backups ----------------------------------------------------------------------------------
 
 
-def back_up(folder: Path, new: Path) -> int:
+def back_up(folder: Path, new: Path, address: str | None = None) -> int:
     """Copy log and keys into a new folder, also while a service runs; return the last position.
 
-    The copy is a folder like any other: it can be checked, served and restored.
+    The copy is a folder like any other: it can be checked, served and restored. Its log is a SQLite file, or
+    at the `address` of a PostgreSQL database.
     """
-    with contextlib.closing(_open(folder)) as log, _made(new) as target:
-        problems = _file_problems(log)
+    with contextlib.closing(open_log(folder)) as log, _made(new) as target:
+        problems = log.store.problems()
         if problems:
             raise LogError(
-                f"{log.path}: the log is damaged ({problems[0]}), and the copy would be; copy what is whole "
+                f"{log.name}: the log is damaged ({problems[0]}), and the copy would be; copy what is whole "
                 f"with: simstream check {folder} --salvage NEW_FOLDER"
             )
-        path = target / "log.sqlite"
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        with damage_told(log.path), contextlib.closing(sqlite3.connect(path)) as copy:
-            log.connection.backup(copy)
         _copy_keys(folder, target)
-        with contextlib.closing(Log(path)) as copied:
+        if address is None and isinstance(log.store, SqliteStore):
+            log.store.copy_file(target / "log.sqlite")
+        else:
+            with contextlib.closing(open_log(target, address, is_owner=True)) as empty:
+                empty.copy_from(log)
+        with contextlib.closing(open_log(target, address)) as copied:
             copied.note_head(copied.last)
             last = copied.last
     return last
 
 
-def restore(backup: Path, folder: Path) -> int:
+def restore(backup: Path, folder: Path, address: str | None = None) -> int:
     """Make a folder what a backup has; the folder must be new or empty. Returns the last position.
 
-    A folder that is there is not overwritten: rename it first.
+    A folder that is there is not overwritten: rename it first. With the `address` of a PostgreSQL database,
+    which must not have a log yet, the log goes there.
     """
     report = check(backup)
     if not report.is_whole:
         raise LogError(f"{backup}: the backup is damaged: {report.problems[0]}")
-    return back_up(backup, folder)
+    return back_up(backup, folder, address)
 
 
 def _copy_keys(folder: Path, new: Path) -> None:
@@ -381,18 +383,15 @@ def erase(folder: Path, names: list[str]) -> int:
     ValueError
         An item is unknown, or was not deleted.
     """
-    _open(folder).close()  # an error if there is none
-    path = folder / "log.sqlite"
-    with lock_folder(folder), contextlib.closing(Log(path, is_owner=True)) as log:
-        connection = log.connection
-        connection.execute("PRAGMA secure_delete = ON")
+    open_log(folder).close()  # an error if there is none
+    with (
+        lock_folder(folder),
+        contextlib.closing(open_log(folder, is_owner=True)) as log,
+        log.store.scrubbing(),  # of what an earlier call had to leave, too
+    ):
         positions: list[int] = []
         for name in dict.fromkeys(names):
-            found = connection.execute(
-                "SELECT position, kind, body FROM events WHERE subject = ? AND kind IN ('item', 'delete') "
-                "ORDER BY position",
-                (name,),
-            ).fetchall()
+            found = log.events_about(name)
             if not found:
                 raise ValueError(
                     f"item: expected one that was deleted, got the unknown id {name!r}"
@@ -406,23 +405,11 @@ def erase(folder: Path, names: list[str]) -> int:
                 for position, kind, body in found
                 if kind == EventKind.ITEM and body not in ("{}", ERASED)
             ]
-        if not positions:
-            connection.execute(
-                "PRAGMA wal_checkpoint(TRUNCATE)"
-            )  # what an earlier call had to leave
-            return 0
-        with log.transaction():
-            connection.executemany(
-                f"UPDATE events SET body = '{ERASED}' WHERE position = ?",
-                [(position,) for position in positions],
-            )
-            body = {"positions": positions}
-            log.append([Event(log.last + 1, time.time(), EventKind.ERASE, None, None, body)])
-        log.note_head(log.last)
-        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            raise LogError(
-                f"{path}: erased, but another process reads the log and the texts stay in {path.name}-wal "
-                "until it ends; run the command again then"
-            )
+        if positions:
+            with log.transaction():
+                log.erase(positions)
+                body = {"positions": positions}
+                event = Event(log.last + 1, time.time(), EventKind.ERASE, None, None, body)
+                log.append([event])
+            log.note_head(log.last)
     return len(positions)

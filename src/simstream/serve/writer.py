@@ -20,21 +20,27 @@ from typing import Any, NamedTuple
 
 from .access import BadRequestError, BusyError, ConflictError, NotFoundError, StorageError
 from .events import (
+    ITEM_KINDS,
     Event,
     EventKind,
     SparseVector,
     Vector,
     count_triplets,
+    decode_vector,
     encode_vector,
     excluded_ranges,
     is_excluded,
 )
-from .log import Log
+from .log import Log, LogError
+from .store import OvertakenError
 
 logger = logging.getLogger("simstream.serve")
 
 #: Comparisons that one list of shown items may become.
 MOST_TRIPLETS = 2500
+
+#: Time between two attempts to reach a log that is away while there is nothing to write.
+_RETRY_SECONDS = 1.0
 
 #: Requests committed together at most: bounds how long the first of them waits.
 _LARGEST_GROUP = 256
@@ -245,6 +251,16 @@ class Ledger:
                 self._items[name] = position
         self.events = []
 
+    def catch_up(self, last: int) -> None:
+        """Take over committed events up to a position: of a commit whose answer was lost."""
+        if last == self.last:
+            return
+        for event in self._log.read(self.last, last, kinds=ITEM_KINDS):
+            self._note(event)
+            if self._n_features is None and event.vector is not None:
+                self._n_features = len(decode_vector(event.vector))
+        self.last = last
+
     def commit(self) -> None:
         """The events are durable: nothing before can be undone any more."""
         self._changes = []
@@ -262,12 +278,16 @@ class Ledger:
         self.last += 1
         data = None if vector is None else encode_vector(vector)
         self.events.append(Event(self.last, time.time(), kind, subject, data, body or {}))
-        if subject is not None:
-            self._changes.append((subject, self._items.get(subject)))
-            if kind == EventKind.ITEM:
-                self._items[subject] = self.last
+        self._note(self.events[-1])
+
+    def _note(self, event: Event) -> None:
+        """Know what an event does to the items."""
+        if event.subject is not None:
+            self._changes.append((event.subject, self._items.get(event.subject)))
+            if event.kind == EventKind.ITEM:
+                self._items[event.subject] = event.position
             else:
-                del self._items[subject]
+                del self._items[event.subject]
 
     def _find(self, name: str) -> int:
         """Position of the event that added an item."""
@@ -301,6 +321,7 @@ class Ledger:
 
     def _event(self, position: int, kinds: tuple[str, ...], what: str) -> Event:
         """An event of these kinds that still counts."""
+        self._log.flush()  # it may be one that is committed together with this change
         event = self._log.get(position)
         if event is None or event.kind not in kinds:
             raise NotFoundError(f"position: there is no {what} at {position}")
@@ -371,6 +392,11 @@ class _Request(NamedTuple):
     done: Future[list[Receipt]]
 
 
+def _public(error: BaseException) -> str:
+    """What callers may know of an error."""
+    return error.public if isinstance(error, LogError) else str(error)
+
+
 class Writer:
     """Appends to the log in a thread of its own. A future is done once its events are on the disk.
 
@@ -403,7 +429,7 @@ class Writer:
         request = _Request(writes, Future())
         with self._closing:  # nothing may follow the end mark
             if self.failure is not None:
-                raise StorageError(f"writing has stopped: {self.failure}")
+                raise StorageError(f"writing has stopped: {_public(self.failure)}")
             if self.is_closed:
                 raise BusyError("the service is shutting down")
             try:
@@ -434,11 +460,17 @@ class Writer:
                 while not self._queue.empty():
                     request = self._queue.get_nowait()
                     if request is not None and request.done.set_running_or_notify_cancel():
-                        request.done.set_exception(StorageError(f"writing has stopped: {error}"))
+                        request.done.set_exception(
+                            StorageError(f"writing has stopped: {_public(error)}")
+                        )
 
     def _run_until_closed(self) -> None:
         while True:
-            group = [self._queue.get()]
+            try:
+                group = [self._queue.get(timeout=_RETRY_SECONDS if self._log.is_lost else None)]
+            except queue.Empty:
+                self._write([])
+                continue
             while len(group) < _LARGEST_GROUP and group[-1] is not None:
                 try:
                     group.append(self._queue.get_nowait())
@@ -449,39 +481,44 @@ class Writer:
                 return
 
     def _write(self, group: list[_Request]) -> None:
+        """Commit what can be; without requests only see whether the log can be reached."""
         # From here on it makes no difference whether a caller goes away.
         group = [one for one in group if one.done.set_running_or_notify_cancel()]
-        if not group:
+        if not group and not self._log.is_lost:
             return
         ledger, before = self._ledger, self._ledger.savepoint()
         accepted: list[tuple[_Request, list[Receipt]]] = []
+        keyed: list[tuple[str, str, int, int]] = []
         n_triplets = 0
         try:
             with self._log.transaction():
+                ledger.catch_up(self._log.end.position)
+                writes = [write for request in group for write in request.writes]
+                known = self._log.find_requests([w.key for w in writes if w.key is not None])
                 for request in group:
                     savepoint = ledger.savepoint()
                     try:
-                        receipts = self._check(request.writes)
+                        receipts, new = self._check(request.writes, known)
                     except Exception as error:  # the other requests of the group are not affected
                         ledger.restore(savepoint)
                         request.done.set_exception(error)
                         continue
-                    for write, receipt in zip(request.writes, receipts, strict=True):
-                        if write.key is not None and not receipt.is_repeated:
-                            self._log.remember(
-                                write.key, write.digest, receipt.first, receipt.events
-                            )
+                    known |= new
+                    keyed += [(key, *done) for key, done in new.items()]
                     self._log.append(ledger.events)
                     n_triplets += count_triplets(ledger.events)
                     accepted.append((request, receipts))
+                self._log.remember(*keyed)
         except Exception as error:  # whatever it is, no caller may be left waiting
             ledger.restore(before)
             failure: Exception = error
-            if isinstance(error, sqlite3.Error):
-                failure = StorageError(f"the log cannot be written: {error}")
+            if isinstance(error, (sqlite3.Error, LogError)):
+                failure = StorageError(f"the log cannot be written: {_public(error)}")
             for request in group:
                 if not request.done.done():
                     request.done.set_exception(failure)
+            if isinstance(error, OvertakenError):
+                raise
             return
         ledger.commit()
         self.last = ledger.last
@@ -493,16 +530,21 @@ class Writer:
             for request, receipts in accepted:
                 request.done.set_result(receipts)
 
-    def _check(self, writes: Sequence[Write]) -> list[Receipt]:
-        """Check one request and collect its events in the ledger; nothing is written yet."""
+    def _check(
+        self, writes: Sequence[Write], known: Mapping[str, tuple[str, int, int]]
+    ) -> tuple[list[Receipt], dict[str, tuple[str, int, int]]]:
+        """Check one request and collect its events in the ledger; nothing is written yet.
+
+        Takes earlier requests by their keys, and returns those that are new.
+        """
         receipts: list[Receipt] = []
-        seen: dict[str, tuple[str, int, int]] = {}
+        new: dict[str, tuple[str, int, int]] = {}
         for write in writes:
-            known = None
+            earlier = None
             if write.key is not None:
-                known = seen.get(write.key) or self._log.request(write.key)
-            if known is not None:
-                digest, first, count = known
+                earlier = new.get(write.key) or known.get(write.key)
+            if earlier is not None:
+                digest, first, count = earlier
                 if digest != write.digest:
                     raise ConflictError(
                         f"idempotency key {write.key!r}: already used for a different request"
@@ -514,5 +556,5 @@ class Writer:
             count = self._ledger.last + 1 - first
             receipts.append(Receipt(first, count, False))
             if write.key is not None:
-                seen[write.key] = (write.digest, first, count)
-        return receipts
+                new[write.key] = (write.digest, first, count)
+        return receipts, new

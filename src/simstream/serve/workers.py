@@ -1,0 +1,215 @@
+"""Processes that answer searches for one that writes: starting them, and knowing what they have seen.
+
+The process that writes starts the others and hands them the socket that clients connect to. It keeps that
+socket itself, so clients can connect while a reader starts again. Numbers go over the pipes of a reader, one
+in a line:
+
+- the writer sends the position of the last event after each commit, so that readers need not wait to look;
+- a reader sends each position that it has published. The first says that it has begun to follow: from then
+  on "readers can see" includes this one, and it accepts connections once it has caught up with the first
+  number that it is sent in return. So no reader ever shows less than what was acknowledged as visible.
+
+A reader ends when its pipe is closed, and so when the process that writes ends, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("simstream.serve")
+
+#: Connections that may wait to be accepted.
+BACKLOG = 2048
+
+#: Seconds until a reader that ended is started again: each time twice as long, unless it had been ready.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+
+#: Seconds that readers have to answer what they have accepted.
+_SECONDS_TO_END = 15.0
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that waits for connections.
+
+    Examples
+    --------
+    >>> with listening_socket("127.0.0.1", 0) as listening:
+    ...     listening.getsockname()[0]
+    '127.0.0.1'
+    """
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(address)
+    listening.listen(BACKLOG)
+    return listening
+
+
+class Readers:
+    """Processes that follow this one and answer searches; one that ends is started again.
+
+    Parameters
+    ----------
+    count : number of processes
+    listening : socket that they accept connections from
+    told : JSON values that each of them is begun with; see `simstream.serve.reader`
+    last : function that returns the position of the last durable event
+    """
+
+    def __init__(
+        self, count: int, listening: socket.socket, told: dict[str, Any], last: Callable[[], int]
+    ) -> None:
+        self._listening, self._told, self._last = listening, told, last
+        self._condition = threading.Condition()
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        #: By process: what it has published, once it counts.
+        self._positions: dict[int, int] = {}
+        self._ready: set[int] = set()
+        self._awaited: dict[Future[bool], int] = {}
+        self._is_ending = False
+        #: Processes that ended, and were started again.
+        self.n_restarts = 0
+        self._threads = [
+            threading.Thread(target=self._keep, args=[place], name=f"reader-{place}", daemon=True)
+            for place in range(count)
+        ]
+
+    def start(self) -> None:
+        """Start them."""
+        for thread in self._threads:
+            thread.start()
+
+    # -- what they have seen ------------------------------------------------------------------
+
+    def notify(self, last: int) -> None:
+        """Events up to this position are durable."""
+        with self._condition:
+            for place in self._positions:
+                self._send(place, last)
+
+    def has_seen(self, position: int) -> bool:
+        """Whether all readers have published a position."""
+        with self._condition:
+            return min(self._positions.values(), default=position) >= position
+
+    def published(self, position: int) -> Future[bool]:
+        """Done once all readers have published a position. Cancel it to stop waiting."""
+        seen: Future[bool] = Future()
+        with self._condition:
+            self._awaited[seen] = position
+        self._tell_waiting()
+        return seen
+
+    def wait_until_ready(self, timeout: float | None = None) -> bool:
+        """Wait until all of them accept connections, or are being ended."""
+        with self._condition:
+            self._condition.wait_for(
+                lambda: self._is_ending or len(self._ready) == len(self._threads), timeout
+            )
+            return not self._is_ending and len(self._ready) == len(self._threads)
+
+    def _tell_waiting(self) -> None:
+        with self._condition:
+            done = [one for one, p in self._awaited.items() if one.cancelled() or self.has_seen(p)]
+            for seen in done:
+                del self._awaited[seen]
+            self._condition.notify_all()
+        for seen in done:
+            if seen.set_running_or_notify_cancel():
+                seen.set_result(True)
+
+    # -- their lives --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End them: they answer what they have accepted. May be called twice."""
+        with self._condition:
+            self._is_ending = True
+            self._condition.notify_all()
+            for process in self._running.values():
+                process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + _SECONDS_TO_END
+        for thread in self._started():
+            thread.join(max(0.0, end - time.monotonic()))
+        with self._condition:
+            for process in self._running.values():
+                process.kill()
+        for thread in self._started():
+            thread.join()
+
+    def _started(self) -> list[threading.Thread]:
+        return [thread for thread in self._threads if thread.ident is not None]
+
+    def _keep(self, place: int) -> None:
+        """Start a reader, hear what it says until it ends, and start it again."""
+        pause = _FIRST_PAUSE
+        while (process := self._start(place)) is not None:
+            for line in process.stdout or ():
+                self._hear(place, line)
+            code = process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    pipe.close()  # type: ignore[union-attr]
+            with self._condition:
+                del self._running[place]
+                self._positions.pop(place, None)
+                pause = _FIRST_PAUSE if place in self._ready else min(2 * pause, _LONGEST_PAUSE)
+                self._ready.discard(place)
+            self._tell_waiting()
+            with self._condition:
+                if self._is_ending:
+                    return
+                self.n_restarts += 1
+                logger.warning("a reader ended (%d), the next starts in %.1f s", code, pause)
+                self._condition.wait_for(lambda: self._is_ending, pause)
+
+    def _start(self, place: int) -> subprocess.Popen[bytes] | None:
+        package = str(Path(__file__).parents[2])
+        paths = [package, os.environ.get("PYTHONPATH", "")]
+        told = {**self._told, "socket": self._listening.fileno()}
+        with self._condition:
+            if self._is_ending:
+                return None
+            process = self._running[place] = subprocess.Popen(
+                [sys.executable, "-m", "simstream.serve.reader"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[self._listening.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                start_new_session=True,  # who presses Ctrl-C in a terminal means this process
+            )
+            assert process.stdin is not None
+            os.set_blocking(process.stdin.fileno(), False)
+            with contextlib.suppress(OSError):  # it has ended already
+                os.write(process.stdin.fileno(), json.dumps(told).encode() + b"\n")
+        return process
+
+    def _hear(self, place: int, line: bytes) -> None:
+        with self._condition:
+            if line == b"ready\n":
+                self._ready.add(place)
+            else:
+                is_first = place not in self._positions
+                self._positions[place] = max(int(line), self._positions.get(place, 0))
+                if is_first:
+                    self._send(place, self._last())
+        self._tell_waiting()
+
+    def _send(self, place: int, position: int) -> None:
+        """Send a number, unless the pipe is full: then the reader has more than enough to do."""
+        pipe = self._running[place].stdin
+        assert pipe is not None
+        with contextlib.suppress(OSError):
+            os.write(pipe.fileno(), b"%d\n" % position)

@@ -1,0 +1,284 @@
+"""One service that writes and several processes that answer searches behind the same port."""
+
+import asyncio
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from live import Client, ServerProcess, vectors, wait_until
+
+from simstream.cli import main
+from simstream.serve.access import BusyError, KeyRing, TokenBuckets
+from simstream.serve.app import refused
+from simstream.serve.forwarding import Forwarding
+
+pytestmark = pytest.mark.skipif(
+    not os.path.isdir("/proc/self/task"), reason="processes are looked for in /proc"
+)
+
+
+def children(pid):
+    """Process ids of the running children of a process."""
+    found = set()
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.add(int(entry))
+    return found
+
+
+def is_running(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def items(n, d=6, seed=0):
+    rows = vectors(n, d, seed).tolist()
+    return {"items": [{"id": f"i{number}", "vector": row} for number, row in enumerate(rows)]}
+
+
+@contextlib.contextmanager
+def started(folder, *arguments, workers=2):
+    server = ServerProcess(folder, "--workers", workers, *arguments)
+    server.readers = children(server.process.pid)
+    assert len(server.readers) == workers
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.terminate()
+    wait_until(lambda: not any(map(is_running, server.readers)))
+
+
+def test_clients_see_one_service(tmp_path):
+    with started(tmp_path, "--promote", "always") as server:
+        call = Client(server.port)
+        status, told = call("POST", "/v1/items", items(20))
+        assert (status, told["visible"]) == (201, True)
+        # Each connection may lead to another reader: every one sees what was acknowledged as visible.
+        for number in range(20):
+            name = f"new-{number}"
+            body = {"items": [{"id": name, "vector": vectors(1, seed=number + 1)[0].tolist()}]}
+            assert call("POST", "/v1/items", body)[1]["visible"]
+            other = Client(server.port)
+            status, found = other("POST", "/v1/search", {"item": name, "k": 3})
+            assert (status, len(found["results"])) == (200, 3)
+            told = call("POST", "/v1/feedback?wait=true", triplet("i0", "i1", "i2"))[1]
+            assert told["visible"]
+            found = other("POST", "/v1/search", {"item": "i0"})[1]
+            assert found["position"] >= told["positions"][-1]
+        assert call("POST", "/v1/search", {"item": "absent"})[0] == 404
+        assert call("POST", "/v1/search", {"item": 3})[0] == 422
+        assert call("GET", "/v1/search")[0] == 405
+        assert call("GET", "/v1/items/new-3")[1]["id"] == "new-3"
+        assert call("DELETE", "/v1/items/new-3")[0] == 200
+        assert Client(server.port)("POST", "/v1/search", {"item": "new-3"})[0] == 404
+        question = call("GET", "/v1/query")[1]
+        assert call("POST", "/v1/answer", {"question": question["question"], "winner": 1})[0] == 201
+        status, headers, content = call.raw("GET", "/")
+        assert (status, b"<html" in content) == (200, True)
+        assert headers["x-content-type-options"] == "nosniff"
+        status, headers, content = call.raw("HEAD", "/v1/items")
+        assert (status, content) == (200, b"")
+        text = call.raw("GET", "/metrics")[2].decode()
+        metrics = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        assert float(metrics["simstream_searches_total"]) == 40
+        assert float(metrics["simstream_reader_restarts_total"]) == 0
+        assert metrics['simstream_requests_total{route="/v1/search",status="200"}'] == "40.0"
+        assert metrics['simstream_requests_total{route="/v1/search",status="422"}'] == "1.0"
+
+
+def triplet(anchor, positive, negative):
+    return {"anchor": anchor, "positive": positive, "negative": negative}
+
+
+def test_a_large_body_is_passed_on_and_refused_where_it_is_too_large(tmp_path):
+    with started(tmp_path, workers=1) as server:
+        call = Client(server.port)
+        assert call("POST", "/v1/items", items(2000, 100))[0] == 201
+        assert len(call("GET", "/v1/items?limit=1000")[1]["items"]) == 1000
+        too_large = b"x" * (9 * 2**20)
+        with contextlib.suppress(OSError):  # closed before all of it was sent
+            assert call.raw("POST", "/v1/items", too_large)[0] == 413
+        chunks = iter([b'{"items": [{"id": "c", ', b'"vector": [%s]}]}' % b",".join([b"1"] * 100)])
+        fields = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request("POST", "/v1/items", chunks, fields, encode_chunked=True)
+            with connection.getresponse() as answer:
+                assert answer.status == 201
+        # A caller that goes away in the middle leaves the service as it was.
+        with socket.create_connection(("127.0.0.1", server.port)) as gone:
+            gone.sendall(
+                b"POST /v1/items HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+            )
+        assert call("GET", "/v1/status")[1]["items"] == 2001
+
+
+def test_a_writer_that_is_not_there_is_busy(tmp_path):
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    async def search(scope, receive, send):
+        sent.append("search")
+
+    app = Forwarding(search, str(tmp_path / "absent.sock"), refused(BusyError("try again")))
+    scope = {"type": "http", "method": "POST", "path": "/v1/items", "raw_path": b"/v1/items"}
+    asyncio.run(app({**scope, "query_string": b"", "headers": []}, receive, send))
+    assert sent[0]["status"] == 503
+    headers = dict(sent[0]["headers"])
+    assert headers[b"retry-after"] == b"1"
+    assert headers[b"x-content-type-options"] == b"nosniff"
+    assert sent[1]["body"] == b'{"error":"try again"}'
+    asyncio.run(app({**scope, "path": "/v1/search"}, receive, send))
+    assert sent[2] == "search"
+
+
+def test_workers_are_of_the_service_that_writes(tmp_path):
+    done = CliRunner().invoke(
+        main, ["serve", "--data", str(tmp_path), "--follow", "--workers", "2"]
+    )
+    assert done.exit_code == 2
+    assert "not with --follow" in done.output
+
+
+def test_keys_origins_and_addresses_count_as_in_one_process(tmp_path):
+    key = KeyRing(tmp_path / "keys.json").add("page", ["read"])
+    with started(tmp_path, workers=1) as server:
+        assert Client(server.port)("POST", "/v1/search", {"item": "a"})[0] == 401
+        assert Client(server.port)("GET", "/v1/status")[0] == 401
+        assert Client(server.port, key)("POST", "/v1/search", {"item": "a"})[0] == 404
+        assert Client(server.port, key)("POST", "/v1/items", items(2))[0] == 403
+        assert Client(server.port, key)("GET", "/v1/status")[0] == 200
+
+
+def test_without_keys_only_this_machine_is_answered(tmp_path):
+    with started(tmp_path, workers=1) as server:
+        call = Client(server.port)
+        for path in ("/v1/search", "/v1/items"):
+            assert call("POST", path, {}, Host="evil.example")[0] == 403
+            assert call("POST", path, {}, Origin="http://evil.example")[0] == 403
+        # Nobody can claim to be somebody else, nor that somebody else asks.
+        assert call("GET", "/v1/status", X_Forwarded_For="10.0.0.1")[0] == 200
+
+
+def test_the_rate_of_a_caller_is_counted_once_for_all_processes(tmp_path):
+    with started(tmp_path, "--rate", "0.001") as server:
+        said = []
+        for number in range(120):
+            call = Client(server.port)
+            path = "/v1/status" if number % 2 else "/v1/search"
+            said.append(call("GET" if number % 2 else "POST", path, {"item": "a"})[0])
+            call.close()
+        assert said.index(429) == 100  # the burst
+        assert set(said[100:]) == {429}
+
+
+def test_levels_are_shared_and_bounded(tmp_path):
+    now = [0.0]
+    one, other = (TokenBuckets(1.0, 2.0, lambda: now[0], tmp_path / "rates") for _ in range(2))
+    assert [one.wait("ann"), other.wait("ann"), one.wait("ann")] == [0.0, 0.0, 1.0]
+    assert other.wait("bob") == 0
+    now[0] = 1.0
+    assert [other.wait("ann"), one.wait("ann")] == [0.0, 1.0]
+    for number in range(50_000):
+        one.wait(f"caller {number}")
+    assert other.wait("ann") == 0  # forgotten
+
+
+def test_a_killed_reader_comes_back_and_no_request_is_lost(tmp_path):
+    with started(tmp_path) as server:
+        call = Client(server.port)
+        assert call("POST", "/v1/items", items(50))[1]["visible"]
+        stop, answers, written, retries = threading.Event(), [], [], []
+
+        def retried(client, *request):
+            """The answer to a request, sent again until there is one."""
+            while True:
+                try:
+                    return client(*request)
+                except (OSError, http.client.HTTPException):
+                    retries.append(request)
+
+        def search():
+            client = Client(server.port)
+            while not stop.is_set():
+                status, found = retried(client, "POST", "/v1/search", {"item": "i0", "k": 5})
+                answers.append((status, len(found.get("results", ()))))
+
+        def write(number):
+            client, count = Client(server.port), 0
+            while not stop.is_set():
+                body = {**triplet("i1", "i2", "i3"), "key": f"{number}-{count}"}
+                assert retried(client, "POST", "/v1/feedback", body)[0] in (200, 201)
+                written.append(body["key"])
+                count += 1
+
+        threads = [threading.Thread(target=search) for _ in range(3)]
+        threads += [threading.Thread(target=write, args=[number]) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        before = server.readers
+        for _ in range(3):
+            n_answers, n_written = len(answers), len(written)
+            victim = min(children(server.process.pid))
+            os.kill(victim, signal.SIGKILL)
+            wait_until(lambda: not is_running(victim))  # noqa: B023
+            wait_until(lambda: len(children(server.process.pid)) == 2, 120)
+            wait_until(lambda: len(answers) > n_answers + 20)  # noqa: B023
+            wait_until(lambda: len(written) > n_written + 20)  # noqa: B023
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        server.readers = children(server.process.pid)
+        assert server.readers != before
+        assert set(answers) == {(200, 5)}
+        assert len(set(written)) == len(written)
+        # Every acknowledged judgement is there once, however often it was sent.
+        call = Client(server.port)
+        wait_until(lambda: call("GET", "/readyz")[1]["lag"] == 0)
+        assert call("GET", "/v1/status")[1]["feedback"] == len(written)
+        text = call.raw("GET", "/metrics")[2].decode()
+        assert "simstream_reader_restarts_total 3.0" in text
+        # The new readers, too, see what is acknowledged as visible.
+        assert call("DELETE", "/v1/items/i9")[1]["visible"]
+        for _ in range(10):
+            assert Client(server.port)("POST", "/v1/search", {"item": "i9"})[0] == 404
+
+
+def test_sigterm_ends_all_processes(tmp_path):
+    with started(tmp_path) as server:
+        call = Client(server.port)
+        call("POST", "/v1/items", items(5))
+        server.terminate()
+        assert server.process.returncode == 0
+        assert any("stopped at log position 5" in line for line in server.log)
+        assert not any("Traceback" in line for line in server.log)
+
+
+def test_no_reader_outlives_a_killed_service(tmp_path):
+    with started(tmp_path) as server:
+        assert Client(server.port)("POST", "/v1/items", items(5))[0] == 201
+        environment = Path(f"/proc/{min(server.readers)}/environ").read_text().split("\0")
+        shared = Path(
+            dict(one.split("=", 1) for one in environment if one)["PROMETHEUS_MULTIPROC_DIR"]
+        )
+        assert shared.stat().st_mode & 0o777 == 0o700
+        server.kill()
+        wait_until(lambda: not any(map(is_running, server.readers)))
+        assert not shared.exists()
+    with started(tmp_path) as server:  # the port, the lock and the log are free
+        assert Client(server.port)("GET", "/v1/status")[1]["items"] == 5
