@@ -307,6 +307,38 @@ def test_a_server_that_is_stopped_for_a_while(tmp_path, postgres):
         assert service.item("i0")[0] == 1
 
 
+def test_who_only_reads_is_told_when_the_server_is_back(tmp_path, postgres):
+    with running(tmp_path, log=postgres.address()) as service:
+        add_items(service, ROWS)
+        postgres.stop()
+        try:
+            with pytest.raises(LostError):
+                service.item("i0")
+            assert service.stopped() == "the log cannot be reached"
+        finally:
+            postgres.start()
+        wait_until(lambda: service.stopped() is None)
+
+
+def test_a_follower_never_takes_the_lock_of_the_writer(tmp_path, postgres, monkeypatch):
+    place, roles = postgres.address(), []
+    with running(tmp_path / "a", log=place) as service:
+        add_items(service, ROWS)
+    with running(tmp_path / "b", log=place, follow=True) as reader:
+        connect = reader.log.store._connect
+        monkeypatch.setattr(
+            reader.log.store, "_connect", lambda r: (roles.append(r), connect(r))[1]
+        )
+        postgres.stop()
+        try:
+            wait_until(lambda: reader.stopped() == "the log cannot be reached")
+            reader.writer._write([])
+            reader.close()
+        finally:
+            postgres.start()
+    assert {"read", "listen"} >= set(roles) >= {"read"}
+
+
 def test_learning_waits_for_a_server_that_is_away(tmp_path, postgres, monkeypatch):
     """The engine has been told of events that it cannot read yet."""
     with running(tmp_path, log=postgres.address()) as service:

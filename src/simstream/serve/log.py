@@ -145,6 +145,7 @@ class Log:
     def __init__(
         self, place: Path | str, *, is_owner: bool = False, folder: Path | None = None
     ) -> None:
+        self.is_owner = is_owner
         self.folder = Path(place).parent if folder is None else folder
         self.store: EventStore
         if isinstance(place, Path):
@@ -423,6 +424,8 @@ class Log:
         It begins only where this log ended before. So after a lost connection nothing is written twice, and
         nothing after what another service has written.
         """
+        if not self.is_owner:
+            raise LogError(f"{self.name}: was opened to be read only")
         self.store.begin()
         try:
             found = self._stored_end()

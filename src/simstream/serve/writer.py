@@ -39,7 +39,7 @@ logger = logging.getLogger("simstream.serve")
 #: Comparisons that one list of shown items may become.
 MOST_TRIPLETS = 2500
 
-#: Time between two attempts to reach a log that is away while there is nothing to write.
+#: Time between two looks whether a log that is away is back, while there is nothing to write.
 _RETRY_SECONDS = 1.0
 
 #: Requests committed together at most: bounds how long the first of them waits.
@@ -467,7 +467,7 @@ class Writer:
     def _run_until_closed(self) -> None:
         while True:
             try:
-                group = [self._queue.get(timeout=_RETRY_SECONDS if self._log.is_lost else None)]
+                group = [self._queue.get(timeout=_RETRY_SECONDS)]
             except queue.Empty:
                 self._write([])
                 continue
@@ -484,7 +484,7 @@ class Writer:
         """Commit what can be; without requests only see whether the log can be reached."""
         # From here on it makes no difference whether a caller goes away.
         group = [one for one in group if one.done.set_running_or_notify_cancel()]
-        if not group and not self._log.is_lost:
+        if not group and not (self._log.is_lost and self._log.is_owner):
             return
         ledger, before = self._ledger, self._ledger.savepoint()
         accepted: list[tuple[_Request, list[Receipt]]] = []
