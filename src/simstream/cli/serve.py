@@ -89,6 +89,26 @@ def publishing_options(command: Any) -> Any:
     help="Read what another service on this machine writes to --data, and answer searches only.",
 )
 @click.option(
+    "--index",
+    default="exact",
+    show_default=True,
+    help="What searches: exact; usearch, an approximate index in this process; or a database that holds the "
+    "items, qdrant://HOST:PORT/COLLECTION or postgresql://...?table=NAME (pgvector).",
+)
+@click.option(
+    "--candidates",
+    type=COUNT,
+    help="Items that an approximate index examines for a search: more finds more and takes longer "
+    "(default: 512).",
+)
+@click.option(
+    "--recall-share",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Share of searches of an approximate index that are compared with the exact answer, for "
+    "simstream_recall in /metrics (default: 0.01).",
+)
+@click.option(
     "--host", default="127.0.0.1", show_default=True, help="Any other host requires keys."
 )
 @click.option("--port", type=Whole(0, 65535), default=8000, show_default=True)
@@ -169,6 +189,9 @@ def serve(
     folder: Path,
     may_add: bool,
     follow: bool,
+    index: str,
+    candidates: int | None,
+    recall_share: float | None,
     host: str,
     port: int,
     algorithm: str | None,
@@ -215,6 +238,14 @@ def serve(
     if demo and items is not None:
         raise click.UsageError("--demo brings its own items: not with ITEMS")
 
+    _check_index(index, {"ITEMS": items is not None, "--demo": demo is not None})
+    if index == "exact":
+        given_for = {
+            "--candidates": candidates is not None,
+            "--recall-share": recall_share is not None,
+        }
+        refuse_options("requires --index", given_for)
+
     from ..serve.access import KeyRing, StorageError, check_host
     from ..serve.app import check_port, run
     from ..serve.demo import FOLDERS, load_demo
@@ -242,6 +273,7 @@ def serve(
     kept = _kept(folder)
     learning, n_sparse = _learning(folder, kept, learning, algorithm, dict(params), block, data)
     published = Publishing.stored_in(kept) if kept else publishing
+    searching: dict[str, Any] = {"candidates": candidates, "recall_share": recall_share}
     given: dict[str, Any] = {"delta": delta, "near": near, "random_share": random_share}
     settings = Settings(
         folder,
@@ -255,6 +287,8 @@ def serve(
         randomise=randomise,
         follow=follow,
         opening=opening,
+        index=index,
+        **{name: v for name, v in searching.items() if v is not None},
     )
     with damage_told(folder / "log.sqlite"), ExitStack() as stack:
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only
@@ -286,6 +320,19 @@ def serve(
 
         run(service, host=host, port=port, on_ready=on_ready, proxy=proxy)
     logger.info("stopped at log position %d", service.version.position)
+
+
+def _check_index(index: str, items_of: dict[str, bool]) -> None:
+    from ..serve.stores import check_index, is_store
+
+    try:
+        check_index(index)
+    except ValueError as error:
+        raise click.BadParameter(
+            str(error).removeprefix("index: "), param_hint="--index"
+        ) from error
+    if is_store(index):
+        refuse_options("not with items in a database (--index)", items_of)
 
 
 def _check_installed() -> None:

@@ -23,6 +23,7 @@ from .. import __version__
 from . import import_export, schemas
 from .access import BadRequestError, KeyRing, NotFoundError
 from .events import SparseVector
+from .graph import GraphIndex
 from .log import LogError
 from .service import Service, digest_of
 from .writer import Ledger, Receipt, Write, check_shape
@@ -99,7 +100,7 @@ def _once(
 
 def _with_payload(service: Service, found: dict[str, Any], wanted: bool = True) -> dict[str, Any]:
     """A result, with text and picture if wanted."""
-    if wanted:
+    if wanted and service.store is None:
         with contextlib.suppress(NotFoundError):  # deleted in the meantime
             found |= service.item(found["id"])[2]
     return found
@@ -192,7 +193,11 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
             check_shape(query, n_features, service.settings.n_features is not None)
 
         async def look(*, learnt: bool) -> list[tuple[str, float]]:
-            later = service.search_later(query, body.k, body.task, learnt=learnt, version=version)
+            look = functools.partial(
+                service.search_later, query, body.k, body.task, learnt=learnt, version=version
+            )
+            # An item of a database is read from there: not in the event loop.
+            later = look() if service.store is None else await run_in_threadpool(look)
             return service.named(await asyncio.wrap_future(later))
 
         async def shown(hits: list[tuple[str, float]]) -> list[dict[str, Any]]:
@@ -244,7 +249,10 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
                 _once(one.key, "feedback", one, Ledger.judge, judgement)
                 for one, judgement in zip(given, judgements, strict=True)
             ]
+        if service.store is not None:
+            writes = [await run_in_threadpool(service.read_items, judgements), *writes]
         receipts, is_visible = await _write(service, writes, wait)
+        receipts = receipts[-len(given) if key is None else -1 :]
         return _created(
             {
                 "positions": [p for r in receipts for p in range(r.first, r.last + 1)],
@@ -454,10 +462,32 @@ class Metrics:
             "restart_seconds": ("Duration of the last start.", service.engine.restart_seconds),
             "uptime_seconds": ("Time since the start.", time.time() - self._started),
         }
+        if service.index is not None:
+            _add_index(service, counters, gauges)
         for name, (about, count) in counters.items():
             yield CounterMetricFamily(f"simstream_{name}", about, count)
         for name, (about, value) in gauges.items():
             yield GaugeMetricFamily(f"simstream_{name}", about, value)
+
+
+def _add_index(
+    service: Service,
+    counters: dict[str, tuple[str, int]],
+    gauges: dict[str, tuple[str, float]],
+) -> None:
+    """Metrics of an approximate index."""
+    recall, index = service.searches.recall, service.index
+    assert recall is not None
+    counters |= {
+        "recall_searches": ("Searches compared with the exact answer.", recall.n_compared),
+        "recall_wanted": ("Items of the exact answers.", recall.n_wanted),
+        "recall_found": ("Of these, found by the index.", recall.n_found),
+    }
+    gauges["recall"] = ("Share found, of the last compared searches.", recall.recent)
+    if isinstance(index, GraphIndex):
+        gauges["index_late"] = ("Items not in the index yet, searched exactly.", index.n_late)
+    elif index is not None:
+        counters["index_failures"] = ("Searches the database did not answer.", index.n_failed)
 
 
 def _published(told: dict[str, Any]) -> dict[str, tuple[str, float]]:
