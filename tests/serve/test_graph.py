@@ -98,7 +98,7 @@ def test_the_graph_answers_and_finds_nearly_everything(followed, monkeypatch):
     followed.items.add(range(3000), rows)
     followed.publish()
     followed.wait()
-    followed.items.remove(range(0, 600))
+    followed.items.remove(range(600))
     followed.items.add(range(3000, 3500), vectors(500, 16, seed=1))
     followed.publish()
     followed.wait()

@@ -62,10 +62,14 @@ class PgvectorStore:
             "id": identifier(name),
             "vector": identifier(vector),
         }
-        types = self._columns(table, name, vector)
-        self._parts["id_type"] = self._module.sql.SQL(types[name][0])
-        self._parts["type"] = self._module.sql.SQL(types[vector][0].partition("(")[0])
-        self.n_features = self._length(vector, types[vector][1])
+        try:
+            types = self._columns(table, name, vector)
+            self._parts["id_type"] = self._module.sql.SQL(types[name][0])
+            self._parts["type"] = self._module.sql.SQL(types[vector][0].partition("(")[0])
+            self.n_features = self._length(vector, types[vector][1])
+        except BaseException:
+            self.close()
+            raise
 
     def _columns(self, table: str, name: str, vector: str) -> dict[str, tuple[str, int]]:
         """Type and modifier of both columns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -41,10 +41,9 @@ class QdrantStore:
     ----------
     address : ``qdrant://HOST:PORT/COLLECTION``, or the same with ``http`` or ``https``; ``?vector=NAME``
         chooses one of several vectors of a point. The key is in the environment: QDRANT_API_KEY.
-    connect : makes a client of ``http://HOST:PORT``
     """
 
-    def __init__(self, address: str, connect: Callable[[str], Any] = _connect) -> None:
+    def __init__(self, address: str) -> None:
         parts = urlsplit(address)
         self._collection = unquote(parts.path.strip("/"))
         if not parts.hostname or not self._collection or "/" in self._collection:
@@ -57,12 +56,16 @@ class QdrantStore:
         #: Name of the vector of a point; None if it has one without a name.
         self._using: str | None = (parse_qs(parts.query).get("vector") or [None])[0]  # type: ignore[list-item]
         self.address = f"{parts.scheme}://{parts.netloc}/{self._collection}"
-        self._client = connect(f"{scheme}://{parts.netloc}")
-        with self._asking():
-            if not self._client.collection_exists(self._collection):
-                raise ValueError(f"index: {self.address}: there is no such collection")
-            vectors = self._client.get_collection(self._collection).config.params.vectors
-        self.n_features, self._is_cosine = self._check(vectors)
+        self._client = _connect(f"{scheme}://{parts.netloc}")
+        try:
+            with self._asking():
+                if not self._client.collection_exists(self._collection):
+                    raise ValueError(f"index: {self.address}: there is no such collection")
+                vectors = self._client.get_collection(self._collection).config.params.vectors
+            self.n_features, self._is_cosine = self._check(vectors)
+        except BaseException:
+            self.close()
+            raise
 
     def _check(self, vectors: Any) -> tuple[int, bool]:
         """Length of the vectors, and whether they have length one."""
