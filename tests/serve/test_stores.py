@@ -1,6 +1,7 @@
 """Items in the user's own database: the service learns from their vectors and maps queries."""
 
 import socket
+import tempfile
 
 import numpy as np
 import pytest
@@ -108,11 +109,12 @@ def postgres(tmp_path_factory):
     """A PostgreSQL with pgvector."""
     pytest.importorskip("psycopg")
     pgserver = pytest.importorskip("pgserver")
-    with pytest.MonkeyPatch.context() as patch:
-        runtime = tmp_path_factory.mktemp("runtime")
-        runtime.chmod(0o700)
+    runtime = tmp_path_factory.mktemp("runtime")
+    runtime.chmod(0o700)
+    # Not in a folder of pytest: for root the server is another user, who may not enter that.
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-        server = pgserver.get_server(tmp_path_factory.mktemp("postgres"))
+        server = pgserver.get_server(folder)
         yield server.get_uri()
         server.cleanup()
 
