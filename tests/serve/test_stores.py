@@ -1,5 +1,6 @@
 """Items in the user's own database: the service learns from their vectors and maps queries."""
 
+import contextlib
 import socket
 import tempfile
 
@@ -226,7 +227,11 @@ def test_what_is_learnt_is_what_items_were_when_they_were_judged(tmp_path, items
         event = service.log.get(service.writer.last)
         known = service.engine.items.positions
         assert "2" not in known
-        assert event.body["triplets"] == event.body["compared"] == [[known["0"], known["3"], known["4"]]]
+        assert (
+            event.body["triplets"]
+            == event.body["compared"]
+            == [[known["0"], known["3"], known["4"]]]
+        )
 
 
 def test_items_are_changed_in_the_database_only(tmp_path, items):
@@ -338,6 +343,32 @@ def test_texts_are_ids_of_a_table_too(tmp_path, postgres):
     ):
         with pytest.raises(ValueError, match=message):
             running(tmp_path, index=address).__enter__()
+
+
+def test_exact_searches_do_without_the_index_of_the_table(postgres):
+    from simstream.serve.pgvector import PgvectorStore
+
+    items, rows = PgvectorItems(postgres), vectors(2000, D)
+    items.put({str(n): row for n, row in enumerate(rows)})
+    items.close()
+    with contextlib.closing(PgvectorStore(items.address)) as store:
+        queries = vectors(20, D, seed=1)
+        best = np.argsort(-(queries @ rows.T), axis=1)[:, :20]
+        few, all_of_them = (
+            np.mean(
+                [
+                    len({int(name) for name, _ in hits} & set(wanted))
+                    for (hits, _), wanted in zip(
+                        store.search(queries, 20, effort=1, exact=exact, with_vectors=False),
+                        best.tolist(),
+                        strict=True,
+                    )
+                ]
+            )
+            for exact in (False, True)
+        )
+    assert few < 15  # the index was used
+    assert all_of_them == 20
 
 
 def test_the_command_refuses_what_does_not_fit(tmp_path):

@@ -97,7 +97,7 @@ class TooLargeError(ServiceError):
 
 
 class ReadOnlyError(ServiceError):
-    """This service follows another one and only reads; send changes to that one."""
+    """This is only read here: send changes to the service that this one follows, or to the items' database."""
 
     status = 405
 

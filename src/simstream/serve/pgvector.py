@@ -132,7 +132,10 @@ class PgvectorStore:
             return done
 
     def _connect(self) -> Any:
-        return self._module.connect(self._conninfo, autocommit=True, connect_timeout=_TIMEOUT)
+        # Nothing is prepared: a plan that is kept would use the index in exact searches, too.
+        return self._module.connect(
+            self._conninfo, autocommit=True, connect_timeout=_TIMEOUT, prepare_threshold=None
+        )
 
     def _sql(self, query: str) -> Any:
         return self._module.sql.SQL(query).format(**self._parts)
