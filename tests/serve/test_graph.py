@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live import Client, add_items, do, judge, running, served, vectors, wait_until
+from live import Client, ServerProcess, add_items, do, judge, running, served, vectors, wait_until
 
 from simstream.search import ExactIndex
 from simstream.serve import graph
@@ -17,6 +17,13 @@ from simstream.serve.state import Learning, Tally
 from simstream.serve.writer import Ledger, NewItem
 
 pytest.importorskip("usearch")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _graphs_are_used_for_few_items():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph, "_ITEMS_PER_CANDIDATE", 0)
+        yield
 
 
 def version_of(view, model=None):
@@ -133,6 +140,22 @@ def test_an_item_is_found_before_it_is_in_the_graph_and_not_once_it_is_deleted(
     assert not {best, 1000} & set(names)
 
 
+def test_a_product_answers_where_it_is_faster(followed, monkeypatch):
+    followed.items.add(range(700), vectors(700))
+    followed.publish()
+    followed.wait()
+    sizes, search = [], followed.graph._graph.search
+    monkeypatch.setattr(
+        followed.graph._graph,
+        "search",
+        lambda rows, k: (sizes.append(len(rows)), search(rows, k))[1],
+    )
+    monkeypatch.setattr(graph, "_ITEMS_PER_CANDIDATE", 5)
+    for n_queries in (1, 2, 3, 64):  # 64 candidates stand for 320 items
+        followed.graph.search(followed.version, vectors(n_queries), 5)
+    assert sizes == [1, 2]
+
+
 def test_with_many_new_items_searches_are_exact(followed, monkeypatch):
     followed.items.add(range(300), vectors(300))
     followed.publish()
@@ -238,6 +261,22 @@ def test_recall_is_measured_and_told(tmp_path):
     assert float(lines["simstream_recall"]) == pytest.approx(recall.recent)
     assert float(lines["simstream_recall_wanted_total"]) == 200
     assert float(lines["simstream_index_late"]) == 0
+
+
+def test_the_command_serves_with_it_and_survives_kill_9(tmp_path):
+    np.save(tmp_path / "items.npy", vectors(200))
+    options = ("--index", "usearch", "--candidates", "2")
+    server = ServerProcess(tmp_path / "data", *options, tmp_path / "items.npy")
+    server.kill()
+    server = ServerProcess(tmp_path / "data", *options, "--recall-share", "1")
+    client = Client(server.port)
+    status, answer = client("POST", "/v1/search", {"item": "7", "k": 1})
+    assert (status, len(answer["results"])) == (200, 1)
+    assert client("GET", "/v1/status")[1]["index"] == "usearch"
+    wait_until(lambda: b"\nsimstream_index_late 0.0" in client.raw("GET", "/metrics")[2])
+    client.close()
+    server.terminate()
+    assert len(list((tmp_path / "data" / "index").iterdir())) == 1
 
 
 def test_sparse_items_are_refused(tmp_path):

@@ -97,7 +97,7 @@ class TooLargeError(ServiceError):
 
 
 class ReadOnlyError(ServiceError):
-    """This is only read here: send changes to the service that this one follows, or to the items' database."""
+    """This is only read here: send changes to the service it follows, or to the items' database."""
 
     status = 405
 

@@ -2,8 +2,9 @@
 
 The graph proposes candidates, and the exact index of the published version scores them: whatever the graph
 holds, only recall can be lost. A thread of its own follows the published versions. Until an item is in the
-graph it is a candidate of every search; while there are many such items, or hardly any others, searches are
-exact. So nothing waits for the graph: neither readers, nor the learner, nor the start of the service.
+graph it is a candidate of every search; while there are many such items, and where a product with all items
+takes less time than the graph, searches are exact. So nothing waits for the graph: neither readers, nor the
+learner, nor the start of the service.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ logger = logging.getLogger("simstream.serve")
 #: How the graph is built: for vectors without any structure, the hardest there are. bfloat16 has the range of
 #: float32 and half its size, and what it rounds is scored again.
 _OPTIONS: dict[str, Any] = {"connectivity": 32, "expansion_add": 256, "dtype": "bf16"}
+
+#: A product with this many items takes about as long as a candidate of the graph; and up to so many queries
+#: together hardly take longer than one, while the graph searches them one by one.
+_ITEMS_PER_CANDIDATE, _SHARING = 40, 8
 
 #: With more items than this that are not in the graph yet, searches are exact.
 _MOST_LATE = 2048
@@ -92,7 +97,8 @@ class GraphIndex:
         """Positions and scores of the most similar items; see `Version.search_many`."""
         queries, view = version.asked(rows, task, learnt=learnt)
         n_proposed, late = max(self._candidates, 2 * k), self._late(version.view)
-        if late is None or len(late) > _MOST_LATE or len(view) <= n_proposed:
+        few = max(1, _ITEMS_PER_CANDIDATE * min(rows.shape[0], _SHARING)) * n_proposed
+        if late is None or len(late) > _MOST_LATE or len(view) <= few:
             return version.search_many(rows, k, task, learnt=learnt)
         with self._held():
             proposed = self._graph.search(queries, n_proposed).ids
