@@ -115,21 +115,21 @@ class PgvectorStore:
             try:
                 connection = idle or self._connect()
                 done = work(connection)
-            except self._module.OperationalError as error:
+            except BaseException as error:
                 if connection is not None:
                     connection.close()
-                if idle is not None:
+                module = self._module
+                if isinstance(error, module.OperationalError) and idle is not None:
                     continue
-                text = " ".join(str(error).split())[:200]
-                raise IndexUnavailableError(
-                    f"index: {self.address}: does not answer ({text})"
-                ) from error
-            except BaseException:
-                if connection is not None:
-                    connection.close()
+                if isinstance(error, module.Error) and not isinstance(error, module.DataError):
+                    raise self._unavailable(error) from error
                 raise
             self._idle.append(connection)
             return done
+
+    def _unavailable(self, error: Exception) -> IndexUnavailableError:
+        text = " ".join(str(error).split())[:200]
+        return IndexUnavailableError(f"index: {self.address}: does not answer ({text})")
 
     def _connect(self) -> Any:
         # Nothing is prepared: a plan that is kept would use the index in exact searches, too.
@@ -193,8 +193,12 @@ class PgvectorStore:
                 texts = [_text(row) for row in queries]
                 return [connection.execute(query, [one, one, k]).fetchall() for one in texts]
 
+        try:
+            answers = self._do(look)
+        except self._module.DataError as error:  # vectors of another length
+            raise self._unavailable(error) from error
         found: list[Proposed] = []
-        for rows in self._do(look):
+        for rows in answers:
             vectors = [json.loads(row[2]) for row in rows] if with_vectors else []
             hits = [(row[0], float(row[1])) for row in rows]
             found.append((hits, np.array(vectors, np.float32) if with_vectors else None))

@@ -41,6 +41,7 @@ from .stores import (
     IndexUnavailableError,
     Store,
     StoreIndex,
+    can_be_learnt,
     check_index,
     is_store,
     open_store,
@@ -330,7 +331,9 @@ class Service:
         except IndexUnavailableError as error:
             self.close()
             raise ConnectionError(str(error)) from error
-        items = [NewItem(name, vector, {}) for name, vector in found.items()]
+        items = [
+            NewItem(name, vector, {}) for name, vector in found.items() if can_be_learnt(vector)
+        ]
         if items:
             (receipt,) = self.writer.submit([Write(Ledger.add_items, (items,))]).result()
             self.wait_for(receipt)

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from ..search import ExactIndex
-from .access import ServiceError
+from .access import BadRequestError, ServiceError
 from .engine import Version, hits_of
+from .schemas import LARGEST_NUMBER
 from .searching import Hits
 
 
@@ -177,4 +178,20 @@ def vectors_of(store: Store, names: Iterable[str]) -> dict[str, np.ndarray | Non
     """Vectors of items by id; None for those that are not there."""
     wanted = list(dict.fromkeys(names))
     found = store.vectors(wanted) if wanted else {}
+    for name, vector in found.items():
+        if not can_be_learnt(vector):
+            raise BadRequestError(
+                f"item: expected numbers up to {LARGEST_NUMBER:g}, got others in the vector of {name!r}"
+            )
     return {name: found.get(name) for name in wanted}
+
+
+def can_be_learnt(vector: np.ndarray) -> bool:
+    """Whether all numbers of a vector are small enough, as those of requests must be.
+
+    Examples
+    --------
+    >>> can_be_learnt(np.ones(3)), can_be_learnt(np.array([np.nan, 0.0]))
+    (True, False)
+    """
+    return bool((np.abs(vector) <= LARGEST_NUMBER).all())
