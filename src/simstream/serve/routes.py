@@ -193,11 +193,11 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
             check_shape(query, n_features, service.settings.n_features is not None)
 
         async def look(*, learnt: bool) -> list[tuple[str, float]]:
-            look = functools.partial(
+            ask = functools.partial(
                 service.search_later, query, body.k, body.task, learnt=learnt, version=version
             )
             # An item of a database is read from there: not in the event loop.
-            later = look() if service.store is None else await run_in_threadpool(look)
+            later = ask() if service.store is None else await run_in_threadpool(ask)
             return service.named(await asyncio.wrap_future(later))
 
         async def shown(hits: list[tuple[str, float]]) -> list[dict[str, Any]]:
@@ -249,10 +249,11 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
                 _once(one.key, "feedback", one, Ledger.judge, judgement)
                 for one, judgement in zip(given, judgements, strict=True)
             ]
+        before: list[Write] = []
         if service.store is not None:
-            writes = [await run_in_threadpool(service.read_items, judgements), *writes]
-        receipts, is_visible = await _write(service, writes, wait)
-        receipts = receipts[-len(given) if key is None else -1 :]
+            before.append(await run_in_threadpool(service.read_items, judgements))
+        receipts, is_visible = await _write(service, [*before, *writes], wait)
+        receipts = receipts[len(before) :]
         return _created(
             {
                 "positions": [p for r in receipts for p in range(r.first, r.last + 1)],
