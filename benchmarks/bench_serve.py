@@ -8,6 +8,7 @@
 - the same with one and two more processes that answer searches (--workers)
 - durable feedback over HTTP in batches, against the bare SQLite group commit of the same rows
 - the first start, which imports the items, and a restart after so many events, against loading the libraries alone
+- search with --index usearch, against the exact service and its answers (recall)
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "service.md"
 class Server:
     """The service in a process of its own."""
 
-    def __init__(self, folder: Path, items: Path | None = None, workers: int = 0) -> None:
+    def __init__(self, folder: Path, items: Path | None = None, *options: str) -> None:
         command = [
             sys.executable,
             "-m",
@@ -59,10 +60,8 @@ class Server:
             str(folder),
             "--port",
             "0",
-            "--workers",
-            str(workers),
         ]
-        command += [] if items is None else [str(items)]
+        command += [*options, *([] if items is None else [str(items)])]
         started = time.perf_counter()
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
@@ -275,6 +274,56 @@ def worker_rows(alone: float, rates: dict[int, float]) -> Iterator[str]:
         before = rate, f"`--workers {workers}`"
 
 
+def metric(server: Server, name: str) -> float:
+    client = server.client()
+    client.request("GET", "/metrics")
+    lines = client.getresponse().read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+
+
+def index_rows(n_items: int, n_features: int, seconds: float) -> Iterator[str]:
+    """Search with usearch: for vectors without structure, the hardest, and for some of few dimensions."""
+    rng = np.random.default_rng(1)
+    kinds = {"in all directions": n_features, "of 32 dimensions": 32}
+    for about, rank in kinds.items():
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            space = rng.normal(size=(rank, n_features)) if rank < n_features else np.eye(rank)
+            items, queries = (
+                (rng.normal(size=(n, rank)) @ space).astype(np.float32) for n in (n_items, 200)
+            )
+            items /= np.linalg.norm(items, axis=1, keepdims=True)
+            np.save(folder / "items.npy", items)
+            exact = Server(folder / "exact", folder / "items.npy")
+            server = Server(folder / "data", folder / "items.npy", "--index", "usearch")
+            started = time.perf_counter()
+            while metric(server, "simstream_index_late"):
+                time.sleep(0.1)
+            built = time.perf_counter() - started
+            client, hits = server.client(), 0
+            for query in queries:
+                answer = call(client, "POST", "/v1/search", {"vector": query.tolist(), "k": K})
+                wanted = np.argpartition(-(items @ query), K)[:K]
+                hits += len({int(hit["id"]) for hit in answer["results"]} & set(wanted.tolist()))
+            times: dict[Server, list[np.ndarray]] = {exact: [], server: []}
+            for _ in range(TURNS):
+                for one, parts in times.items():
+                    parts.append(search_times(one, queries, seconds / TURNS))
+            (exact_50, _), (p50, p99) = (percentiles(np.concatenate(p)) for p in times.values())
+            exact.kill()
+            server.kill()
+        recall = hits / (K * len(queries))
+        print(
+            f"usearch, {about}: recall {recall:.3f}, {p50:.1f} ms, built in {built:.0f} s",
+            flush=True,
+        )
+        yield (
+            f"| search, usearch, vectors {about}, p50 | {p50:.1f} ms (p99 {p99:.1f} ms), recall@{K} {recall:.3f} | "
+            f"{exact_50:.1f} ms (exact) | {p50 / exact_50:.2f} | |"
+        )
+        yield f"| until the last item is in that index | {built:.0f} s | | | |"
+
+
 def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> list[str]:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
@@ -325,7 +374,7 @@ def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> lis
             again.kill()
         rates = {}
         for workers in WORKERS:
-            several = Server(folder / "data", workers=workers)
+            several = Server(folder / "data", None, "--workers", str(workers))
             search_times(several, queries, 1.0)
             rates[workers] = crowd(several, queries, seconds / 2, WORKER_CLIENTS)[0]
             several.stop()
@@ -350,6 +399,7 @@ def measure(n_items: int, n_features: int, n_events: int, seconds: float) -> lis
         f"| until the last of {n_batches * BATCH:,} is learnt | {behind:.1f} s | | | |",
         f"| first start: process start to ready, with the import of {n_items:,} items | {imported:.1f} s | {loading:.1f} s (loading the libraries) | {imported / loading:.2f} | {'<= 60 s' if n_items == 10**6 else ''} |",
         f"| restart after kill -9 at log position {position:,}: process start to ready, median of {TURNS} | {wall:.1f} s ({cpu:.1f} s of computing; slowest {slowest:.1f} s) | {loading:.1f} s (loading the libraries) | {wall / loading:.2f} | {'<= 10 s' if n_items == 10**6 else '<= 5 s'} |",
+        *index_rows(n_items, n_features, seconds),
     ]
 
 

@@ -111,6 +111,26 @@ def publishing_options(command: Any) -> Any:
     help="Serve several collections under /c/NAME/: a table for each, with its own data, items and options.",
 )
 @click.option(
+    "--index",
+    default="exact",
+    show_default=True,
+    help="What searches: exact; usearch, an approximate index in this process; or a database that holds the "
+    "items, qdrant://HOST:PORT/COLLECTION or postgresql://...?table=NAME (pgvector).",
+)
+@click.option(
+    "--candidates",
+    type=COUNT,
+    help="Items that an approximate index examines for a search: more finds more and takes longer "
+    "(default: 512).",
+)
+@click.option(
+    "--recall-share",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Share of searches of an approximate index that are compared with the exact answer, for "
+    "simstream_recall in /metrics (default: 0.01).",
+)
+@click.option(
     "--host", default="127.0.0.1", show_default=True, help="Any other host requires keys."
 )
 @click.option("--port", type=Whole(0, 65535), default=8000, show_default=True)
@@ -327,6 +347,9 @@ def _open_service(
     address: str | None,
     may_add: bool,
     follow: bool,
+    index: str,
+    candidates: int | None,
+    recall_share: float | None,
     algorithm: str | None,
     params: tuple[tuple[str, Any], ...],
     block: int | None,
@@ -351,6 +374,13 @@ def _open_service(
     from ..serve.service import Limits, Service, Settings
     from ..serve.state import Learning
 
+    _check_index(index, {"ITEMS": items is not None, "--demo": shown is not None})
+    searching: dict[str, Any] = {"candidates": candidates, "recall_share": recall_share}
+    if index == "exact":
+        refuse_options(
+            "requires --index",
+            {f"--{name.replace('_', '-')}": v is not None for name, v in searching.items()},
+        )
     data = None if items is None else read_items(items, dtype="float32", n_features=n_features)
     learning, asking, measure, publishing = Learning(), Asking(), None, Publishing()
     opening = None
@@ -375,6 +405,8 @@ def _open_service(
         opening=opening,
         shared=shared,
         log=address,
+        index=index,
+        **{name: v for name, v in searching.items() if v is not None},
     )
     service = Service(settings)
     stack.callback(service.close)
@@ -407,6 +439,19 @@ def _shared_folder() -> Path:
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before prometheus_client is imported
     click.get_current_context().call_on_close(remove)
     return Path(folder)
+
+
+def _check_index(index: str, items_of: dict[str, bool]) -> None:
+    from ..serve.stores import check_index, is_store
+
+    try:
+        check_index(index)
+    except ValueError as error:
+        raise click.BadParameter(
+            str(error).removeprefix("index: "), param_hint="--index"
+        ) from error
+    if is_store(index):
+        refuse_options("not with items in a database (--index)", items_of)
 
 
 def _check_installed() -> None:

@@ -9,7 +9,7 @@ writer copies the others into new buffers; views keep the old ones alive for as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -228,6 +228,76 @@ class ExactView:
         best, rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return Found(self._buffers.names[rows], best)
 
+    def best_of(self, queries: Any, candidates: Sequence[Iterable[Id]], k: int = 10) -> Found:
+        """Find the k best among a few candidates of each query, scored and ordered as `search` does.
+
+        So an approximate index may propose them, also one that is ahead of this view or has rounded vectors.
+
+        Parameters
+        ----------
+        queries : array or CSR matrix of shape (n_queries, n_features)
+        candidates : for each query, ids without repetition
+            Those that are not in this view are left out.
+        k : int
+
+        Returns
+        -------
+        Found
+            ``ids`` and ``scores`` of shape (n_queries, min(k, number of items)); None and -inf where there
+            are fewer candidates.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream.search import ExactIndex
+        >>> index = ExactIndex()
+        >>> index.add(["a", "b", "c"], np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]))
+        >>> index.view().best_of([[1.0, 0.0]], [["a", "gone", "b"]], k=2)
+        Found(ids=array([['b', 'a']], dtype=object), scores=array([[2., 1.]], dtype=float32))
+        """
+        k = min(check_integer("k", k), len(self))
+        asked = check_rows(queries, "queries", n_features=self.n_features)
+        ids = np.full((asked.shape[0], k), None, object)
+        scores = np.full((asked.shape[0], k), -np.inf, np.float32)
+        if self._buffers is None or k == 0:
+            return Found(ids, scores)
+        for number, names in enumerate(candidates):
+            rows = self._rows_of(names, self._buffers)
+            n_best = min(k, len(rows))
+            if n_best == 0:
+                continue
+            padded = np.resize(rows, _aligned(len(rows)))  # equal vectors get equal scores
+            product = self._buffers.rows.take(padded) @ asked[number : number + 1].T
+            found = as_dense(product)[: len(rows)].T
+            self._rescale(found, asked[number : number + 1], rows)
+            places, best = top_k(found, n_best)
+            _check_scores(best)
+            ids[number, :n_best] = self._buffers.names[rows[places[0]]]
+            scores[number, :n_best] = best[0]
+        return Found(ids, scores)
+
+    def changes_since(self, before: ExactView) -> tuple[list[Id], list[Id]] | None:
+        """Ids added and ids removed since an earlier view; None if the buffers were replaced in between.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from simstream.search import ExactIndex
+        >>> index = ExactIndex()
+        >>> index.add(range(10), np.eye(10))
+        >>> before = index.view()
+        >>> index.add(["new", "gone"], np.eye(10)[:2])
+        >>> index.remove([3, "gone"])
+        >>> index.view().changes_since(before)
+        (['new'], [3])
+        """
+        if self._buffers is None or before._buffers is not self._buffers:
+            return None
+        names = self._buffers.names
+        gone = self._buffers.removed[before._n_removed : self._n_removed]
+        new = np.setdiff1d(np.arange(before._n, self._n), gone)
+        return names[new].tolist(), names[gone[gone < before._n]].tolist()
+
     def _few_best(
         self, items: _DenseRows | _CsrRows, queries: Any, k: int
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -252,15 +322,18 @@ class ExactView:
         self, items: _DenseRows | _CsrRows, queries: Any
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Scores of all rows in pieces ``(first row, scores)``: -inf for rows that hold no item."""
-        offset = None if self._centre is None else as_dense(queries @ self._centre)[:, None]
         for first, scores in items.scores(queries, self._n):
-            if self._scale is not None:
-                n_rows = min(scores.shape[1], self._n - first)  # the rest is -inf
-                if offset is not None:
-                    scores[:, :n_rows] -= offset
-                scores[:, :n_rows] *= self._scale[first : first + n_rows]
+            end = min(first + scores.shape[1], self._n)  # the rest is -inf
+            self._rescale(scores[:, : end - first], queries, slice(first, end))
             self._leave_out_removed(first, scores)
             yield first, scores
+
+    def _rescale(self, scores: np.ndarray, queries: Any, rows: Any) -> None:
+        """Turn inner products with rows into those of a scaled view."""
+        if self._scale is not None:
+            if self._centre is not None:
+                scores -= as_dense(queries @ self._centre)[:, None]
+            scores *= self._scale[rows]
 
     def _leave_out_removed(self, first: int, scores: np.ndarray) -> None:
         if self._n_removed:
@@ -286,17 +359,30 @@ class ExactView:
         """Row of an id, or -1 if there is no such item."""
         if self._buffers is None or not isinstance(name, (int, str)):
             return -1
-        row = self._buffers.places.get(name, -1)
-        while isinstance(row, tuple):
-            newest, before = row
-            row = before if newest >= self._n else newest  # or added after this view was taken
-        if not 0 <= row < self._n:
-            return -1
-        if not self._n_removed:
+        row = self._last_row(self._buffers.places, name)
+        if row < 0 or not self._n_removed:
             return row
         after = np.searchsorted(self._removed, row)
         is_removed = after < self._n_removed and self._removed[after] == row
         return -1 if is_removed else row
+
+    def _last_row(self, places: Mapping[Id, Any], name: Id) -> int:
+        """The last row of an id, whether it was removed or not; -1 if it had none yet."""
+        row = places.get(name, -1)
+        while isinstance(row, tuple):
+            newest, before = row
+            row = before if newest >= self._n else newest  # or added after this view was taken
+        return row if 0 <= row < self._n else -1
+
+    def _rows_of(self, names: Iterable[Id], buffers: _Buffers) -> np.ndarray:
+        """Rows of those ids that there are, ascending."""
+        places = buffers.places
+        rows = np.sort(np.array([self._last_row(places, name) for name in names], np.int64))
+        rows = rows[np.searchsorted(rows, 0) :]
+        if self._n_removed == 0:
+            return rows
+        after = np.minimum(np.searchsorted(self._removed, rows), self._n_removed - 1)
+        return rows[self._removed[after] != rows]
 
 
 class ExactIndex:

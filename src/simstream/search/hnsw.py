@@ -23,12 +23,15 @@ from .base import (
     read_index_file,
 )
 
+#: How a graph may store vectors.
+_DTYPES = ("f32", "f16", "bf16")
+
 
 class HnswIndex:
     """Approximate inner-product search (needs usearch: ``pip install "simstream[index]"``).
 
     The graph connects items by their own inner products, which differ from the learnt similarity: measure
-    with `recall` how much is found. Scores are inner products in float32.
+    with `recall` how much is found. Scores are inner products in float32. One thread may use it at a time.
 
     Parameters
     ----------
@@ -36,6 +39,8 @@ class HnswIndex:
         Number of neighbours of an item in the graph. None means usearch's default, here and below.
     expansion_add, expansion_search : int, optional
         Number of candidates examined when adding an item, and in a search: higher finds more and is slower.
+    dtype : {"f32", "f16", "bf16"}
+        How the graph stores vectors. Half as many bits take half the memory and time, and scores are rounded.
     threads : int
         Threads for adding many items and searching many queries; 0 means all cores. With 1, the same calls
         build the same graph.
@@ -56,9 +61,10 @@ class HnswIndex:
         connectivity: int | None = None,
         expansion_add: int | None = None,
         expansion_search: int | None = None,
+        dtype: str = "f32",
         threads: int = 0,
     ) -> None:
-        options = {
+        options: dict[str, Any] = {
             "connectivity": connectivity,
             "expansion_add": expansion_add,
             "expansion_search": expansion_search,
@@ -66,7 +72,9 @@ class HnswIndex:
         for name, value in options.items():
             if value is not None:
                 check_integer(name, value)
-        self._options = options
+        if dtype not in _DTYPES:
+            raise ValueError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
+        self._options = options | {"dtype": dtype}
         self._threads = check_integer("threads", threads, minimum=0)
         self._graph: Any = None
         #: The graph knows items by number; numbers are never reused.
@@ -79,6 +87,11 @@ class HnswIndex:
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, (int, str)) and name in self._number_of
+
+    @property
+    def ids(self) -> list[Id]:
+        """Ids of all items."""
+        return list(self._number_of)
 
     @property
     def n_features(self) -> int | None:
@@ -94,9 +107,7 @@ class HnswIndex:
             raise TypeError("vectors: expected an array, got a CSR matrix; use ExactIndex instead")
         values = check_rows(vectors, "vectors", n_features=self.n_features, n_rows=len(names))
         if self._graph is None:
-            self._graph = _graph_class()(
-                ndim=values.shape[1], metric="ip", dtype="f32", **self._options
-            )
+            self._graph = graph_class()(ndim=values.shape[1], metric="ip", **self._options)
         numbers = range(self._next, self._next + len(names))
         self._graph.add(np.array(numbers, np.uint64), values, threads=self._threads)
         self._number_of.update(zip(names, numbers, strict=True))
@@ -137,7 +148,7 @@ class HnswIndex:
         """Write the index to one safetensors file, atomically."""
         header = {"kind": "hnsw", "n": len(self), "next": self._next, "options": self._options}
         arrays = {
-            "ids": encode_ids(list(self._number_of)),
+            "ids": encode_ids(self.ids),
             "numbers": np.array(list(self._number_of.values()), np.int64),
         }
         if self._graph is not None:
@@ -155,13 +166,14 @@ class HnswIndex:
         index._name_of = dict(zip(numbers, names, strict=True))
         index._next = header["next"]
         if "graph" in arrays:
-            index._graph = _graph_class().restore(arrays["graph"].tobytes())
+            index._graph = graph_class().restore(arrays["graph"].tobytes())
             if header["options"]["expansion_search"] is not None:  # usearch does not save it
                 index._graph.expansion_search = header["options"]["expansion_search"]
         return index
 
 
-def _graph_class() -> Any:
+def graph_class() -> Any:
+    """The graph of usearch, if it is installed."""
     try:
         from usearch.index import Index
     except ImportError as error:

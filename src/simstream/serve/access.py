@@ -105,7 +105,7 @@ class MalformedError(ServiceError):
 
 
 class NotAllowedError(ServiceError):
-    """Not with this method; or this service follows another one and only reads: send changes to that one."""
+    """Not with this method; or only read here: send changes to where it is written."""
 
     status = 405
 

@@ -445,6 +445,11 @@ def _run_with_readers(
         "log": settings.log,
         "limits": asdict(settings.limits),
         "randomise": settings.randomise,
+        "searching": {
+            "index": settings.index,
+            "candidates": settings.candidates,
+            "recall_share": settings.recall_share,
+        },
         "threads": max(1, allowed_cpus() // count),  # more would only take turns
         "shared": str(settings.shared),
         "writer": str(inner),

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import DivergedError
-from ..search import ExactIndex, ExactView
+from ..search import ExactIndex, ExactView, Found
 from ..similarity.base import row_products
 from ..similarity.bilinear import Bilinear
 from ..similarity.tasks import Tasks
@@ -185,6 +185,16 @@ class Version(NamedTuple):
     #: What the evidence says; None if what was learnt is always served.
     evidence: dict[str, Any] | None
 
+    def asked(
+        self, rows: Any, task: Hashable = None, *, learnt: bool = True
+    ) -> tuple[Any, ExactView]:
+        """The vectors of queries, and the items whose inner products with them rank.
+
+        Without `learnt` they are those of the plain inner product.
+        """
+        queries = self.model.transform(rows, task) if learnt else rows
+        return queries, self.scaled if learnt and self.scaled is not None else self.view
+
     def search_many(
         self, rows: Any, k: int, task: Hashable = None, *, learnt: bool = True
     ) -> list[list[tuple[int, float]]]:
@@ -194,11 +204,23 @@ class Version(NamedTuple):
         """
         if not len(self.view):
             return [[] for _ in range(rows.shape[0])]
-        queries = self.model.transform(rows, task) if learnt else rows
-        view = self.scaled if learnt and self.scaled is not None else self.view
-        found = view.search(queries, k)
-        pairs = zip(found.ids.tolist(), found.scores.tolist(), strict=True)
-        return [list(zip(ids, scores, strict=True)) for ids, scores in pairs]
+        queries, view = self.asked(rows, task, learnt=learnt)
+        return hits_of(view.search(queries, k))
+
+
+def hits_of(found: Found) -> list[list[tuple[Any, float]]]:
+    """What was found for each query, as pairs of id and score.
+
+    Examples
+    --------
+    >>> hits_of(Found(np.array([[7, None]], object), np.array([[0.5, -np.inf]])))
+    [[(7, 0.5)]]
+    """
+    pairs = zip(found.ids.tolist(), found.scores.tolist(), strict=True)
+    return [
+        [(name, score) for name, score in zip(names, scores, strict=True) if name is not None]
+        for names, scores in pairs
+    ]
 
 
 def similarities(model: Model, anchors: Any, others: Any, task: Hashable = None) -> np.ndarray:

@@ -3,6 +3,7 @@
 Its settings are the first line of its standard input, as JSON values:
 
 - folder, log, limits, randomise : of the service that writes
+- searching : its settings of the index
 - threads : searches at the same time
 - shared : folder of what all processes of the service share
 - writer : socket file of the service that writes
@@ -55,6 +56,7 @@ def settings_of(told: dict[str, Any]) -> Settings:
         n_features=stored["n_features"],
         limits=Limits(**told["limits"]),
         randomise=told["randomise"],
+        **told["searching"],
         search_threads=told["threads"],
         log=told["log"],
         shared=Path(told["shared"]),

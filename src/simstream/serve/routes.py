@@ -7,6 +7,7 @@ import contextlib
 import functools
 import math
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from .. import __version__
 from . import import_export, schemas
 from .access import BadRequestError, KeyRing, NotFoundError
 from .events import SparseVector
+from .graph import GraphIndex
 from .log import LogError
 from .service import Service, digest_of
 from .tracing import span
@@ -119,7 +121,7 @@ def _once(
 
 def _with_payload(service: Service, found: dict[str, Any], wanted: bool = True) -> dict[str, Any]:
     """A result, with text and picture if wanted."""
-    if wanted:
+    if wanted and service.store is None:
         with contextlib.suppress(NotFoundError):  # deleted in the meantime
             found |= service.item(found["id"])[2]
     return found
@@ -243,10 +245,12 @@ def _add_search_route(app: FastAPI, service: Service) -> None:
             check_shape(query, n_features, service.settings.n_features is not None)
 
         async def look(*, learnt: bool) -> list[tuple[str, float]]:
+            ask = functools.partial(
+                service.search_later, query, body.k, body.task, learnt=learnt, version=version
+            )
             with span("search", k=body.k, learnt=learnt, position=version.model.position):
-                later = service.search_later(
-                    query, body.k, body.task, learnt=learnt, version=version
-                )
+                # An item of a database is read from there: not in the event loop.
+                later = ask() if service.store is None else await run_in_threadpool(ask)
                 return service.named(await asyncio.wrap_future(later))
 
         async def shown(hits: list[tuple[str, float]]) -> list[dict[str, Any]]:
@@ -302,7 +306,11 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
                 _once(one.key, "feedback", one, Ledger.judge, judgement)
                 for one, judgement in zip(given, judgements, strict=True)
             ]
-        receipts, is_visible = await _write(service, writes, wait)
+        before: list[Write] = []
+        if service.store is not None:
+            before.append(await run_in_threadpool(service.read_items, judgements))
+        receipts, is_visible = await _write(service, [*before, *writes], wait)
+        receipts = receipts[len(before) :]
         return _created(
             {
                 "positions": [p for r in receipts for p in range(r.first, r.last + 1)],
@@ -499,9 +507,13 @@ class Metrics:
             for name, about in (
                 ("searches", "Searches."),
                 ("search_products", "Products that answered them."),
-            )
+                ("recall_searches", "Searches compared with the exact answer."),
+                ("recall_wanted", "Items of the exact answers."),
+                ("recall_found", "Of these, found by the index."),
+            )[: 2 if service.searches.recall is None else None]
         ]
-        self._counted = 0, 0
+        self._counted = [0] * len(self._searches)
+        self._counting = threading.Lock()
         self._times = Histogram(
             "simstream_request_seconds",
             "Time to answer a request.",
@@ -514,14 +526,21 @@ class Metrics:
         """Count one request."""
         self._counts.labels(route, status).inc()
         self._times.labels(route).observe(seconds)
-        searches = self._service.searches
-        counted = searches.n_searches, searches.n_products
-        for counter, now, before in zip(self._searches, counted, self._counted, strict=True):
-            counter.inc(now - before)
-        self._counted = counted
+        self._count_searches()
+
+    def _count_searches(self) -> None:
+        searches, recall = self._service.searches, self._service.searches.recall
+        with self._counting:
+            counted = [searches.n_searches, searches.n_products]
+            if recall is not None:
+                counted += [recall.n_compared, recall.n_wanted, recall.n_found]
+            for counter, now, before in zip(self._searches, counted, self._counted, strict=True):
+                counter.inc(now - before)
+            self._counted = counted
 
     def collect(self) -> Iterable[Metric]:
         """The metrics now. Counters never fall; what undo and rollback make smaller is a gauge."""
+        self._count_searches()  # others are collected after this
         service, version = self._service, self._service.version
         tally = version.tally
         counters = {
@@ -557,10 +576,27 @@ class Metrics:
             "restart_seconds": ("Duration of the last start.", service.engine.restart_seconds),
             "uptime_seconds": ("Time since the start.", time.time() - self._started),
         }
+        if service.index is not None:
+            _add_index(service, counters, gauges)
         for name, (about, count) in counters.items():
             yield CounterMetricFamily(f"simstream_{name}", about, count)
         for name, (about, value) in gauges.items():
             yield GaugeMetricFamily(f"simstream_{name}", about, value)
+
+
+def _add_index(
+    service: Service,
+    counters: dict[str, tuple[str, int]],
+    gauges: dict[str, tuple[str, float]],
+) -> None:
+    """Metrics of an approximate index."""
+    recall, index = service.searches.recall, service.index
+    assert recall is not None
+    gauges["recall"] = ("Share found, of the last compared searches.", recall.recent)
+    if isinstance(index, GraphIndex):
+        gauges["index_late"] = ("Items not in the index yet, searched exactly.", index.n_late)
+    elif index is not None:
+        counters["index_failures"] = ("Searches the database did not answer.", index.n_failed)
 
 
 def _published(told: dict[str, Any]) -> dict[str, tuple[str, float]]:

@@ -7,21 +7,94 @@ together. A caller that is alone never waits for others.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..processors import allowed_cpus
 from ..validation import stacked
-from .access import BusyError
+from .access import BusyError, ServiceError
 from .engine import Version
+
+logger = logging.getLogger("simstream.serve")
 
 #: Searches answered by one product at most; larger products save little more.
 _LARGEST_BATCH = 64
 
-Hits = list[tuple[int, float]]
+#: Compared searches that the recall is the mean of.
+_RECENT = 1000
+
+#: Scores that differ by less than this share are equal: float32 rounds sums in different order.
+_ROUNDING = 1e-5
+
+#: Items and scores, best first. Items are positions of the log, or ids if they are kept elsewhere.
+Hits = list[tuple[Any, float]]
+
+#: Takes a version, rows of queries, k, a task and `learnt`; see `Version.search_many`.
+Search = Callable[..., list[Hits]]
+
+
+def exactly(version: Any, *args: Any, **options: Any) -> list[Hits]:
+    """Search the items of a version themselves."""
+    return version.search_many(*args, **options)
+
+
+class Recall:
+    """How much of the exact answer an approximate index finds, from a share of the searches.
+
+    An item that scores as high as the last of the exact answer counts as found.
+
+    Parameters
+    ----------
+    exact : Search
+        Gives the exact answer.
+    share : float
+        Share of searches that are compared, drawn at random.
+
+    Examples
+    --------
+    >>> recall = Recall(lambda *_, **__: [[(1, 3.0), (2, 2.0)]], share=1.0)
+    >>> recall.compare([(1, 3.0), (3, 1.0)], None, None, 2, None, True)
+    >>> recall.n_wanted, recall.n_found, recall.recent
+    (2, 1, 0.5)
+    """
+
+    def __init__(self, exact: Search, share: float) -> None:
+        self._exact, self._share = exact, share
+        self._rng = np.random.default_rng(0)
+        self._lock = threading.Lock()
+        self._last: deque[float] = deque(maxlen=_RECENT)
+        #: Searches compared, items of their exact answers, and how many of these were found.
+        self.n_compared = self.n_wanted = self.n_found = 0
+
+    @property
+    def recent(self) -> float:
+        """Mean over the last compared searches; NaN before the first."""
+        with self._lock:
+            return float(np.mean(self._last)) if self._last else float("nan")
+
+    def compare(
+        self, hits: Hits, version: Any, rows: Any, k: int, task: Hashable, learnt: bool
+    ) -> None:
+        """Compare what was found with the exact answer, if this search is drawn."""
+        with self._lock:
+            if self._rng.random() >= self._share:
+                return
+        wanted = self._exact(version, rows, k, task, learnt=learnt)[0]
+        if not wanted:
+            return
+        least = wanted[-1][1] - _ROUNDING * max(abs(score) for _, score in wanted)
+        found = min(len(wanted), sum(score >= least for _, score in hits))
+        with self._lock:
+            self.n_compared += 1
+            self.n_wanted += len(wanted)
+            self.n_found += found
+            self._last.append(found / len(wanted))
 
 
 class _Search(NamedTuple):
@@ -30,7 +103,7 @@ class _Search(NamedTuple):
     learnt: bool
     rows: Any
     k: int
-    leave_out: int
+    leave_out: Any
     done: Future[Hits]
 
     def goes_with(self, other: _Search) -> bool:
@@ -51,9 +124,20 @@ class Searches:
         Searches at the same time; as many as this process has CPUs by default.
     capacity : int
         Searches that may wait.
+    search : Search
+        Finds items; exactly by default.
+    recall : Recall, optional
+        Measures how much is found, after the callers have their answers.
     """
 
-    def __init__(self, n_threads: int | None = None, capacity: int = 1024) -> None:
+    def __init__(
+        self,
+        n_threads: int | None = None,
+        capacity: int = 1024,
+        search: Search = exactly,
+        recall: Recall | None = None,
+    ) -> None:
+        self._search, self.recall = search, recall
         self._waiting: deque[_Search] = deque()
         self._condition = threading.Condition()
         self._capacity, self._is_closed = capacity, False
@@ -72,9 +156,9 @@ class Searches:
         return len(self._waiting)
 
     def submit(
-        self, version: Version, rows: Any, k: int, task: Hashable, learnt: bool, leave_out: int
+        self, version: Version, rows: Any, k: int, task: Hashable, learnt: bool, leave_out: Any
     ) -> Future[Hits]:
-        """Positions and scores for one query, given as a single row; see `Version.search`."""
+        """Items and scores for one query, given as a single row; `leave_out` (None: nothing) is no result."""
         search = _Search(version, task, learnt, rows, k, leave_out, Future())
         with self._condition:
             if self._is_closed:
@@ -120,19 +204,28 @@ class Searches:
 
     def _answer(self, batch: list[_Search]) -> None:
         first = batch[0]
+        k = max(one.k + (one.leave_out is not None) for one in batch)
         try:
-            found = first.version.search_many(
+            found = self._search(
+                first.version,
                 first.rows if len(batch) == 1 else stacked([one.rows for one in batch]),
-                max(one.k + (one.leave_out > 0) for one in batch),
+                k,
                 first.task,
                 learnt=first.learnt,
             )
         except Exception as error:
-            if len(batch) == 1:
-                first.done.set_exception(error)
+            if len(batch) == 1 or isinstance(error, ServiceError):  # that is nobody's own fault
+                for one in batch:
+                    one.done.set_exception(error)
                 return
             for one in batch:  # only those that are at fault are refused
                 self._answer([one])
             return
         for one, hits in zip(batch, found, strict=True):
             one.done.set_result([hit for hit in hits if hit[0] != one.leave_out][: one.k])
+        if self.recall is not None:
+            try:
+                for one, hits in zip(batch, found, strict=True):
+                    self.recall.compare(hits, one.version, one.rows, k, one.task, one.learnt)
+            except Exception as error:  # it only watches
+                logger.warning("the recall of a search could not be measured: %s", error)

@@ -21,19 +21,43 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ..asking import Asking, bring_near, choose_triplet, draw_triplets
-from .access import BadRequestError, BusyError, NotFoundError, ReadOnlyError, StorageError
+from .access import (
+    BadRequestError,
+    BusyError,
+    NotFoundError,
+    ReadOnlyError,
+    ServiceError,
+    StorageError,
+)
 from .clicks import MOST_RANDOMISED
 from .engine import LearningEngine, Version, margins, similarities
 from .events import Vector, decode_vector
 from .evidence import Publishing
+from .graph import GraphIndex
 from .log import LogError, lock_folder, open_log
-from .searching import Searches
+from .searching import Hits, Recall, Searches
 from .state import Learning
 from .store import LostError, NoLogError
+from .stores import (
+    IndexUnavailableError,
+    Store,
+    StoreIndex,
+    can_be_learnt,
+    check_index,
+    is_store,
+    open_store,
+    vectors_of,
+)
 from .workers import Readers
-from .writer import Ledger, Question, Receipt, Write, Writer
+from .writer import Judgement, Ledger, NewItem, Question, Receipt, Write, Writer
 
 logger = logging.getLogger("simstream.serve")
+
+#: Items read from the user's own database at the first start, by which a learner measures centre and scale.
+_SAMPLE = 1000
+
+#: Searches at the same time in a database, which mostly wait for it.
+_STORE_THREADS = 8
 
 #: Matrices of float32 in memory: what is learnt, what is published, and one of both being replaced.
 _COPIES_OF_M = 3
@@ -123,6 +147,13 @@ class Settings:
         Searches at the same time; as many as this process has CPUs by default.
     shared : Path, optional
         Folder in which the processes of one service count together; see `simstream.serve.workers`.
+    index : str
+        What searches: ``exact``, ``usearch`` (a graph in this process), or the address of a database that
+        holds the items; see `simstream.serve.stores`.
+    candidates : int
+        Items that an approximate index examines for a search, at least.
+    recall_share : float
+        Share of searches of an approximate index that are compared with the exact answer.
     """
 
     folder: Path
@@ -139,6 +170,13 @@ class Settings:
     search_threads: int | None = None
     shared: Path | None = None
     log: str | None = None
+    index: str = "exact"
+    candidates: int = 512
+    recall_share: float = 0.01
+
+
+#: Changes of items, which are refused if they are in a database.
+_ITEM_CHANGES = (Ledger.add_items, Ledger.add_missing, Ledger.put_item, Ledger.delete_item)
 
 
 def digest_of(value: Any) -> str:
@@ -184,6 +222,11 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        check_index(settings.index)
+        if settings.index != "exact" and settings.n_features is not None:
+            raise ValueError(
+                f"index: expected exact for sparse vectors, got {settings.index.partition(':')[0]}"
+            )
         if settings.follow:
             try:
                 open_log(settings.folder, settings.log).close()
@@ -207,6 +250,10 @@ class Service:
                 settings.publishing,
                 is_follower=settings.follow,
             )
+            opened.callback(self.engine.close)
+            self.index = self._open_index()
+            if self.index is not None:
+                opened.callback(self.index.close)
             self._opened = opened.pop_all()  # nothing failed: `close` closes them
         items = self.engine.items
         ledger = Ledger(
@@ -220,7 +267,12 @@ class Service:
         #: Other processes that answer searches, if there are any.
         self.readers: Readers | None = None
         self.writer = Writer(self.log, ledger, self._tell_committed, settings.limits.waiting)
-        self.searches = Searches(settings.search_threads, settings.limits.waiting)
+        n_threads = settings.search_threads if self.store is None else _STORE_THREADS
+        if self.index is None:
+            self.searches = Searches(n_threads, settings.limits.waiting)
+        else:
+            recall = Recall(self.index.exact, settings.recall_share)
+            self.searches = Searches(n_threads, settings.limits.waiting, self.index.search, recall)
         self._rng = np.random.default_rng(settings.asking.seed)
         self._coin = np.random.default_rng(settings.asking.seed)
         self._lock = threading.Lock()
@@ -230,6 +282,78 @@ class Service:
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         if settings.follow:
             self._follower.start()
+        elif self.store is not None and not len(items):
+            self._read_sample()
+
+    # -- the index ----------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store | None:
+        """The user's own database, if it holds the items."""
+        return self.index.store if isinstance(self.index, StoreIndex) else None
+
+    def _open_index(self) -> GraphIndex | StoreIndex | None:
+        """What searches, unless that is the exact index of the published versions."""
+        settings, items, kept = self.settings, self.engine.items, self.log.setting("index")
+        if not is_store(settings.index):
+            if kept is not None:
+                raise LogError(
+                    f"{settings.folder}: its items are in {kept}; start it with --index and that address"
+                )
+            if settings.index == "exact":
+                return None
+            folder, is_mine = settings.folder / "index", not settings.follow
+            return GraphIndex(
+                folder, self.log, lambda: self.version, settings.candidates, is_mine=is_mine
+            )
+        try:
+            store = open_store(settings.index)
+        except IndexUnavailableError as error:
+            raise ConnectionError(str(error)) from error
+        try:
+            if items.n_features not in (None, store.n_features):
+                raise LogError(
+                    f"index: {store.address}: expected vectors of {items.n_features} numbers, as in "
+                    f"{settings.folder}, got {store.n_features}"
+                )
+            if kept is None and len(items):
+                raise LogError(
+                    f"{settings.folder}: has items of its own; choose another folder (--data)"
+                )
+            settings.limits.check_model(store.n_features)
+        except ServiceError as error:
+            store.close()
+            raise ValueError(f"index: {store.address}: {error}") from error
+        except LogError:
+            store.close()
+            raise
+        if not settings.follow and kept != store.address:
+            self.log.set_setting("index", store.address)
+        items.n_features = store.n_features
+        return StoreIndex(store, settings.candidates)
+
+    def _read_sample(self) -> None:
+        """Write some items of the database to the log, before the first feedback."""
+        assert self.store is not None
+        try:
+            found = self.store.sample(_SAMPLE)
+        except IndexUnavailableError as error:
+            self.close()
+            raise ConnectionError(str(error)) from error
+        items = [
+            NewItem(name, vector, {}) for name, vector in found.items() if can_be_learnt(vector)
+        ]
+        if items:
+            (receipt,) = self.writer.submit([Write(Ledger.add_items, (items,))]).result()
+            self.wait_for(receipt)
+
+    def read_items(self, judgements: Sequence[Judgement]) -> Write:
+        """Read the items of judgements from the database: what is to be written to the log before these."""
+        assert self.store is not None
+        return Write(
+            Ledger.follow_items,
+            (vectors_of(self.store, (name for one in judgements for name in one.names)),),
+        )
 
     def _follow(self) -> None:
         """Tell the engine what the other service has written, as long as it is the same log."""
@@ -271,7 +395,6 @@ class Service:
             self._follower.join()
         self.writer.close()
         self.searches.close()
-        self.engine.close()
         self._opened.close()
 
     # -- writing ------------------------------------------------------------------------------
@@ -282,6 +405,8 @@ class Service:
             raise ReadOnlyError(
                 "this service follows another one and only reads: send changes there"
             )
+        if self.store is not None and any(write.change in _ITEM_CHANGES for write in writes):
+            raise ReadOnlyError(f"items are in {self.store.address}: change them there")
         if self.engine.failure is not None:
             raise StorageError(f"learning has stopped: {self.engine.failure}")
         limit = self.settings.limits.lag
@@ -362,20 +487,28 @@ class Service:
         *,
         learnt: bool = True,
         version: Version | None = None,
-    ) -> Future[list[tuple[int, float]]]:
-        """Positions and scores of the most similar items, best first; never the query item itself."""
+    ) -> Future[Hits]:
+        """Positions and scores of the most similar items, best first; never the query item itself.
+
+        Of items in a database, ids instead of positions; then a query item is read from there first.
+        """
         version = version or self.version
         items = self.engine.items
-        leave_out = 0
-        if isinstance(query, str):
+        leave_out: Any = None
+        if not isinstance(query, str):
+            rows = items.rows_of([query])
+        elif self.store is None:
             leave_out = self.position_of(query, version)
             rows = items.vectors([leave_out])
         else:
-            rows = items.rows_of([query])
+            leave_out = query
+            rows = items.rows_of([self.item(query)[1]])
         return self.searches.submit(version, rows, k, task, learnt, leave_out)
 
-    def named(self, hits: list[tuple[int, float]]) -> list[tuple[str, float]]:
+    def named(self, hits: Hits) -> list[tuple[str, float]]:
         """Ids instead of positions."""
+        if self.store is not None:
+            return hits
         names = self.engine.items.names
         return [(names[position], score) for position, score in hits]
 
@@ -409,7 +542,12 @@ class Service:
         return position
 
     def item(self, name: str) -> tuple[int, Vector, dict[str, Any]]:
-        """Position, vector and payload of an item."""
+        """Position, vector and payload of an item; in a database it has no position before it is judged."""
+        if self.store is not None:
+            vector = self.store.vectors([name]).get(name)
+            if vector is None:
+                raise NotFoundError(f"item: no item has the id {name!r}")
+            return self.engine.items.positions.get(name, 0), vector, {}
         position = self.engine.items.positions.get(name)
         event = None if position is None else self.log.get(position)
         if position is None or event is None or event.vector is None:
@@ -423,6 +561,7 @@ class Service:
         return {
             "algorithm": self.settings.learning.as_json(),
             "items": len(self.engine.items),
+            "index": self.settings.index if self.store is None else self.store.address,
             "n_features": self.engine.items.n_features,
             "has_tasks": self.has_tasks,
             "tasks": [task for task in version.model.task_names if task is not None],

@@ -71,6 +71,13 @@ class Judgement(NamedTuple):
     randomised: int | None = None
     clicked: Sequence[int] = ()
 
+    @property
+    def names(self) -> list[str]:
+        """Ids of the items that it is about."""
+        pairs = (*self.pairs, *(self.compared or ()))
+        named = [name for pair in pairs for name in pair]
+        return [self.anchor, *named] if isinstance(self.anchor, str) else named
+
 
 class Question(NamedTuple):
     """Three items: which of the two candidates is more similar to the anchor?"""
@@ -142,6 +149,16 @@ class Ledger:
         """Delete an item. What was learnt with it stays."""
         self._find(name)
         self._add(EventKind.DELETE, subject=name)
+
+    def follow_items(self, found: Mapping[str, Vector | None]) -> None:
+        """Keep items as they are in the user's own database; None is one that is not there."""
+        for name, vector in found.items():
+            known = self._items.get(name)
+            if vector is None:
+                if known is not None:
+                    self.delete_item(name)
+            elif known is None or self._log.vectors([known]).get(known) != encode_vector(vector):
+                self.put_item(NewItem(name, vector, {}))
 
     # -- feedback -----------------------------------------------------------------------------
 
