@@ -303,7 +303,9 @@ def test_a_key_expires(tmp_path, monkeypatch):
 
 
 def test_hangup_ends_a_service_in_order(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup would be inherited
     server = ServerProcess(tmp_path)
+    signal.signal(signal.SIGHUP, before)
     server.process.send_signal(signal.SIGHUP)
     server._end()
     assert any("stopped at log position 0" in line for line in server.log)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import json
 import os
 import signal
 import socket
@@ -14,9 +15,9 @@ from click.testing import CliRunner
 from live import Client, ServerProcess, vectors, wait_until
 
 from simstream.cli import main
-from simstream.serve.access import BusyError, KeyRing, TokenBuckets
-from simstream.serve.app import refused
+from simstream.serve.access import KeyRing, TokenBuckets
 from simstream.serve.forwarding import Forwarding
+from simstream.serve.reader import refuse
 
 pytestmark = pytest.mark.skipif(
     not os.path.isdir("/proc/self/task"), reason="processes are looked for in /proc"
@@ -135,14 +136,16 @@ def test_a_writer_that_is_not_there_is_busy(tmp_path):
     async def search(scope, receive, send):
         sent.append("search")
 
-    app = Forwarding(search, str(tmp_path / "absent.sock"), refused(BusyError("try again")))
+    app = Forwarding(search, str(tmp_path / "absent.sock"), refuse)
     scope = {"type": "http", "method": "POST", "path": "/v1/items", "raw_path": b"/v1/items"}
     asyncio.run(app({**scope, "query_string": b"", "headers": []}, receive, send))
     assert sent[0]["status"] == 503
     headers = dict(sent[0]["headers"])
     assert headers[b"retry-after"] == b"1"
     assert headers[b"x-content-type-options"] == b"nosniff"
-    assert sent[1]["body"] == b'{"error":"try again"}'
+    told = json.loads(sent[1]["body"])
+    assert told["error"] == "the service that writes does not answer"
+    assert told["request_id"].encode() == headers[b"x-request-id"]
     asyncio.run(app({**scope, "path": "/v1/search"}, receive, send))
     assert sent[2] == "search"
 

@@ -96,7 +96,7 @@ def _watch(service: Service) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request that cannot be passed on."""
     identity = id_for(Headers(scope=scope).get("x-request-id"))
     REQUEST_ID.set(identity)
@@ -128,7 +128,7 @@ def main(lines: TextIO) -> None:
         service, KeyRing(service.settings.folder / "keys.json"), proxy=told["proxy"]
     )
     app: Any = config.app
-    config.app = Forwarding(app, told["writer"], _refuse)
+    config.app = Forwarding(app, told["writer"], refuse)
     # One at a time, so that connections that come together are divided among the processes.
     config.backlog = 1
     listening = socket.socket(fileno=told["socket"])
