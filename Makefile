@@ -113,7 +113,7 @@ bench-gpu: $(WITH_TORCH) ## on a CUDA device, written to docs/benchmarks-gpu.md 
 bench-distributed: $(WITH_RAY) ## columns divided over workers, written to docs/distributed.md (5 minutes)
 	$(BIN)/python benchmarks/bench_distributed.py --write
 
-bench-serve: $(INSTALLED) ## the service on loopback, written to docs/service.md (3 minutes)
+bench-serve: $(INSTALLED) ## the service on loopback, written to docs/service.md (10 minutes)
 	$(BIN)/python benchmarks/bench_serve.py --write
 
 repro-quick: $(INSTALLED) ## every published experiment in small, on bundled data (part of CI)
