@@ -51,6 +51,9 @@ _SCORE_BYTES = 2**23
 #: Fewest rows per piece: with fewer, a matrix product is slow.
 _MIN_ROWS = 1024
 
+#: Rows whose scores are turned round together, while they are in the cache.
+_ROWS_TURNED = 2048
+
 #: Rows are multiplied in multiples of this. BLAS sums left-over rows in another order, so that equal vectors
 #: would get unequal scores.
 _ALIGNED = 64
@@ -708,6 +711,7 @@ class _DenseRows:
         data, left = self._data, as_dense(queries)
         size, n_aligned = _piece(len(left)), _aligned(n)
         space = np.empty(len(left) * min(size, n_aligned), np.float32)
+        turned = np.empty((_ROWS_TURNED, len(left)), np.float32)
         for first in range(0, n_aligned, size):
             rows = data[first : min(n_aligned, first + size)]
             scores = space[: len(left) * len(rows)].reshape(len(left), len(rows))
@@ -715,7 +719,7 @@ class _DenseRows:
                 if len(left) == 1:
                     np.matmul(rows, left[0], out=scores[0])
                 else:
-                    np.matmul(left, rows.T, out=scores)
+                    _multiply(rows, left, scores, turned)
             scores[:, n - first :] = -np.inf
             yield first, scores
 
@@ -793,6 +797,14 @@ def _rows_from_arrays(arrays: dict[str, np.ndarray], n_features: int) -> Any:
     csr = sp.csr_matrix(parts, shape=(len(arrays["starts"]) - 1, n_features))
     csr.check_format(full_check=True)  # a wrong column would be read outside of a query
     return csr
+
+
+def _multiply(rows: np.ndarray, queries: np.ndarray, out: np.ndarray, turned: np.ndarray) -> None:
+    """out = queries rows', as the product rows queries', which BLAS computes faster for few queries."""
+    for begin in range(0, len(rows), len(turned)):
+        part = rows[begin : begin + len(turned)]
+        np.matmul(part, queries.T, out=turned[: len(part)])
+        out[:, begin : begin + len(part)] = turned[: len(part)].T
 
 
 def _piece(n_queries: int) -> int:
