@@ -26,7 +26,7 @@ from simstream.serve import mirror, upkeep
 from simstream.serve.access import KeyRing, ReadOnlyError
 from simstream.serve.evidence import Publishing
 from simstream.serve.log import LogError, open_log
-from simstream.serve.service import Service, Settings
+from simstream.serve.service import Limits, Service, Settings
 from simstream.serve.snapshots import same_bits
 from simstream.serve.writer import Ledger, NewItem
 
@@ -58,8 +58,10 @@ def assert_same(reader, writer):
 
 @pytest.fixture(autouse=True)
 def _no_long_rests(monkeypatch):
+    """A follower in this process asks often: a service ends only once it has answered."""
     monkeypatch.delenv(mirror.KEY_VARIABLE, raising=False)
     monkeypatch.setattr(mirror, "_LONGEST_RETRY", 0.5)
+    monkeypatch.setattr(mirror, "_WAIT", 0)
 
 
 def test_a_copy_searches_as_what_it_follows(tmp_path, address):
@@ -102,14 +104,15 @@ def test_a_copy_has_snapshots_of_its_own_and_can_be_served_alone(tmp_path):
 
 
 def test_answers_are_bounded_and_everything_arrives(tmp_path, monkeypatch):
+    """Also from a service that answers no two requests within half a second."""
     monkeypatch.setattr(mirror, "_MOST_BYTES", 1000)
-    with writing(tmp_path / "a") as (writer, url):
+    with writing(tmp_path / "a", limits=Limits(rate=2, burst=1)) as (writer, url):
         do(writer, Ledger.put_item, NewItem("large", vectors(1)[0], {"text": "x" * 5000}))
         add_items(writer, vectors(50))
         sizes, after = [], 0
         while after < 51:
             content = mirror.encode_rows(writer.log, after, 1000)
-            rows = mirror.Answer.decoded(content).rows
+            rows = mirror.LogPart.decoded(content).rows
             sizes.append(len(rows))
             after = rows[-1][0]
         # At least one; then each has 25 bytes of a vector and two of a body.

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from .events import ERASED, FORMAT_VERSION, EventKind
+from .events import FORMAT_VERSION, EventKind
 from .log import Log, LogError, lock_folder
 
 logger = logging.getLogger("simstream.serve")
@@ -37,6 +37,9 @@ MOST_ROWS, _MOST_BYTES = 1000, 4 * 2**20
 #: Seconds that a service waits for new events before it answers that there are none: so long it may take to
 #: end. And the longest silence of one that answers.
 _WAIT, _TIMEOUT = 2, 10.0
+
+#: Seconds until the next request to a service that limits how many it answers.
+_PAUSE = 1.0
 
 #: Seconds after which a service that is away is tried again, at first and at most.
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 30.0
@@ -57,8 +60,8 @@ def encode_rows(log: Log, after: int, limit: int) -> bytes:
     return "\n".join(lines).encode()
 
 
-class Answer(NamedTuple):
-    """What a service says of its log."""
+class LogPart(NamedTuple):
+    """What a service answers: what it says of its log, and some of the events."""
 
     #: Version of its events.
     format: int
@@ -71,7 +74,7 @@ class Answer(NamedTuple):
     rows: list[tuple[Any, ...]]
 
     @classmethod
-    def decoded(cls, content: bytes) -> Answer:
+    def decoded(cls, content: bytes) -> LogPart:
         """Read what `encode_rows` wrote."""
         head, *lines = map(json.loads, content.split(b"\n"))
         rows: list[tuple[Any, ...]] = []
@@ -109,37 +112,45 @@ class Source:
         if not re.fullmatch("[!-~]*", key):
             raise ValueError(f"{KEY_VARIABLE}: expected a key, got other characters")
         self.name, self._path = url.rstrip("/"), parts.path.rstrip("/")
+        self.ending = threading.Event()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         # Certificates are verified by those of the system.
         is_secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
         self._connection = kind(parts.hostname, port, timeout=_TIMEOUT)
 
-    def read(self, after: int, wait: int = 0, limit: int = MOST_ROWS) -> Answer:
+    def read(self, after: int, wait: int = 0, limit: int = MOST_ROWS) -> LogPart:
         """Ask for what comes after a position; OSError if no answer came that can be used."""
+        path = f"{self._path}/v1/log?after={after}&wait={wait}&limit={limit}"
+        status, reason, content = self._ask(path)
+        while status == 429 and not self.ending.wait(_PAUSE):
+            status, reason, content = self._ask(path)
+        told = f"{self.name}: answers {status} {reason}"
+        if status in (401, 403):
+            raise RefusedError(f"{told}; give a key of the scope admin in {KEY_VARIABLE}")
+        if 300 <= status < 500 and status not in (408, 429):
+            raise RefusedError(f"{told}; expected the address of a service with /v1/log")
+        if status != 200:
+            raise ConnectionError(told)
         try:
-            path = f"{self._path}/v1/log?after={after}&wait={wait}&limit={limit}"
-            self._connection.request("GET", path, headers=self._headers)
-            response = self._connection.getresponse()
-            content = response.read()
-            if response.status == 200:
-                return Answer.decoded(content)
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise ConnectionError(f"{self.name}: {str(error) or type(error).__name__}") from error
+            return LogPart.decoded(content)
         except (ValueError, KeyError, TypeError) as error:
             raise ConnectionError(
                 f"{self.name}: expected the log of a service, got another answer"
             ) from error
-        told = f"{self.name}: answers {response.status} {response.reason}"
-        if response.status in (401, 403):
-            raise RefusedError(f"{told}; give a key of the scope admin in {KEY_VARIABLE}")
-        if 300 <= response.status < 500 and response.status not in (408, 429):
-            raise RefusedError(f"{told}; expected the address of a service with /v1/log")
-        raise ConnectionError(told)
+
+    def _ask(self, path: str) -> tuple[int, str, bytes]:
+        try:
+            self._connection.request("GET", path, headers=self._headers)
+            response = self._connection.getresponse()
+            return response.status, response.reason, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise ConnectionError(f"{self.name}: {str(error) or type(error).__name__}") from error
 
     def close(self) -> None:
         """Close the connection; who waits for an answer gets an error."""
+        self.ending.set()
         with contextlib.suppress(OSError, AttributeError):
             self._connection.sock.shutdown(socket.SHUT_RDWR)
         self._connection.close()
@@ -160,7 +171,7 @@ class MirrorLog(Log):
 
     def __init__(self, folder: Path, url: str) -> None:
         self._source, self._opened = Source(url), contextlib.ExitStack()
-        self._ending, self._is_away = threading.Event(), False
+        self._ending, self._is_away = self._source.ending, False
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
         #: What stopped the copying, if something did.
         self._failure: LogError | None = None
@@ -194,7 +205,6 @@ class MirrorLog(Log):
 
     def close(self) -> None:
         """Stop copying, close the connections of all threads, unlock the folder."""
-        self._ending.set()
         self._source.close()
         if self._thread.is_alive():
             self._thread.join()
@@ -242,7 +252,7 @@ class MirrorLog(Log):
             logger.warning("cannot follow now, will try again: %s", error)
         self._is_away = True
 
-    def _pull(self, wait: int = 0, *, is_start: bool = False) -> Answer:
+    def _pull(self, wait: int = 0, *, is_start: bool = False) -> LogPart:
         """Ask the service once, and make durable what it answers, if it continues the copy."""
         answer = self._source.read(self._copy.end.position, wait)
         self._compare(answer, is_start)
@@ -270,10 +280,10 @@ class MirrorLog(Log):
                     f"position {damaged}; nothing of this answer was kept"
                 )
             for row in rows:
-                if row[2] == EventKind.ERASE and row[5] != ERASED:
+                if row[2] == EventKind.ERASE:
                     self._copy.erase(json.loads(row[5])["positions"])
 
-    def _compare(self, answer: Answer, is_start: bool) -> None:
+    def _compare(self, answer: LogPart, is_start: bool) -> None:
         """Raise unless an answer is about the log that this is a copy of, and about all of it."""
         copy, name = self._copy, self._source.name
         if answer.format > FORMAT_VERSION:
