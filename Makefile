@@ -94,7 +94,7 @@ connectors: ## the recipes for vector stores, encoders and frameworks, with ever
 
 durability: $(INSTALLED) ## what the service keeps: kills, full disks, damage, replicas, PostgreSQL (15 minutes)
 	$(BIN)/python -m pytest -q tests/serve/test_durability.py tests/serve/test_postgres.py tests/serve/test_upkeep.py \
-	  tests/serve/test_publishing.py tests/serve/test_saved_services.py tests/serve/test_fuzz.py
+	  tests/serve/test_publishing.py tests/serve/test_saved_services.py tests/serve/test_fuzz.py tests/serve/test_mirror.py
 
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
 	$(BIN)/python benchmarks/bench.py --write

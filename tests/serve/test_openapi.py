@@ -22,7 +22,7 @@ def target(request, tmp_path):
 def check_as_described(target, n_examples, phases, but=None):
     asked = made_requests(*target, n_examples=n_examples, phases=("examples", *phases), but=but)
     described = {label for label, _ in asked}
-    assert len(described) == 20 - (but is not None)
+    assert len(described) == 21 - (but is not None)
     if "coverage" in phases:
         served = {label for label, status in asked if status < 300}
         # A picture and something to undo or to answer cannot be guessed; a model may be rolled back.

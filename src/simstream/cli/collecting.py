@@ -98,6 +98,8 @@ def _parsed(path: Path, name: str, table: dict[str, Any], command: click.Command
             if not isinstance(value, bool):
                 raise ValueError(f"{path}: {name}: {key}: expected true or false, got {value!r}")
             arguments += [parameter.opts[0]] * value
+        elif key == "follow" and isinstance(value, bool):
+            arguments += [f"{parameter.opts[0]}="] * value
         else:
             arguments.append(f"{parameter.opts[0]}={_text(value)}")
     try:

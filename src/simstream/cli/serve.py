@@ -80,6 +80,17 @@ def publishing_options(command: Any) -> Any:
     return command
 
 
+def _checked_follow(context: Any, parameter: Any, value: str | None) -> bool | str:
+    """Whether to follow another service, or the address of that."""
+    if not value:
+        return value is not None
+    if not value.startswith(("http://", "https://")):
+        raise click.BadParameter(
+            f"expected http(s)://HOST:PORT, or nothing to follow the log of --data or --log, got {value}"
+        )
+    return value
+
+
 @click.command(short_help="Search over HTTP that learns from feedback.")
 @click.argument("items", type=FILE, required=False)
 @n_features_option
@@ -93,8 +104,12 @@ def publishing_options(command: Any) -> Any:
 )
 @click.option(
     "--follow",
-    is_flag=True,
-    help="Read what another service writes to the log of --data or to --log, and answer searches only.",
+    is_flag=False,
+    flag_value="",
+    metavar="[URL]",
+    callback=_checked_follow,
+    help="Read what another service writes to the log of --data or to --log, and answer searches only; with "
+    "http(s)://HOST:PORT of a service, copy its log to --data. Give its key in SIMSTREAM_KEY (scope admin).",
 )
 @click.option(
     "--workers",
@@ -223,7 +238,7 @@ def serve(
     n_features: int | None,
     folder: Path,
     may_add: bool,
-    follow: bool,
+    follow: bool | str,
     collections: Path | None,
     workers: int,
     host: str,
@@ -247,6 +262,7 @@ def serve(
     simstream serve --demo --simulate
     simstream serve --workers 2                searches are answered by two more processes
     simstream serve --follow --port 8001       a process of its own that only searches
+    simstream serve --follow https://search.example.org --data copy    and on another machine
     simstream serve --collections shops.toml   several collections, each with its own folder
     simstream keys add page --scope read --scope write
     simstream serve --host 0.0.0.0
@@ -346,7 +362,7 @@ def _open_service(
     *,
     address: str | None,
     may_add: bool,
-    follow: bool,
+    follow: bool | str,
     index: str,
     candidates: int | None,
     recall_share: float | None,
@@ -374,6 +390,11 @@ def _open_service(
     from ..serve.service import Limits, Service, Settings
     from ..serve.state import Learning
 
+    if isinstance(follow, str):
+        refuse_options(
+            "not with the address of a service to follow", {"--log": address is not None}
+        )
+        address = follow
     _check_index(index, {"ITEMS": items is not None, "--demo": shown is not None})
     searching: dict[str, Any] = {"candidates": candidates, "recall_share": recall_share}
     if index == "exact":
@@ -401,7 +422,7 @@ def _open_service(
         measure=measure,
         publishing=_published(published, promote, half_life, propensity),
         randomise=randomise,
-        follow=follow,
+        follow=bool(follow),
         opening=opening,
         shared=shared,
         log=address,

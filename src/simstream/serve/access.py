@@ -31,7 +31,7 @@ SCOPES = ("read", "write", "admin")
 _PREFIX = "simstream"
 
 _OPEN_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico")
-_ADMIN_PATHS = ("/v1/pin", "/v1/rollback")
+_ADMIN_PATHS = ("/v1/pin", "/v1/rollback", "/v1/log")
 
 #: What machines that watch a service ask, as often as they like.
 WATCHED_PATHS = ("/healthz", "/readyz")

@@ -15,7 +15,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,9 +84,10 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
 
 
 def open_log(folder: Path, address: str | None = None, *, is_owner: bool = False) -> Log:
-    """The log of a service's folder: the SQLite file in it, or that at an address of PostgreSQL.
+    """The log of a service's folder: the SQLite file in it, or that at an address.
 
-    The owner notes the address in the folder, without a password: others need not know it.
+    It is in PostgreSQL, or that of a service (``http://...``), which is copied to the SQLite file. The owner
+    notes an address of PostgreSQL in the folder, without a password: others need not know it.
 
     Examples
     --------
@@ -96,6 +97,12 @@ def open_log(folder: Path, address: str | None = None, *, is_owner: bool = False
     ...
     simstream.serve.store.NoLogError: ...: expected the folder of a service, got one without log.sqlite
     """
+    if address is not None and address.startswith(("http://", "https://")):
+        from .mirror import MirrorLog
+
+        if is_owner:
+            raise LogError("log: expected postgresql://..., got the address of a service to follow")
+        return MirrorLog(folder, address)
     file, note = folder / "log.sqlite", folder / "log.address"
     noted = note.read_text().strip() if note.exists() else None
     address = address or noted
@@ -141,6 +148,9 @@ class Log:
     (['shoe'], 1)
     >>> log.close()
     """
+
+    #: Whether it is the copy of another one, in a folder of its own; see `simstream.serve.mirror`.
+    is_copy = False
 
     def __init__(
         self, place: Path | str, *, is_owner: bool = False, folder: Path | None = None
@@ -329,6 +339,18 @@ class Log:
             for *row, digest, link in some:
                 yield tuple(row), digest, link  # type: ignore[misc]
 
+    def rows_within(self, after: int, n_rows: int, n_bytes: int) -> list[tuple[Row, bytes, bytes]]:
+        """As `rows`: the next ones up to a number, and up to so many bytes, but at least one."""
+        size = "coalesce(length(vector), 0) + length(body)"
+        query = f"SELECT position, {size} FROM events WHERE position > ? ORDER BY position LIMIT ?"
+        until = after
+        for position, size_of_row in self.store.fetch(query, (after, n_rows)):
+            n_bytes -= size_of_row
+            if n_bytes < 0 and until > after:
+                break
+            until = position
+        return list(self.rows(after, until))
+
     # -- following ----------------------------------------------------------------------------
 
     def look(self) -> int:
@@ -483,20 +505,34 @@ class Log:
             )
         until = other.last
         with self.transaction():
-            query = "SELECT name, value FROM settings WHERE name <> 'format'"  # of the tables
-            for name, value in other.store.fetch(query):
-                self._set(name, value)
-            self._tail = self._beginning()
+            self.adopt(other.settings())
             for some in other._pages(f"{_COLUMNS}, digest, hash", 0, until):
-                for *row, digest, link in some:
-                    self._tail = End(row[0], chained(self._tail.hash, digest))
-                    if not is_intact(tuple(row), digest) or self._tail.hash != link:  # type: ignore[arg-type]
-                        raise other._damaged(row[0])
-                self._pending += some
-                self.flush()
+                damaged = self.take(some)
+                if damaged is not None:
+                    raise other._damaged(damaged)
             requests = other.requests(until)
             while few := list(itertools.islice(requests, _PAGE)):
                 self.remember(*few)
+
+    def adopt(self, settings: Mapping[str, str]) -> None:
+        """Have the settings of another log, with its identity, inside a transaction."""
+        for name, value in settings.items():
+            self._set(name, value)
+        if not self._tail.position:
+            self._tail = self._beginning()
+
+    def take(self, rows: Sequence[tuple[Any, ...]]) -> int | None:
+        """Add stored events of another log, with digest and hash, inside a transaction.
+
+        They must continue this one: returns the position of the first that is damaged or does not.
+        """
+        for *row, digest, link in rows:
+            self._tail = End(row[0], chained(self._tail.hash, digest))
+            if not is_intact(tuple(row), digest) or self._tail.hash != link:  # type: ignore[arg-type]
+                return self._tail.position
+        self._pending += rows
+        self.flush()
+        return None
 
     def events_about(self, name: str) -> list[tuple[int, str, str]]:
         """Position, kind and body of all events of an item, in order."""
@@ -514,6 +550,10 @@ class Log:
         """A JSON value stored beside the events; None if there is none."""
         found = self.store.fetch("SELECT value FROM settings WHERE name = ?", (name,))
         return json.loads(found[0][0]) if found else None
+
+    def settings(self) -> dict[str, str]:
+        """The text of all that is stored beside the events, but for the version of the tables."""
+        return dict(self.store.fetch("SELECT name, value FROM settings WHERE name <> 'format'"))  # type: ignore[arg-type]
 
     def set_setting(self, name: str, value: Any) -> None:
         """Store a JSON value beside the events."""

@@ -27,6 +27,7 @@ from .access import BadRequestError, KeyRing, NotFoundError
 from .events import SparseVector
 from .graph import GraphIndex
 from .log import LogError
+from .mirror import MOST_ROWS, encode_rows
 from .service import Service, digest_of
 from .tracing import span
 from .writer import Ledger, Receipt, Write, check_shape
@@ -49,6 +50,9 @@ Wait = Annotated[
 
 #: Longest time in seconds that a caller waits to see what it wrote.
 _LONGEST_WAIT = 10.0
+
+#: Time between two looks whether there are events that a follower waits for.
+_LOOK_SECONDS = 0.05
 
 #: Upper bounds of the histogram of request times, in seconds.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -482,6 +486,24 @@ def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics, keys
         if problem is not None:
             return JSONResponse({"status": problem}, 503, {"retry-after": "10"})
         return {"status": "ready", "position": service.version.position, "lag": service.engine.lag}
+
+    @app.get(
+        "/v1/log", response_class=Response, responses=sends("application/jsonl"), tags=["operation"]
+    )
+    async def get_log(
+        after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = MOST_ROWS,
+        wait: Annotated[int, Query(ge=0, le=10, description="Seconds to wait for events.")] = 0,
+    ) -> Response:
+        """Events after a position as they are stored, for services that follow this one.
+
+        The first line says which log it is, where it ends, and its hash at `after`.
+        """
+        end = time.monotonic() + wait
+        while service.writer.last == after and time.monotonic() < end:
+            await asyncio.sleep(_LOOK_SECONDS)
+        content = await run_in_threadpool(encode_rows, service.log, after, limit)
+        return Response(content, media_type="application/jsonl")
 
     @app.get("/metrics", response_class=Response, responses=sends("text/plain"), tags=["operation"])
     def get_metrics() -> Response:

@@ -136,7 +136,8 @@ class Settings:
         Events between two snapshots; fewer if learning them again would take long.
     log : str, optional
         Address of a PostgreSQL database that holds the log; see `simstream.serve.postgres_store`. None is the
-        SQLite file in the folder, or the address that was given when the folder was begun.
+        SQLite file in the folder, or the address that was given when the folder was begun. To `follow`, also
+        the address of a service, ``http://...``, whose log is copied; see `simstream.serve.mirror`.
     follow : bool
         Whether another service writes to this log: this one reads what it writes, and changes nothing.
     measure : function, optional
@@ -241,6 +242,8 @@ class Service:
                 opened.enter_context(lock_folder(settings.folder))
             self.log = open_log(settings.folder, settings.log, is_owner=not settings.follow)
             opened.callback(self.log.close)
+            #: Whether the folder is written by this service: a follower may have one of its own.
+            self._is_mine = self.log.is_copy or not settings.follow
             self.engine = LearningEngine(
                 self.log,
                 settings.learning,
@@ -248,7 +251,7 @@ class Service:
                 settings.n_features,
                 settings.snapshot_every,
                 settings.publishing,
-                is_follower=settings.follow,
+                is_follower=not self._is_mine,
             )
             opened.callback(self.engine.close)
             self.index = self._open_index()
@@ -302,9 +305,9 @@ class Service:
                 )
             if settings.index == "exact":
                 return None
-            folder, is_mine = settings.folder / "index", not settings.follow
+            folder, candidates = settings.folder / "index", settings.candidates
             return GraphIndex(
-                folder, self.log, lambda: self.version, settings.candidates, is_mine=is_mine
+                folder, self.log, lambda: self.version, candidates, is_mine=self._is_mine
             )
         try:
             store = open_store(settings.index)
@@ -369,7 +372,8 @@ class Service:
                 self._follow_failure = error
                 return
             self.engine.notify(self.writer.last)
-            self.engine.look_for_items()
+            if not self._is_mine:
+                self.engine.look_for_items()
 
     def look(self) -> None:
         """Look at once whether the service that is followed has written something."""
