@@ -387,11 +387,10 @@ def test_searches_go_on_while_a_log_in_postgresql_is_away(tmp_path, postgres):
         call = Client(server.port)
         assert call("POST", "/v1/items", items(20))[1]["visible"]
 
-        def search(k=3):
+        def search():
             """By each of the readers, most likely."""
-            found = [
-                Client(server.port)("POST", "/v1/search", {"item": "i0", "k": k}) for _ in range(8)
-            ]
+            query = {"item": "i0", "k": 3}
+            found = [Client(server.port)("POST", "/v1/search", query) for _ in range(8)]
             assert {status for status, _ in found} == {200}
             return [answer["results"] for _, answer in found]
 
@@ -404,13 +403,24 @@ def test_searches_go_on_while_a_log_in_postgresql_is_away(tmp_path, postgres):
             wait_until(lambda: sum("reached to listen" in line for line in server.log) == 2)
             assert search() == before
             assert children(server.process.pid) == server.readers
+            # One that ends meanwhile cannot start again before the database does.
+            gone = min(server.readers)
+            os.kill(gone, signal.SIGKILL)
+            wait_until(lambda: any("a reader has failed: " in line for line in server.log))
+            assert search() == before
         finally:
             postgres.start()
+        call = Client(
+            server.port
+        )  # the other connection may have been one to the reader that ended
         wait_until(lambda: call("GET", "/readyz")[0] == 200)
         status, told = call("POST", "/v1/feedback?wait=true", triplet("i0", "i1", "i2"))
         assert (status, told["visible"]) == (201, True)
-        assert children(server.process.pid) == server.readers
-        search()
+        (stayed,) = server.readers - {gone}
+        assert stayed in children(server.process.pid)
+        os.kill(stayed, signal.SIGKILL)
+        wait_until(lambda: not is_running(stayed))
+        search()  # by readers that have started since
 
 
 def test_a_reader_ends_only_if_it_cannot_follow(monkeypatch):
