@@ -1,5 +1,7 @@
 """Several collections in one process: each as if it were alone, and what they have in common."""
 
+import json
+import logging
 import threading
 import tomllib
 from contextlib import contextmanager
@@ -9,15 +11,17 @@ import pytest
 import uvicorn
 from browser import Page
 from described import made_requests
-from live import Client, ServerProcess, add_items, judge, running, vectors
+from live import Client, ServerProcess, add_items, judge, running, vectors, wait_until
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from commands import run
 from simstream.serve.access import KeyRing
 from simstream.serve.app import create_app, server_config
 from simstream.serve.collections import create_collections_app
+from simstream.serve.logs import TextLines, logged, speaking_for
 from simstream.serve.service import Limits, Service, Settings
 from simstream.serve.state import Learning
+from simstream.serve.tracing import start_tracing
 
 
 @contextmanager
@@ -104,6 +108,58 @@ def test_what_they_have_in_common(two, tmp_path):
         assert client("GET", "/v1/collections")[1]["collections"][1]["status"] != "ready"
         two["hats"].engine.failure = None
         client.close()
+
+
+def test_lines_of_the_log_say_whose_they_are(tmp_path, capsys, monkeypatch):
+    """Those of requests and those of the threads of a service."""
+    services = {}
+    for name in ("shoes", "hats"):
+        with speaking_for(name):
+            services[name] = Service(Settings(tmp_path / name))
+    add_items(services["hats"], vectors(5))
+    monkeypatch.setattr(services["shoes"], "status", lambda: 1 / 0)
+    monkeypatch.setattr(services["hats"].engine, "_step", lambda: 1 / 0)
+    with logged("json"), served_together(services, KeyRing(tmp_path / "keys.json")) as port:
+        client = Client(port)
+        assert client("GET", "/c/shoes/v1/status")[0] == 500
+        judge(services["hats"], "i0", "i1", "i2")
+        assert client("GET", "/healthz")[0] == 200
+        client.close()
+        wait_until(lambda: services["hats"].engine.failure is not None)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    said = {line["message"]: line.get("collection") for line in lines}
+    assert said == {
+        "GET /c/shoes/v1/status failed": "shoes",
+        "GET /c/shoes/v1/status 500": "shoes",
+        "the engine stopped": "hats",
+        "GET /healthz 200": None,
+    }
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "the disk is full", (), None)
+    with speaking_for("hats"):
+        assert TextLines().format(record).endswith("the disk is full (collection hats)")
+
+
+def test_spans_name_the_collection(tmp_path, monkeypatch):
+    pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")  # milliseconds
+    exporter = InMemorySpanExporter()
+    stop = start_tracing(exporter)
+    with speaking_for("hats"):
+        service = Service(Settings(tmp_path / "hats"))
+    with served_together({"hats": service}, KeyRing(tmp_path / "keys.json")) as port:
+        add_items(service, vectors(5))
+        client = Client(port)
+        client("GET", "/c/hats/v1/status")
+        client("GET", "/healthz")
+        client.close()
+    stop()
+    told = {
+        one.name: one.attributes.get("simstream.collection")
+        for one in exporter.get_finished_spans()
+    }
+    assert told == {"GET /c/hats/v1/status": "hats", "GET /healthz": None, "learn": "hats"}
 
 
 def test_keys_of_one_collection_open_no_other(two, tmp_path):

@@ -190,6 +190,45 @@ def test_a_follower_that_is_not_woken_looks_by_itself(tmp_path, place):
             assert reader.engine.wait_for(judge(writer, "i0", "i1", "i2").last, 60)
 
 
+def test_a_follower_of_a_standby(tmp_path, postgres):
+    """A standby cannot notify: it is looked at now and then, also after it has become the server."""
+    place, signal = postgres.address(), postgres.folder / "data" / "standby.signal"
+    with running(tmp_path / "a", log=place) as writer:
+        add_items(writer, ROWS)
+    postgres.stop()
+    signal.touch()
+    postgres.start()
+    try:
+        with running(tmp_path / "b", log=place, follow=True) as reader:
+            wait_until(lambda: "listen" in reader.log.store._connections)
+            looks, look = [], reader.log.look
+            reader.log.look = lambda: (looks.append(1), look())[1]
+            wait_until(lambda: len(looks) > 2)
+            assert reader.stopped() is None
+            postgres.stop()
+            signal.unlink()
+            postgres.start()
+            with running(tmp_path / "a") as writer:
+                assert reader.engine.wait_for(judge(writer, "i0", "i1", "i2").last, 60)
+    finally:
+        if signal.exists():
+            postgres.stop()
+            signal.unlink()
+            postgres.start()
+
+
+def test_following_ends_if_waiting_fails(tmp_path, place, monkeypatch):
+    with running(tmp_path / "a", log=place) as writer:
+        add_items(writer, ROWS)
+        with running(tmp_path / "b", log=place, follow=True) as reader:
+            monkeypatch.setattr(reader.log.store, "wait", refuse)
+            wait_until(lambda: reader.stopped() == "following has stopped")
+
+
+def refuse(*_):
+    raise LogError("not here")
+
+
 def test_a_follower_tells_that_the_log_was_replaced(tmp_path, place):
     with running(tmp_path / "a", log=place) as writer:
         add_items(writer, ROWS)

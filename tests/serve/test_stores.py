@@ -6,7 +6,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from live import Client, add_items, learner_of, running, served, vectors, wait_until
+from live import Client, ServerProcess, add_items, learner_of, running, served, vectors, wait_until
 
 from simstream.serve import qdrant
 from simstream.serve.log import LogError
@@ -287,6 +287,23 @@ def test_a_table_that_is_dropped_is_503(tmp_path, postgres):
             status, answer = client("POST", "/v1/search", body)
             assert status == 503
             assert "does not exist" in answer["error"]
+
+
+def test_failures_of_all_processes_are_counted(tmp_path, postgres):
+    items = PgvectorItems(postgres)
+    items.put({str(n): row for n, row in enumerate(vectors(5, D))})
+    server = ServerProcess(tmp_path, "--index", items.address, "--workers", 1)
+    try:
+        client, body = Client(server.port), {"vector": [1.0] * D, "k": 2}
+        assert client("POST", "/v1/search", body)[0] == 200
+        items._connection.execute("DROP TABLE things")
+        assert [client("POST", "/v1/search", body)[0] for _ in range(3)] == [503] * 3
+        wait_until(
+            lambda: b"simstream_index_failures_total 3.0" in client.raw("GET", "/metrics")[2]
+        )
+    finally:
+        items.close()
+        server.terminate()
 
 
 def test_a_follower_searches_the_database_too(tmp_path, items):

@@ -119,7 +119,8 @@ def test_environment_variables_ask_for_spans(monkeypatch, variables, expected):
     assert tracing.is_asked_for() is expected
 
 
-def test_a_process_sends_its_spans(tmp_path, monkeypatch):
+@pytest.mark.parametrize("workers", [0, 1])
+def test_processes_send_their_spans(tmp_path, monkeypatch, workers):
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     received = []
 
@@ -139,9 +140,10 @@ def test_a_process_sends_its_spans(tmp_path, monkeypatch):
         address = f"http://127.0.0.1:{collector.server_address[1]}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-        server = ServerProcess(tmp_path)
+        server = ServerProcess(tmp_path, "--workers", workers)
         client = Client(server.port)
         assert client("GET", "/v1/status")[0] == 200
+        assert client("POST", "/v1/search", {"vector": [1.0]})[0] == 200
         client.close()
         server.terminate()
         wait_until(lambda: received)
@@ -150,4 +152,5 @@ def test_a_process_sends_its_spans(tmp_path, monkeypatch):
         thread.join()
         collector.server_close()
     assert {path for path, _ in received} == {"/v1/traces"}
-    assert any(b"GET /v1/status" in content for _, content in received)
+    for name in (b"GET /v1/status", b"POST /v1/search"):
+        assert any(name in content for _, content in received)

@@ -7,17 +7,22 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 from live import Client, ServerProcess, vectors, wait_until
 
 from simstream.cli import main
+from simstream.serve import reader
+from simstream.serve import workers as readers_of
 from simstream.serve.access import KeyRing, TokenBuckets
 from simstream.serve.forwarding import Forwarding
-from simstream.serve.reader import refuse
+from simstream.serve.log import LogError
 
 pytestmark = pytest.mark.skipif(
     not os.path.isdir("/proc/self/task"), reason="processes are looked for in /proc"
@@ -106,9 +111,11 @@ def test_a_large_body_is_passed_on_and_refused_where_it_is_too_large(tmp_path):
         call = Client(server.port)
         assert call("POST", "/v1/items", items(2000, 100))[0] == 201
         assert len(call("GET", "/v1/items?limit=1000")[1]["items"]) == 1000
-        too_large = b"x" * (9 * 2**20)
-        with contextlib.suppress(OSError):  # closed before all of it was sent
-            assert call.raw("POST", "/v1/items", too_large)[0] == 413
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as large:
+            # None of the body is sent: what is not read could break the connection before the answer came.
+            size = b"Content-Length: %d\r\n" % (9 * 2**20)
+            large.sendall(b"POST /v1/items HTTP/1.1\r\nHost: localhost\r\n" + size + b"\r\n")
+            assert large.makefile("rb").readline().split()[1] == b"413"
         chunks = iter([b'{"items": [{"id": "c", ', b'"vector": [%s]}]}' % b",".join([b"1"] * 100)])
         fields = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
@@ -125,29 +132,113 @@ def test_a_large_body_is_passed_on_and_refused_where_it_is_too_large(tmp_path):
 
 
 def test_a_writer_that_is_not_there_is_busy(tmp_path):
+    status, headers, told = passed_on(tmp_path / "absent.sock", "POST", "/v1/items")
+    assert status == 503
+    assert headers[b"retry-after"] == b"1"
+    assert headers[b"x-content-type-options"] == b"nosniff"
+    assert told["error"] == "the service that writes does not answer"
+    assert told["request_id"].encode() == headers[b"x-request-id"]
+    assert passed_on(tmp_path / "absent.sock", "POST", "/v1/search") == "a search"
+
+
+def passed_on(writer, method, path):
+    """What a reader answers to a request with a body: status, headers and JSON values, or "a search"."""
     sent = []
 
     async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": b"{}", "more_body": False}
 
     async def send(message):
         sent.append(message)
 
     async def search(scope, receive, send):
-        sent.append("search")
+        sent.append("a search")
 
-    app = Forwarding(search, str(tmp_path / "absent.sock"), refuse)
-    scope = {"type": "http", "method": "POST", "path": "/v1/items", "raw_path": b"/v1/items"}
-    asyncio.run(app({**scope, "query_string": b"", "headers": []}, receive, send))
-    assert sent[0]["status"] == 503
-    headers = dict(sent[0]["headers"])
-    assert headers[b"retry-after"] == b"1"
-    assert headers[b"x-content-type-options"] == b"nosniff"
-    told = json.loads(sent[1]["body"])
-    assert told["error"] == "the service that writes does not answer"
-    assert told["request_id"].encode() == headers[b"x-request-id"]
-    asyncio.run(app({**scope, "path": "/v1/search"}, receive, send))
-    assert sent[2] == "search"
+    app = Forwarding(search, str(writer), reader.refuse)
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
+    headers = [(b"host", b"localhost"), (b"content-length", b"2")]
+    asyncio.run(app({**scope, "query_string": b"", "headers": headers}, receive, send))
+    if sent == ["a search"]:
+        return sent[0]
+    return sent[0]["status"], dict(sent[0]["headers"]), json.loads(sent[1]["body"])
+
+
+def test_what_a_writer_kept_that_ended_before_it_answered_is_not_known(tmp_path):
+    """503 would say that nothing was kept, and who sends it again without a key might do it twice."""
+    path, received = tmp_path / "writer.sock", []
+
+    def vanish(listening):
+        for _ in range(2):
+            connection = listening.accept()[0]
+            with connection:
+                content = b""
+                while not content.endswith(b"{}"):
+                    content += connection.recv(2**16)
+                received.append(content)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        thread = threading.Thread(target=vanish, args=[listening])
+        thread.start()
+        status, _, told = passed_on(path, "POST", "/v1/feedback")
+        assert status == 507
+        assert "whether the changes were kept is not known: send them again" in told["error"]
+        assert "idempotency key" in told["error"]
+        assert passed_on(path, "GET", "/v1/status")[0] == 503  # which changes nothing
+        thread.join(60)
+    assert len(received) == 2
+
+
+# -- readers that cannot start or learn -------------------------------------------------------
+
+
+@contextlib.contextmanager
+def kept(monkeypatch, program, *, n_refused=0, has_learnt_all=lambda: True):
+    """One reader, which is another program; the system first refuses to start it some times."""
+    refusals, popen = [], subprocess.Popen
+
+    def start(command, **options):
+        if len(refusals) < n_refused:
+            refusals.append(command)
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return popen([sys.executable, "-c", program], **options)
+
+    monkeypatch.setattr(readers_of.subprocess, "Popen", start)
+    with readers_of.listening_socket("127.0.0.1", 0) as listening:
+        readers = readers_of.Readers(1, listening, {}, lambda: 7, has_learnt_all)
+        readers.start()
+        try:
+            yield readers
+        finally:
+            readers.close()
+
+
+READY = "import sys; print(7, 'ready', *{}, sep='\\n', flush=True); sys.stdin.read()"
+
+
+def test_a_reader_is_started_once_the_system_can(monkeypatch):
+    with kept(monkeypatch, READY.format([]), n_refused=2) as readers:
+        assert readers.wait_until_ready(60)
+        assert readers.n_restarts == 0
+
+
+def test_a_reader_that_cannot_learn_is_replaced_if_that_may_help(monkeypatch):
+    asked, has_learnt_all = [], []
+
+    def ask():
+        asked.append(bool(has_learnt_all))
+        return bool(has_learnt_all)
+
+    program = READY.format(["stopped"])
+    with kept(monkeypatch, program, has_learnt_all=ask) as readers:
+        wait_until(lambda: asked == [False])
+        assert readers.wait_until_ready(60)
+        (process,) = readers._running.values()
+        assert process.poll() is None
+        has_learnt_all.append(True)
+        process.kill()  # the next one is replaced
+        wait_until(lambda: readers.n_restarts >= 3)
 
 
 def test_workers_are_of_the_service_that_writes(tmp_path):
@@ -285,3 +376,122 @@ def test_no_reader_outlives_a_killed_service(tmp_path):
         assert not shared.exists()
     with started(tmp_path) as server:  # the port, the lock and the log are free
         assert Client(server.port)("GET", "/v1/status")[1]["items"] == 5
+
+
+# -- with other options -----------------------------------------------------------------------
+
+
+def test_searches_go_on_while_a_log_in_postgresql_is_away(tmp_path, postgres):
+    address = postgres.address()
+    with started(tmp_path, "--log", address, "--promote", "always") as server:
+        call = Client(server.port)
+        assert call("POST", "/v1/items", items(20))[1]["visible"]
+
+        def search():
+            """By each of the readers, most likely."""
+            query = {"item": "i0", "k": 3}
+            found = [Client(server.port)("POST", "/v1/search", query) for _ in range(8)]
+            assert {status for status, _ in found} == {200}
+            return [answer["results"] for _, answer in found]
+
+        before = search()
+        postgres.stop()
+        try:
+            assert call("POST", "/v1/feedback", triplet("i0", "i1", "i2"))[0] == 507
+            wait_until(lambda: call("GET", "/readyz")[0] == 503)
+            # The readers have noticed it, too.
+            wait_until(lambda: sum("reached to listen" in line for line in server.log) == 2)
+            assert search() == before
+            assert children(server.process.pid) == server.readers
+            # One that ends meanwhile cannot start again before the database does.
+            gone = min(server.readers)
+            os.kill(gone, signal.SIGKILL)
+            wait_until(lambda: any("a reader has failed: " in line for line in server.log))
+            assert search() == before
+        finally:
+            postgres.start()
+        call = Client(
+            server.port
+        )  # the other connection may have been one to the reader that ended
+        wait_until(lambda: call("GET", "/readyz")[0] == 200)
+        status, told = call("POST", "/v1/feedback?wait=true", triplet("i0", "i1", "i2"))
+        assert (status, told["visible"]) == (201, True)
+        (stayed,) = server.readers - {gone}
+        assert stayed in children(server.process.pid)
+        os.kill(stayed, signal.SIGKILL)
+        wait_until(lambda: not is_running(stayed))
+        search()  # by readers that have started since
+
+
+def test_a_reader_ends_only_if_it_cannot_follow(monkeypatch):
+    """Not because the log is away; and that learning has stopped it only tells."""
+    service = SimpleNamespace(
+        stopped=lambda: "the log cannot be reached",
+        follow_failure=None,
+        engine=SimpleNamespace(failure=None),
+    )
+    looks, said, ended = [], [], []
+
+    def pause(seconds):
+        looks.append(seconds)
+        service.engine.failure = MemoryError() if len(looks) == 3 else None
+        service.follow_failure = LogError("another log") if len(looks) == 5 else None
+
+    monkeypatch.setattr(reader.time, "sleep", pause)
+    monkeypatch.setattr(reader.os, "kill", lambda *args: ended.append((len(looks), *args)))
+    reader._watch(service, said.append)
+    assert said == ["stopped"]
+    assert ended == [(5, os.getpid(), signal.SIGTERM)]
+
+
+def test_readers_have_graphs_of_their_own(tmp_path):
+    pytest.importorskip("usearch")
+    options = ["--index", "usearch", "--candidates", "8", "--recall-share", "1"]
+    with started(tmp_path, *options, "--promote", "always") as server:
+        call, rows = Client(server.port), vectors(600)
+        assert call("POST", "/v1/items", items(600))[1]["visible"]
+        new = {"id": "new", "vector": (3 * rows[5]).tolist()}
+        assert call("POST", "/v1/items", {"items": [new]})[1]["visible"]
+        assert call("DELETE", "/v1/items/i7")[1]["visible"]
+        for number in range(20):
+            query = {"vector": rows[number].tolist(), "k": 3}
+            found = Client(server.port)("POST", "/v1/search", query)[1]["results"]
+            assert len(found) == 3
+            for one in found:
+                row = 3 * rows[5] if one["id"] == "new" else rows[int(one["id"][1:])]
+                assert one["score"] == pytest.approx(float(row @ rows[number]), abs=1e-5)
+                assert one["id"] != "i7"
+            if number == 5:
+                assert found[0]["id"] == "new"
+
+        def metrics():
+            text = call.raw("GET", "/metrics")[2].decode()
+            return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+
+        def compared():
+            """Searches so far: a reader counts what it compared when it is asked the next time."""
+            Client(server.port)("POST", "/v1/search", {"item": "i0", "k": 3})
+            return float(metrics()["simstream_recall_searches_total"])
+
+        wait_until(lambda: compared() >= 20)
+        told = {name: float(value) for name, value in metrics().items() if "recall" in name}
+        searches, wanted = (told[f"simstream_recall_{n}_total"] for n in ("searches", "wanted"))
+        assert wanted >= 3 * searches
+        assert told["simstream_recall_found_total"] >= 0.8 * wanted
+
+
+def test_all_processes_write_json_lines(tmp_path):
+    with started(tmp_path, "--log-format", "json", workers=1) as server:
+        call = Client(server.port)
+        assert call("POST", "/v1/items", items(5), X_Request_Id="of-items")[0] == 201
+        assert call("POST", "/v1/search", {"item": "i0"}, X_Request_Id="of-search")[0] == 200
+        wait_until(lambda: any("of-search" in line for line in server.log))  # after the answer
+        os.kill(min(server.readers), signal.SIGKILL)
+        wait_until(lambda: any("a reader ended" in line for line in server.log))
+        wait_until(lambda: len(children(server.process.pid)) == 1)
+        server.readers = children(server.process.pid)
+        server.terminate()
+        lines = [json.loads(line) for line in server.log]
+    told = {line["request_id"]: line["path"] for line in lines if line.get("status")}
+    assert told == {"of-items": "/v1/items", "of-search": "/v1/search"}
+    assert lines[-1]["message"].startswith("stopped at log position")

@@ -305,7 +305,9 @@ def serve(
     check_port(host, port)
     told = {} if collections is None else read_collections(collections, serve)
     with ExitStack() as stack:
-        stack.callback(_start_tracing(otel))
+        stop_tracing = _start_tracing(otel)
+        if stop_tracing is not None:
+            stack.callback(stop_tracing)
         # Everything allocated until the service is ready stays alive: collecting garbage in it would only
         # cost time, now and later, when a request would have to wait for it.
         gc.disable()
@@ -336,16 +338,26 @@ def serve(
             if shown is not None:
                 stack.callback(_start_demo(service, shown, simulate=simulate))
 
-        run(service, host=host, port=port, on_ready=on_ready, proxy=proxy, workers=workers)
+        telemetry = {"log_format": log_format, "quiet": quiet, "otel": stop_tracing is not None}
+        run(
+            service,
+            host=host,
+            port=port,
+            on_ready=on_ready,
+            proxy=proxy,
+            workers=workers,
+            telemetry=telemetry,
+        )
     logger.info("stopped at log position %d", service.version.position)
 
 
 def _open_collection(stack: ExitStack, name: str, given: dict[str, Any]) -> Any:
     """Open the service of a collection; every error names it."""
     from ..serve.log import damage_told
+    from ..serve.logs import speaking_for
 
     try:
-        with damage_told(given["folder"] / "log.sqlite"):
+        with speaking_for(name), damage_told(given["folder"] / "log.sqlite"):
             return _open_service(stack, **given)
     except click.ClickException as error:
         kind = click.UsageError if isinstance(error, click.UsageError) else click.ClickException
@@ -484,19 +496,19 @@ def _check_installed() -> None:
         )
 
 
-def _start_tracing(is_asked: bool) -> Callable[[], None]:
-    """Send spans if asked to; return a function to stop."""
+def _start_tracing(is_asked: bool) -> Callable[[], None] | None:
+    """Send spans if asked to; return a function to stop, None if there are none."""
     from ..serve.tracing import is_asked_for, start_tracing
 
     if not is_asked and not is_asked_for():
-        return lambda: None
+        return None
     try:
         return start_tracing()
     except ImportError as error:
         if is_asked:
             raise click.UsageError(str(error)) from error
         logger.warning("no spans, although OTEL_* variables ask for them: %s", error)
-        return lambda: None
+        return None
 
 
 def _start_demo(service: Any, demo: Any, *, simulate: bool) -> Callable[[], None]:

@@ -49,7 +49,7 @@ from .access import (
     scope_needed,
 )
 from .log import LogError
-from .logs import REQUEST_ID, id_for, log_request
+from .logs import REQUEST_ID, id_for, log_request, spoken_for
 from .reference import describe, docs_page, refusals
 from .routes import Metrics, add_routes
 from .schemas import refusal
@@ -205,15 +205,19 @@ class Guard:
             """The template of the address: the address itself may name items."""
             return getattr(scope.get("route"), "path", "other")
 
+        prefix = scope.get("root_path", "")
+
         def ended() -> None:
-            route = asked()
             seconds = time.perf_counter() - started
-            self._on_done(route, status, seconds)
+            self._on_done(asked(), status, seconds)
+            route = prefix + asked()
             log_request(method, route, status, seconds, scope)
             end_request(traced, method, route, status)
             REQUEST_ID.reset(token)
 
         with request_span(method, headers, identity) as traced:
+            if traced is not None:
+                traced.set_attributes(spoken_for("simstream.collection"))
             try:
                 self._check_caller(scope, headers)
                 body = await self._read_body(headers, receive)
@@ -223,7 +227,7 @@ class Guard:
             except ServiceError as error:  # of these checks, or of the route
                 await refused(error, scope)(scope, receive, sending)
             except Exception:
-                logger.exception("%s %s failed", method, asked())
+                logger.exception("%s %s failed", method, prefix + asked())
                 if is_begun:
                     raise
                 answer = _problem("the service has failed; its log says why", 500)
@@ -404,18 +408,20 @@ def run(
     on_ready: Callable[[str], None],
     proxy: str | None = None,
     workers: int = 0,
+    telemetry: Mapping[str, Any] | None = None,
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP; everything acknowledged is learnt and saved before it returns.
 
     Port 0 takes a free one; `on_ready` is called with the address once the service answers. A caller's
     address is that of its connection; only `proxy`, if given, may say that it speaks for another. With
     `workers`, that many other processes accept connections and answer searches; this needs the setting
-    `shared` of the service.
+    `shared` of the service. `telemetry` says how these log and whether they send spans: log_format, quiet and
+    otel, by default text, False and False.
     """
     keys = KeyRing(service.settings.folder / "keys.json")
     check_host(host, keys, proxy)
     if workers:
-        _run_with_readers(service, keys, workers, host, port, on_ready, proxy)
+        _run_with_readers(service, keys, workers, host, port, on_ready, proxy, telemetry or {})
         return
     config = configuration(service, keys, host=host, port=port, proxy=proxy)
     run_server(config, lambda server: on_ready(address_of(server)))
@@ -435,6 +441,7 @@ def _run_with_readers(
     port: int,
     on_ready: Callable[[str], None],
     proxy: str | None,
+    telemetry: Mapping[str, Any],
 ) -> None:
     """Serve a socket file; other processes pass on what they get from the port, except searches."""
     settings = service.settings
@@ -454,10 +461,16 @@ def _run_with_readers(
         "shared": str(settings.shared),
         "writer": str(inner),
         "proxy": proxy,
+        "log_format": "text",
+        "quiet": False,
+        "otel": False,
+        **telemetry,
     }
     with listening_socket(host, port) as listening, socket.socket(socket.AF_UNIX) as local:
         local.bind(str(inner))
-        readers = Readers(count, listening, told, lambda: service.writer.last)
+        readers = Readers(
+            count, listening, told, lambda: service.writer.last, lambda: _has_learnt_all(service)
+        )
         service.readers = readers
 
         def tell() -> None:
@@ -474,6 +487,10 @@ def _run_with_readers(
             run_server(config, on_started, [local], before_end=readers.close)
         finally:
             readers.close()
+
+
+def _has_learnt_all(service: Service) -> bool:
+    return service.engine.failure is None and not service.engine.lag
 
 
 def run_server(

@@ -20,11 +20,13 @@ from prometheus_client.core import Metric
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__
 from . import schemas
 from .access import KeyRing, NotFoundError, check_host
 from .app import address_of, bare_app, create_app, run_server, server_config
+from .logs import speaking_for
 from .reference import docs_page
 from .routes import Metrics, answers, not_ready, sends
 from .service import Limits, Service
@@ -63,13 +65,24 @@ def create_collections_app(services: Mapping[str, Service], keys: KeyRing) -> St
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         # The last one first: each restores the number of BLAS threads that it found.
-        for service in reversed(list(services.values())):
-            await run_in_threadpool(service.close)
+        for name, service in reversed(list(services.items())):
+            with speaking_for(name):
+                await run_in_threadpool(service.close)
 
     metrics = {name: app.state.metrics for name, app in apps.items()}
     whole = _whole(services, rings, keys, metrics)
-    mounts = [Mount(f"/c/{name}", app) for name, app in apps.items()]
+    mounts = [Mount(f"/c/{name}", _named(name, app)) for name, app in apps.items()]
     return Starlette(routes=[*mounts, Mount("/", whole)], lifespan=lifespan)
+
+
+def _named(name: str, app: ASGIApp) -> ASGIApp:
+    """The application of a collection; what it logs names the collection."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        with speaking_for(name):
+            await app(scope, receive, send)
+
+    return answer
 
 
 def _keys_of(service: Service) -> KeyRing:

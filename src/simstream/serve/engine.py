@@ -30,6 +30,7 @@ from .events import (
 )
 from .evidence import Publishing
 from .log import Log, LogError
+from .logs import in_context, spoken_for
 from .saved_items import ItemFiles, SavedItems
 from .snapshots import Snapshots
 from .state import ItemStore, Learning, State, Tally
@@ -360,7 +361,7 @@ class LearningEngine:
         #: The items with the numbers of the model that was served last.
         self._scaled: ExactView | None = None
         self.restart_seconds = self._start()
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread = threading.Thread(target=in_context(self._run), name="engine", daemon=True)
         self._thread.start()
 
     def _check_settings(self, n_features: int | None, publishing: Publishing | None) -> Publishing:
@@ -488,7 +489,8 @@ class LearningEngine:
                 self._save_snapshot_if_due()  # so that the next restart does not take as long
                 while self._wait_for_work():
                     if self._known > self._state.position:
-                        with span("learn", after=self._state.position) as traced:
+                        after = self._state.position
+                        with span("learn", after=after, **spoken_for()) as traced:
                             self._step()
                             if traced is not None:
                                 traced.set_attribute("simstream.position", self._state.position)
@@ -657,7 +659,7 @@ class LearningEngine:
             with self._condition:
                 self._condition.notify_all()
 
-        self._renewing = threading.Thread(target=renew, name="items", daemon=True)
+        self._renewing = threading.Thread(target=in_context(renew), name="items", daemon=True)
         self._renewing.start()
 
     def _save_items_at_end(self) -> None:

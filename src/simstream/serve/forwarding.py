@@ -1,8 +1,8 @@
 """Requests that a reader passes on: the service that writes answers everything but searches.
 
 A request is passed on as it came, before anything is checked: keys, limits and rates are checked there. It
-goes over a socket file that only the user of the service may open, and where a reader is believed which
-address a caller has.
+goes over a socket file that only the user of the service may open. So the service that writes believes a
+reader that says which address a caller has.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Callable
 
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .access import BusyError, ServiceError, StorageError
 
 logger = logging.getLogger("simstream.serve")
 
@@ -41,10 +44,12 @@ class Forwarding:
     ----------
     app : answers searches
     writer : path of the socket file of the service that writes
-    refuse : application that answers if that service cannot be reached
+    refuse : function that returns an application that answers a request that could not be passed on
     """
 
-    def __init__(self, app: ASGIApp, writer: str, refuse: ASGIApp) -> None:
+    def __init__(
+        self, app: ASGIApp, writer: str, refuse: Callable[[ServiceError], ASGIApp]
+    ) -> None:
         self._app, self._writer, self._refuse = app, writer, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,15 +60,32 @@ class Forwarding:
             return
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as connected:
             connected.setblocking(False)
-            passing = _Passing(connected, scope)
+            passing, is_connected = _Passing(connected, scope), False
             try:
                 await asyncio.get_running_loop().sock_connect(connected, self._writer)
+                is_connected = True
                 await passing.exchange(receive, send)
             except (OSError, h11.ProtocolError) as error:
+                if passing.is_gone:
+                    return
                 logger.warning("the service that writes does not answer: %s", error)
                 if passing.is_answered:
                     raise
-                await self._refuse(scope, receive, send)
+                may_be_kept = is_connected and scope["method"] not in ("GET", "HEAD")
+                refusal = self._refuse(_unknown() if may_be_kept else _busy())
+                await refusal(scope, receive, send)
+
+
+def _busy() -> ServiceError:
+    return BusyError("the service that writes does not answer")
+
+
+def _unknown() -> ServiceError:
+    """As the log in PostgreSQL says it: who repeats a change without a key might make it twice."""
+    return StorageError(
+        "the service that writes ended before it answered; whether the changes were kept is not known: send "
+        "them again with the same idempotency key"
+    )
 
 
 class _Passing:
@@ -73,8 +95,8 @@ class _Passing:
         self._socket, self._scope = connected, scope
         self._http = h11.Connection(h11.CLIENT)
         self._loop = asyncio.get_running_loop()
-        #: Whether the answer has begun.
-        self.is_answered = False
+        #: Whether the answer has begun, and whether the caller has gone away.
+        self.is_answered = self.is_gone = False
 
     async def exchange(self, receive: Receive, send: Send) -> None:
         """Send the request while the answer is awaited: it may come before all of the request has arrived."""
@@ -104,6 +126,7 @@ class _Passing:
         while not is_complete:
             message = await receive()
             if message["type"] == "http.disconnect":
+                self.is_gone = True
                 self._socket.shutdown(socket.SHUT_RDWR)
                 return
             if message.get("body"):

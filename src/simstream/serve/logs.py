@@ -1,4 +1,4 @@
-"""Log lines of a service: each belongs to a request or to none, as text or as one JSON object a line.
+"""Log lines of a service, as text or as one JSON object a line: whose they are, if that can be told.
 
 Nothing that a request contains is ever logged: of its address the template, of its key the name.
 """
@@ -6,23 +6,56 @@ Nothing that a request contains is ever logged: of its address the template, of 
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
 import json
 import logging
 import re
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 #: Id of the request that is being answered, also in the threads that answer it; None elsewhere.
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 
+#: Name of the collection that is worked for, where there are several.
+_COLLECTION: ContextVar[str | None] = ContextVar("collection", default=None)
+
 #: One line for every request, with level INFO.
 _requests = logging.getLogger("simstream.serve.requests")
 
 _TOKEN = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+@contextlib.contextmanager
+def speaking_for(collection: str) -> Iterator[None]:
+    """A block that works for a collection: lines of the log say so."""
+    token = _COLLECTION.set(collection)
+    try:
+        yield
+    finally:
+        _COLLECTION.reset(token)
+
+
+def spoken_for(name: str = "collection") -> dict[str, str]:
+    """The collection that is worked for, by a name for it; nothing if there is only one.
+
+    Examples
+    --------
+    >>> with speaking_for("shoes"):
+    ...     spoken_for()
+    {'collection': 'shoes'}
+    """
+    collection = _COLLECTION.get()
+    return {} if collection is None else {name: collection}
+
+
+def in_context(target: Callable[..., Any]) -> Callable[..., Any]:
+    """A target for a thread that works for the same collection as the thread that starts it."""
+    return functools.partial(contextvars.copy_context().run, target)
 
 
 def id_for(given: str | None) -> str:
@@ -39,7 +72,7 @@ def id_for(given: str | None) -> str:
 
 
 def log_request(
-    method: str, route: str, status: int, seconds: float, scope: Mapping[str, Any]
+    method: str, path: str, status: int, seconds: float, scope: Mapping[str, Any]
 ) -> None:
     """Log that a request was answered."""
     if not _requests.isEnabledFor(logging.INFO):
@@ -47,13 +80,13 @@ def log_request(
     client = scope.get("client")
     about = {
         "method": method,
-        "path": scope.get("root_path", "") + route,
+        "path": path,
         "status": status,
         "seconds": round(seconds, 6),
         "client": client[0] if client else None,
         "key_name": scope.get("state", {}).get("key"),
     }
-    _requests.info("%s %s %d", method, about["path"], status, extra={"about": about})
+    _requests.info("%s %s %d", method, path, status, extra={"about": about})
 
 
 class JsonLines(logging.Formatter):
@@ -73,6 +106,7 @@ class JsonLines(logging.Formatter):
         line = {
             "time": f"{at}.{int(record.created % 1 * 1000):03d}Z",
             "level": record.levelname.lower(),
+            **spoken_for(),
             "request_id": REQUEST_ID.get(),
             "message": record.getMessage(),
             **getattr(record, "about", {}),
@@ -96,7 +130,8 @@ class TextLines(logging.Formatter):
         """The line of a record, and those of its exception."""
         prefix = "warning: " if record.levelno == logging.WARNING else ""
         request = REQUEST_ID.get()
-        suffix = "" if request is None else f" (request {request})"
+        whose = spoken_for() | ({} if request is None else {"request": request})
+        suffix = f" ({', '.join(map(' '.join, whose.items()))})" if whose else ""
         text = f"simstream: {prefix}{record.getMessage()}{suffix}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 

@@ -212,11 +212,18 @@ class PostgresStore(EventStore):
                 if role == "write":
                     self._take_lock(new)
                 elif role == "listen":
-                    new.execute(f'LISTEN "{self._channel}"')
+                    self._listen(new)
         except BaseException:
             new.close()
             raise
         return new
+
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        try:
+            connection.execute(f'LISTEN "{self._channel}"')
+        except psycopg.Error:  # a standby refuses: there, nothing ever ends `wait` before its time
+            if connection.closed:
+                raise
 
     def _take_lock(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(f"SET lock_timeout TO {_LOCK_MILLISECONDS}")

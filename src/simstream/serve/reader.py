@@ -8,13 +8,16 @@ Its settings are the first line of its standard input, as JSON values:
 - shared : folder of what all processes of the service share
 - writer : socket file of the service that writes
 - proxy : address that may name the callers it speaks for, or null
+- log_format, quiet, otel : how it logs, and whether it sends spans
 - socket : number of the open socket to accept connections from
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import logging
 import os
 import shutil
 import signal
@@ -27,17 +30,20 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .access import BusyError, KeyRing
+from .access import KeyRing, ServiceError
 from .app import configuration, refused, run_server
 from .evidence import Publishing
 from .forwarding import Forwarding
-from .log import open_log
-from .logs import REQUEST_ID, id_for
+from .log import LogError, open_log
+from .logs import REQUEST_ID, id_for, logged
 from .service import Limits, Service, Settings
 from .state import Learning
+from .tracing import start_tracing
 from .workers import BACKLOG
+
+logger = logging.getLogger("simstream.serve")
 
 #: Longest time between two looks at whether the service still follows.
 _WATCH_SECONDS = 1.0
@@ -89,20 +95,30 @@ def _listen(lines: TextIO, first: Future[int], service: Future[Service], shared:
     os._exit(1)  # nothing is lost: it only reads
 
 
-def _watch(service: Service) -> None:
-    """End if the service cannot follow any more: another process begins where this one stopped."""
-    while service.stopped() is None:
+def _watch(service: Service, say: _Voice) -> None:
+    """End if the service cannot follow any more: another process begins where this one stopped.
+
+    A log that cannot be reached is no reason: searches go on with what is in memory. If learning has stopped,
+    the service that writes knows whether another process would do better.
+    """
+    while service.follow_failure is None:
+        if service.engine.failure is not None:
+            say("stopped")
         time.sleep(_WATCH_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request that cannot be passed on."""
-    identity = id_for(Headers(scope=scope).get("x-request-id"))
-    REQUEST_ID.set(identity)
-    answer = refused(BusyError("the service that writes does not answer"), scope)
-    answer.headers["x-request-id"] = identity
-    await answer(scope, receive, send)
+def refuse(error: ServiceError) -> ASGIApp:
+    """An application that answers a request that could not be passed on."""
+
+    async def answer_refused(scope: Scope, receive: Receive, send: Send) -> None:
+        identity = id_for(Headers(scope=scope).get("x-request-id"))
+        REQUEST_ID.set(identity)
+        answer = refused(error, scope)
+        answer.headers["x-request-id"] = identity
+        await answer(scope, receive, send)
+
+    return answer_refused
 
 
 def main(lines: TextIO) -> None:
@@ -110,6 +126,22 @@ def main(lines: TextIO) -> None:
     gc.disable()  # everything allocated until it is ready stays alive
     say = _Voice()
     told = json.loads(lines.readline())
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(logged(told["log_format"], quiet=told["quiet"]))
+        try:
+            if told["otel"]:
+                stack.callback(start_tracing())
+            _follow_and_answer(lines, say, told)
+        except (OSError, LogError) as error:
+            logger.error("a reader has failed: %s", error)
+        except Exception:
+            logger.exception("a reader has failed")
+        else:
+            return
+    raise SystemExit(1)
+
+
+def _follow_and_answer(lines: TextIO, say: _Voice, told: dict[str, Any]) -> None:
     first: Future[int] = Future()
     opened: Future[Service] = Future()
     threading.Thread(
@@ -123,7 +155,7 @@ def main(lines: TextIO) -> None:
     service.look()
     if not service.engine.published(last).result():
         raise SystemExit(1)
-    threading.Thread(target=_watch, args=[service], daemon=True).start()
+    threading.Thread(target=_watch, args=[service, say], daemon=True).start()
     config = configuration(
         service, KeyRing(service.settings.folder / "keys.json"), proxy=told["proxy"]
     )

@@ -29,6 +29,7 @@ from .graph import GraphIndex
 from .log import LogError
 from .mirror import MOST_ROWS, encode_rows
 from .service import Service, digest_of
+from .stores import StoreIndex
 from .tracing import span
 from .writer import Ledger, Receipt, Write, check_shape
 
@@ -532,7 +533,8 @@ class Metrics:
                 ("recall_searches", "Searches compared with the exact answer."),
                 ("recall_wanted", "Items of the exact answers."),
                 ("recall_found", "Of these, found by the index."),
-            )[: 2 if service.searches.recall is None else None]
+                ("index_failures", "Searches the database did not answer."),
+            )[: len(self._searched())]
         ]
         self._counted = [0] * len(self._searches)
         self._counting = threading.Lock()
@@ -550,12 +552,20 @@ class Metrics:
         self._times.labels(route).observe(seconds)
         self._count_searches()
 
+    def _searched(self) -> list[int]:
+        """What this process has searched."""
+        searches, index = self._service.searches, self._service.index
+        counted = [searches.n_searches, searches.n_products]
+        if searches.recall is not None:
+            recall = searches.recall
+            counted += [recall.n_compared, recall.n_wanted, recall.n_found]
+        if isinstance(index, StoreIndex):
+            counted.append(index.n_failed)
+        return counted
+
     def _count_searches(self) -> None:
-        searches, recall = self._service.searches, self._service.searches.recall
         with self._counting:
-            counted = [searches.n_searches, searches.n_products]
-            if recall is not None:
-                counted += [recall.n_compared, recall.n_wanted, recall.n_found]
+            counted = self._searched()
             for counter, now, before in zip(self._searches, counted, self._counted, strict=True):
                 counter.inc(now - before)
             self._counted = counted
@@ -599,26 +609,21 @@ class Metrics:
             "uptime_seconds": ("Time since the start.", time.time() - self._started),
         }
         if service.index is not None:
-            _add_index(service, counters, gauges)
+            gauges |= _of_index(service)
         for name, (about, count) in counters.items():
             yield CounterMetricFamily(f"simstream_{name}", about, count)
         for name, (about, value) in gauges.items():
             yield GaugeMetricFamily(f"simstream_{name}", about, value)
 
 
-def _add_index(
-    service: Service,
-    counters: dict[str, tuple[str, int]],
-    gauges: dict[str, tuple[str, float]],
-) -> None:
-    """Metrics of an approximate index."""
+def _of_index(service: Service) -> dict[str, tuple[str, float]]:
+    """Gauges of an approximate index."""
     recall, index = service.searches.recall, service.index
     assert recall is not None
-    gauges["recall"] = ("Share found, of the last compared searches.", recall.recent)
+    gauges = {"recall": ("Share found, of the last compared searches.", recall.recent)}
     if isinstance(index, GraphIndex):
         gauges["index_late"] = ("Items not in the index yet, searched exactly.", index.n_late)
-    elif index is not None:
-        counters["index_failures"] = ("Searches the database did not answer.", index.n_failed)
+    return gauges
 
 
 def _published(told: dict[str, Any]) -> dict[str, tuple[str, float]]:

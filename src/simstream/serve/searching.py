@@ -20,6 +20,7 @@ from ..processors import allowed_cpus
 from ..validation import stacked
 from .access import BusyError, ServiceError
 from .engine import Version
+from .logs import in_context
 
 logger = logging.getLogger("simstream.serve")
 
@@ -144,7 +145,7 @@ class Searches:
         #: Products so far, and searches that they answered.
         self.n_products = self.n_searches = 0
         self._threads = [
-            threading.Thread(target=self._run, name=f"search-{number}", daemon=True)
+            threading.Thread(target=in_context(self._run), name=f"search-{number}", daemon=True)
             for number in range(n_threads or allowed_cpus())
         ]
         for thread in self._threads:

@@ -35,6 +35,7 @@ from .events import Vector, decode_vector
 from .evidence import Publishing
 from .graph import GraphIndex
 from .log import LogError, lock_folder, open_log
+from .logs import in_context
 from .searching import Hits, Recall, Searches
 from .state import Learning
 from .store import LostError, NoLogError
@@ -281,8 +282,11 @@ class Service:
         self._lock = threading.Lock()
         self._throughput = (time.monotonic(), self.writer.last, 0.0)
         self._is_ending, self._news = False, threading.Event()
-        self._follow_failure: Exception | None = None
-        self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
+        #: Why the log is not followed any more, if so.
+        self.follow_failure: Exception | None = None
+        self._follower = threading.Thread(
+            target=in_context(self._follow), name="follower", daemon=True
+        )
         if settings.follow:
             self._follower.start()
         elif self.store is not None and not len(items):
@@ -361,15 +365,15 @@ class Service:
     def _follow(self) -> None:
         """Tell the engine what the other service has written, as long as it is the same log."""
         while not self._is_ending:
-            self.log.wait(self._news)
-            self._news.clear()
             try:
+                self.log.wait(self._news)
+                self._news.clear()
                 self.writer.last = self.log.look()
             except LostError:
                 continue  # `stopped` says so, until it is back
             except (OSError, sqlite3.Error, LogError) as error:
                 logger.error("following has stopped: %s", error)
-                self._follow_failure = error
+                self.follow_failure = error
                 return
             self.engine.notify(self.writer.last)
             if not self._is_mine:
@@ -385,7 +389,7 @@ class Service:
             return "learning has stopped"
         if self.writer.failure is not None:
             return "writing has stopped"
-        if self._follow_failure is not None:
+        if self.follow_failure is not None:
             return "following has stopped"
         return "the log cannot be reached" if self.log.is_lost else None
 

@@ -9,6 +9,10 @@ in a line:
   on "readers can see" includes this one, and it accepts connections once it has caught up with the first
   number that it is sent in return. So no reader ever shows less than what was acknowledged as visible.
 
+A reader also says that it is "ready", and every second that its learning has "stopped". Then another one
+takes its place, unless the writer has not learnt everything either: the next one would fail at the same
+event, and this one can still search.
+
 A reader ends when its pipe is closed, and so when the process that writes ends, however that ends.
 """
 
@@ -67,12 +71,19 @@ class Readers:
     listening : socket that they accept connections from
     told : JSON values that each of them is begun with; see `simstream.serve.reader`
     last : function that returns the position of the last durable event
+    has_learnt_all : function that returns whether this process has learnt everything up to there
     """
 
     def __init__(
-        self, count: int, listening: socket.socket, told: dict[str, Any], last: Callable[[], int]
+        self,
+        count: int,
+        listening: socket.socket,
+        told: dict[str, Any],
+        last: Callable[[], int],
+        has_learnt_all: Callable[[], bool],
     ) -> None:
         self._listening, self._told, self._last = listening, told, last
+        self._has_learnt_all = has_learnt_all
         self._condition = threading.Condition()
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         #: By process: what it has published, once it counts.
@@ -155,25 +166,38 @@ class Readers:
     def _keep(self, place: int) -> None:
         """Start a reader, hear what it says until it ends, and start it again."""
         pause = _FIRST_PAUSE
-        while (process := self._start(place)) is not None:
-            for line in process.stdout or ():
-                self._hear(place, line)
-            code = process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    pipe.close()  # type: ignore[union-attr]
-            with self._condition:
-                del self._running[place]
-                self._positions.pop(place, None)
-                pause = _FIRST_PAUSE if place in self._ready else min(2 * pause, _LONGEST_PAUSE)
-                self._ready.discard(place)
-            self._tell_waiting()
+        while not self._is_ending:
+            was_ready, process = False, None
+            try:
+                process = self._start(place)
+            except OSError as error:  # too little memory, too many processes or open files
+                told = f"a reader could not be started: {error}"
+            if process is not None:
+                was_ready, code = self._hear_all(place, process)
+                told = f"a reader ended ({code})"
+            pause = _FIRST_PAUSE if was_ready else min(2 * pause, _LONGEST_PAUSE)
             with self._condition:
                 if self._is_ending:
                     return
-                self.n_restarts += 1
-                logger.warning("a reader ended (%d), the next starts in %.1f s", code, pause)
+                self.n_restarts += process is not None
+                logger.warning("%s, the next starts in %.1f s", told, pause)
                 self._condition.wait_for(lambda: self._is_ending, pause)
+
+    def _hear_all(self, place: int, process: subprocess.Popen[bytes]) -> tuple[bool, int]:
+        """Hear what a reader says until it ends; return whether it was ready, and its exit code."""
+        for line in process.stdout or ():
+            self._hear(place, line)
+        code = process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+        with self._condition:
+            del self._running[place]
+            self._positions.pop(place, None)
+            was_ready = place in self._ready
+            self._ready.discard(place)
+        self._tell_waiting()
+        return was_ready, code
 
     def _start(self, place: int) -> subprocess.Popen[bytes] | None:
         package = str(Path(__file__).parents[2])
@@ -200,6 +224,9 @@ class Readers:
         with self._condition:
             if line == b"ready\n":
                 self._ready.add(place)
+            elif line == b"stopped\n":
+                if self._has_learnt_all():
+                    self._running[place].terminate()
             else:
                 is_first = place not in self._positions
                 self._positions[place] = max(int(line), self._positions.get(place, 0))

@@ -32,6 +32,7 @@ from .events import (
     is_excluded,
 )
 from .log import Log, LogError
+from .logs import in_context
 from .store import OvertakenError
 
 logger = logging.getLogger("simstream.serve")
@@ -433,7 +434,7 @@ class Writer:
         #: Position of the last durable event.
         self.last = log.last
         self.n_commits = 0
-        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread = threading.Thread(target=in_context(self._run), name="writer", daemon=True)
         self._thread.start()
 
     @property
