@@ -15,7 +15,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,10 +110,28 @@ def open_log(folder: Path, address: str | None = None, *, is_owner: bool = False
             f"{folder}: has a log of its own, {file.name}; copy it to a database with: "
             f"simstream restore {folder} NEW_FOLDER --log ADDRESS"
         )
+    if is_owner and noted is not None:
+        _refuse_another(folder, noted, address)
     log = Log(address, is_owner=is_owner, folder=folder)
     if is_owner and log.name != noted:
         note.write_text(f"{log.name}\n")
     return log
+
+
+def _refuse_another(folder: Path, noted: str, address: str) -> None:
+    """Raise if an address is not where the log of a folder was, and lacks what was acknowledged there."""
+    from .postgres_store import address_of
+
+    if address_of(address).shown == noted:
+        return
+    is_missing = (folder / "head").exists()
+    with contextlib.suppress(NoLogError), contextlib.closing(Log(address, folder=folder)) as log:
+        is_missing = log.lost_after() is not None
+    if is_missing:
+        raise LogError(
+            f"{folder}: its log is at {noted}; events that were acknowledged there are missing at the other "
+            "address (--log): copy them with simstream restore, or choose another folder (--data)"
+        )
 
 
 class Log:
@@ -176,6 +194,11 @@ class Log:
     def is_lost(self) -> bool:
         """Whether the database of the log was away when it was last needed."""
         return self.store.is_lost
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it is not known yet if the last commit, of which no answer came, was done."""
+        return self._doubtful != self.end
 
     def patient(self, is_patient: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
         """A block in which reads of this thread wait for a database that is away, as long as it says."""
@@ -256,9 +279,11 @@ class Log:
             raise self._damaged(header[0])
 
     def _damaged(self, position: int) -> LogError:
+        text = f"the event at position {position} is damaged"
         return LogError(
-            f"{self.name}: the event at position {position} is damaged; stop the service, and restore a "
-            f"backup or copy what is whole with: simstream check {self.folder} --salvage NEW_FOLDER"
+            f"{self.name}: {text}; stop the service, and restore a backup or copy what is whole with: "
+            f"simstream check {self.folder} --salvage NEW_FOLDER",
+            text,
         )
 
     def controls(self, until: int) -> list[Event]:
@@ -483,9 +508,7 @@ class Log:
             )
         until = other.last
         with self.transaction():
-            query = "SELECT name, value FROM settings WHERE name <> 'format'"  # of the tables
-            for name, value in other.store.fetch(query):
-                self._set(name, value)
+            self.copy_settings(other, but=("format",))  # of the tables
             self._tail = self._beginning()
             for some in other._pages(f"{_COLUMNS}, digest, hash", 0, until):
                 for *row, digest, link in some:
@@ -519,6 +542,12 @@ class Log:
         """Store a JSON value beside the events."""
         with self.transaction():
             self._set(name, json.dumps(value))
+
+    def copy_settings(self, other: Log, but: Container[str]) -> None:
+        """Take over what is stored beside the events of another log, inside a transaction."""
+        for name, value in other.store.fetch("SELECT name, value FROM settings"):
+            if name not in but:
+                self._set(name, value)
 
     def _set(self, name: str, text: str) -> None:
         self.store.run(
