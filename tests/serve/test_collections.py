@@ -284,13 +284,24 @@ def test_a_file_of_collections_is_served(tmp_path, file):
         ("[a]\nadd = 'yes'", "a: add: expected true or false, got 'yes'"),
         ("[a]\nfollow = 'http://127.0.0.1:1'", "collection a: http://127.0.0.1:1: "),
         ("[a]\n[b]\ndata = 'a'", "collection b: "),
+        ("[a]\nfollow = true\nitems = 'shoes.npy'", "collection a: --follow only reads"),
+        ("[a]\nadd = true\n[z]\nalgorithm = 'none'", "collection a: --add requires ITEMS"),
+        (
+            "[a]\nn-features = 9\n[z]\nalgorithm = 'none'",
+            "collection a: --n-features requires ITEMS",
+        ),
+        (
+            "[a]\nmove-index = true\n[z]\nalgorithm = 'none'",
+            "collection a: --move-index requires a database",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_the_name_of_the_collection(tmp_path, text, message):
     path = tmp_path / "all.toml"
     path.write_text(text)
+    np.save(tmp_path / "shoes.npy", vectors(3))
     done = run("serve", "--collections", path, "--port", "0")
-    assert done.exit_code != 0
+    assert done.exit_code in (1, 2)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 

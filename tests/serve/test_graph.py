@@ -14,6 +14,7 @@ from simstream.serve.engine import Model, Version
 from simstream.serve.graph import GraphIndex
 from simstream.serve.log import Log
 from simstream.serve.state import Learning, Tally
+from simstream.serve.store import LostError
 from simstream.serve.writer import Ledger, NewItem
 
 pytest.importorskip("usearch")
@@ -35,8 +36,8 @@ def version_of(view, model=None):
 class Followed:
     """Items, and a graph that follows them."""
 
-    def __init__(self, folder, candidates):
-        self.items, self._log = ExactIndex(), Log(folder / "log.sqlite", is_owner=True)
+    def __init__(self, folder, candidates, log=None):
+        self.items, self._log = ExactIndex(), log or Log(folder / "log.sqlite", is_owner=True)
         self.version = version_of(self.items.view())
         self.graph = GraphIndex(folder / "index", self._log, lambda: self.version, candidates)
 
@@ -98,6 +99,31 @@ def test_whatever_happens_to_items_it_finds_what_is_there_and_scores_it_right(
             scores = (items.vectors(names) @ query[0]) if names else np.empty(0)
             np.testing.assert_allclose([score for _, score in found], scores, rtol=1e-5, atol=1e-6)
             assert list(scores) == sorted(scores, reverse=True)
+
+
+def test_a_log_that_is_away_does_not_end_the_thread(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(graph, "_FEWEST_UNSAVED", 10)
+    away = True
+    hash_at = Log.hash_at
+
+    def asked(log, position):
+        if away:
+            raise LostError("the log is away")
+        return hash_at(log, position)
+
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "usearch-000000000000-00.safetensors").write_bytes(b"")
+    log = Log(tmp_path / "log.sqlite", is_owner=True)
+    monkeypatch.setattr(Log, "hash_at", asked)
+    with contextlib.closing(Followed(tmp_path, 64, log)) as followed:
+        for begin in (0, 100, 200):
+            followed.items.add(range(begin, begin + 100), vectors(100, 4, seed=begin))
+            followed.publish()
+            followed.wait()
+            wait_until(lambda: "could not be saved: the log is away" in caplog.text)
+        assert "index file refused: the log is away" in caplog.text
+        assert "searches become exact" not in caplog.text
+        away = False
 
 
 def test_the_graph_answers_and_finds_nearly_everything(followed, monkeypatch):

@@ -55,7 +55,7 @@ def count_feedback(place):
 
 def test_a_password_is_used_and_never_shown(tmp_path):
     text = "postgresql://me:hush%40hush@127.0.0.1:1/db?sslpassword=hush&schema=a"
-    address = postgres_store.Address.parsed(text)
+    address = postgres_store.address_of(text)
     assert "password='hush@hush'" in address.conninfo or "password=hush@hush" in address.conninfo
     assert address.shown == "postgresql://me@127.0.0.1:1/db?schema=a"
     done = CliRunner().invoke(
@@ -80,7 +80,7 @@ def test_a_password_is_used_and_never_shown(tmp_path):
 )
 def test_an_address_that_cannot_be_read_is_not_repeated(text):
     with pytest.raises(LogError, match=r"expected postgresql://\[user@\]host") as caught:
-        postgres_store.Address.parsed(text)
+        postgres_store.address_of(text)
     assert "hush" not in str(caught.value)
 
 
@@ -271,6 +271,8 @@ def test_a_commit_without_an_answer_is_written_once(tmp_path, place, is_kept):
         with pytest.raises(StorageError, match=r"cannot be written: .* not known"):
             judge(service, "i0", "i1", "i2", key="a")
         assert count_feedback(place) == is_kept
+        assert service.engine.wait_for(12 + is_kept, 60)  # nobody has to write for that
+        assert service.version.tally.triplets == is_kept
         receipt = judge(service, "i0", "i1", "i2", key="a")
         assert (receipt.first, receipt.is_repeated) == (13, is_kept)
         # The same for items: the ledger knows those that were kept.
@@ -411,6 +413,26 @@ def test_a_database_that_lost_acknowledged_events_is_noticed(tmp_path, place, ca
     with caplog.at_level(logging.WARNING), running(tmp_path) as service:
         assert "ends at position 12, but events up to position 13 were acknowledged" in caplog.text
         assert service.engine.has_lost
+
+
+def test_a_folder_does_not_go_on_with_a_log_that_lacks_its_events(tmp_path, postgres):
+    place, other = postgres.address(), postgres.address()
+    with running(tmp_path / "a", log=place) as service:
+        add_items(service, ROWS)
+    with pytest.raises(LogError, match=r"its log is at .*choose another folder"):
+        Service(Settings(tmp_path / "a", log=other))
+    with pytest.raises(NoLogError):  # nothing was begun there
+        Log(other, folder=tmp_path)
+    with running(tmp_path / "b", log=other) as service:
+        add_items(service, ROWS[:3])
+    with pytest.raises(LogError, match=r"its log is at .*choose another folder"):
+        Service(Settings(tmp_path / "a", log=other))
+    moved = postgres.address()
+    upkeep.restore(tmp_path / "a", tmp_path / "c", moved)
+    with running(tmp_path / "a", log=moved) as service:
+        assert service.writer.last == 12
+    with running(tmp_path / "a") as service:
+        assert service.log.name == moved
 
 
 def test_the_commands(tmp_path, place):

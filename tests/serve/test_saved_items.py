@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from live import add_items, do, judge, learner_of, running, vectors, wait_until
 
-from simstream.serve import engine, upkeep
+from simstream.serve import engine, saved_items, upkeep
 from simstream.serve.snapshots import same_bits
 from simstream.serve.writer import Ledger, NewItem, Write
 
@@ -165,6 +165,34 @@ def test_items_that_cannot_be_saved_stay_in_memory(tmp_path, monkeypatch, caplog
         assert service.engine.wait_for(121, 60)
         assert len(service.search("i0", 5)) == 5
     assert files(tmp_path) == []
+
+
+def test_nothing_is_left_of_items_that_could_not_be_saved(tmp_path, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saved_items, "write_file", full)
+    with running(tmp_path) as service:
+        add_items(service, vectors(120))
+        wait_until(lambda: "No space left" in caplog.text)
+        service.engine._renewing.join(60)
+        assert files(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_removed_by_the_owner(tmp_path):
+    with running(tmp_path) as service:
+        add_items(service, vectors(120))
+        wait_until(rests_on(service, 120))
+    kept = files(tmp_path)
+    remains = [".tmp-0123456789ab.rows", ".tmp-0123456789ab.safetensors", "items-000000000007.rows"]
+    for name in remains:
+        (tmp_path / "snapshots" / name).write_bytes(b"x")
+    with running(tmp_path, follow=True):
+        assert set(remains) <= set(os.listdir(tmp_path / "snapshots"))
+    with running(tmp_path) as service:
+        assert files(tmp_path) == kept
+        assert not set(remains) & set(os.listdir(tmp_path / "snapshots"))
+        assert service.engine.items.saved_at == 120
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="memory is looked at in /proc")

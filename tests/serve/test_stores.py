@@ -10,6 +10,7 @@ from live import Client, ServerProcess, add_items, learner_of, running, served, 
 
 from simstream.serve import qdrant
 from simstream.serve.log import LogError
+from simstream.serve.service import Limits
 from simstream.serve.snapshots import compare
 from simstream.serve.state import Learning
 
@@ -347,6 +348,108 @@ def test_a_folder_and_a_database_belong_together(tmp_path, one):
         running(own, index=one.address).__enter__()
 
 
+def test_a_folder_changes_its_database_only_on_purpose(tmp_path, one):
+    with running(tmp_path, index=one.address) as service:
+        first = service.store.address
+    other = one.address.replace("localhost", "elsewhere")  # the same items
+    with pytest.raises(LogError, match=r"its items are in qdrant://localhost.*--move-index"):
+        running(tmp_path, index=other).__enter__()
+    with running(tmp_path, index=other, follow=True) as service:
+        assert service.log.setting("index") == first
+    with running(tmp_path, index=other, move_index=True):
+        pass
+    with running(tmp_path, index=other) as service:
+        assert service.log.setting("index") == other
+
+
+def test_an_address_has_all_that_chooses_the_vectors(tmp_path, items):
+    with running(tmp_path, index=items.address) as service:
+        kept = service.log.setting("index")
+        wanted = items.address.partition("?")[2].partition("&table")[2]
+        assert kept.endswith(wanted or items.address)
+    with running(tmp_path, index=items.address):
+        pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mysql://me:hush@host/items",
+        "qdrnat://me:hush@host",
+        "qdrant://me:hush@host",
+        "qdrant://me:hush@host/a/b",
+        "qdrant://me:hu/hush@host/items",
+        "qdrant://me:hush",
+        "qdrant://host:hush/items",
+        "qdrant://[hush/items",
+        "postgresql://me:hu/hush@host/db",
+        "postgresql://me:hu:hush/db",
+        "me:hush@host",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_not_repeated(tmp_path, text):
+    from commands import run
+
+    pytest.importorskip("qdrant_client")
+    pytest.importorskip("psycopg")
+    done = run("serve", "--data", tmp_path / "data", "--index", text)
+    assert done.exit_code in (1, 2)
+    assert "expected" in done.output
+    assert "hush" not in done.output
+
+
+def test_an_address_of_a_table_is_read_as_that_of_a_log():
+    pytest.importorskip("psycopg")
+    from psycopg.conninfo import conninfo_to_dict
+
+    from simstream.serve.postgres_address import Address
+
+    text = "postgres://me:hush@/shop?host=/run/postgresql&options=-c%20geqo%3Doff&id=name"
+    address = Address.parsed(text, {"table": "items", "id": "id"}, what="index")
+    known = conninfo_to_dict(address.conninfo)
+    expected = {"host": "/run/postgresql", "dbname": "shop", "options": "-c geqo=off"}
+    assert expected.items() <= known.items()
+    assert address.place == "postgresql:///shop?host=/run/postgresql&table=items&id=name"
+
+
+def test_too_many_items_are_refused_before_they_are_read(tmp_path, one):
+    limits = Limits(vectors=4)
+    with running(tmp_path, index=one.address, limits=limits) as service, served(service) as port:
+        client, asked = Client(port), []
+        read = service.store.vectors
+        service.store.vectors = lambda names: asked.append(len(names)) or read(names)
+        status, answer = feedback(client, ("0", "1", "2"), ("0", "3", "4"))
+        assert (status, asked) == (422, [])
+        assert "expected at most 4 different items, got 5" in answer["error"]
+        assert feedback(client, ("0", "1", "2"), ("0", "3", "2"))[0] == 201
+        assert asked == [4]
+
+
+def test_known_items_are_compared_at_once(tmp_path, one):
+    with running(tmp_path, index=one.address) as service, served(service) as port:
+        asked, fetch = [], service.log.store.fetch
+        service.log.store.fetch = lambda *given: asked.append(given[0]) or fetch(*given)
+        triplets = [(str(n), str(n + 1), str(n + 2)) for n in range(50)]
+        assert feedback(Client(port), *triplets)[0] == 201
+        assert sum("position IN" in query for query in asked) == 1
+
+
+@pytest.mark.parametrize(("id_type", "n_asked"), [("bigint", 1), ("uuid", 0), ("numeric", 16)])
+def test_one_name_that_is_no_id_costs_few_questions(postgres, id_type, n_asked):
+    from simstream.serve.pgvector import PgvectorStore
+
+    items = PgvectorItems(postgres, id_type=id_type)
+    if id_type != "uuid":
+        items.put({str(n): row for n, row in enumerate(vectors(100, D))})
+    items.close()
+    with contextlib.closing(PgvectorStore(items.address)) as store:
+        asked, rows = [], store._rows
+        store._rows = lambda *given: asked.append(given) or rows(*given)
+        found = store.vectors([*map(str, range(100)), "shoe"])
+    assert len(found) == (0 if id_type == "uuid" else 100)
+    assert len(asked) <= n_asked
+
+
 def test_distances_that_do_not_rank_are_refused(tmp_path, monkeypatch):
     pytest.importorskip("qdrant_client")
     items = QdrantItems(monkeypatch, "EUCLID")
@@ -357,6 +460,8 @@ def test_distances_that_do_not_rank_are_refused(tmp_path, monkeypatch):
         running(tmp_path, index="qdrant://localhost/items").__enter__()
     with pytest.raises(ValueError, match="expected qdrant://HOST:PORT/COLLECTION"):
         running(tmp_path, index="qdrant://localhost").__enter__()
+    with pytest.raises(ValueError, match="expected qdrant://HOST:PORT/COLLECTION"):
+        running(tmp_path, index="qdrant://localhost/a%2Fb").__enter__()
     with pytest.raises(ValueError, match="not in the address"):
         running(tmp_path, index="qdrant://:key@localhost/items").__enter__()
 

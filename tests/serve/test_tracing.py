@@ -67,10 +67,23 @@ def test_a_request_and_what_it_causes(call, spans):
     assert learnt.attributes["simstream.position"] == position
 
 
+def test_a_refusal_is_no_failure_and_names_nothing(call, spans):
+    """Texts of errors may hold ids and keys: no span repeats them."""
+    judgement = {"anchor": "i0", "positive": "i1", "negative": "private"}
+    assert call("POST", "/v1/feedback", judgement, idempotency_key="a")[0] == 404
+    assert call("GET", "/v1/items/private")[0] == 404
+    ended = spans("POST /v1/feedback", "write", "GET /v1/items/{id:path}")
+    for one in ended.values():
+        assert not one.events
+        assert one.status.is_unset
+        assert "private" not in one.to_json()
+
+
 def test_a_failure_is_marked(call, spans, monkeypatch):
-    monkeypatch.setattr(call.service, "status", lambda: 1 / 0)
+    monkeypatch.setattr(call.service, "status", lambda: {}["private"])
     assert call("GET", "/v1/status")[0] == 500
     request = spans("GET /v1/status")["GET /v1/status"]
+    assert "private" not in request.to_json()
     assert not request.status.is_ok
     assert request.attributes["http.response.status_code"] == 500
 

@@ -34,6 +34,7 @@ from simstream.cli import main
 from simstream.serve import upkeep
 from simstream.serve.log import Log, LogError
 from simstream.serve.snapshots import Snapshots, to_keep
+from simstream.serve.store import LostError
 from simstream.serve.writer import Ledger, NewItem
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -359,6 +360,44 @@ def test_salvage_keeps_what_is_whole_and_goes_on(tmp_path, address):
         judge(service, "i0", "i1", "i2")
         add_items(service, rows[11:], ["i11"])
     assert upkeep.check(tmp_path / "b").is_whole
+
+
+def test_salvage_keeps_settings_but_is_a_log_of_its_own(tmp_path):
+    filled(tmp_path / "a", n_judged=1)
+    with contextlib.closing(Log(tmp_path / "a" / "log.sqlite", is_owner=True)) as log:
+        log.set_setting("index", "qdrant://localhost/items")
+        before = {name: log.setting(name) for name in ("service", "index", "format", "identity")}
+    upkeep.salvage(tmp_path / "a", tmp_path / "b")
+    with contextlib.closing(Log(tmp_path / "b" / "log.sqlite")) as log:
+        after = {name: log.setting(name) for name in before}
+    assert after.pop("identity") != before.pop("identity")
+    assert after == before
+
+
+def test_events_are_not_damaged_because_the_database_goes_away(tmp_path, monkeypatch):
+    filled(tmp_path / "a", n_judged=1)
+    rows = Log.rows
+
+    def lost(log, after, until=None):
+        if until is None:
+            raise LogError("a page that cannot be read")
+        if after >= 5:
+            raise LostError("the database is away")
+        return rows(log, after, until)
+
+    monkeypatch.setattr(Log, "rows", lost)
+    with pytest.raises(LostError):
+        upkeep.salvage(tmp_path / "a", tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_callers_are_not_told_where_a_damaged_log_is(tmp_path):
+    filled(tmp_path, n_judged=1)
+    with running(tmp_path) as service:
+        changed(tmp_path, "UPDATE events SET body = '{' WHERE position = 2")
+        with pytest.raises(LogError, match="--salvage") as caught:
+            service.item("i1")
+    assert caught.value.public == "the event at position 2 is damaged"
 
 
 def test_salvage_needs_a_new_folder(tmp_path):

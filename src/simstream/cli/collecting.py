@@ -24,6 +24,7 @@ OF_A_COLLECTION = (
     "may_add",
     "follow",
     "index",
+    "move_index",
     "candidates",
     "recall_share",
     "algorithm",

@@ -133,6 +133,11 @@ def _checked_follow(context: Any, parameter: Any, value: str | None) -> bool | s
     "items, qdrant://HOST:PORT/COLLECTION or postgresql://...?table=NAME (pgvector).",
 )
 @click.option(
+    "--move-index",
+    is_flag=True,
+    help="Items that were in one database are in that of --index now, with the same ids.",
+)
+@click.option(
     "--candidates",
     type=COUNT,
     help="Items that an approximate index examines for a search: more finds more and takes longer "
@@ -271,10 +276,6 @@ def serve(
     _check_installed()
     if simulate and not demo:
         raise click.UsageError("--simulate requires --demo")
-    if items is None:
-        refuse_options("requires ITEMS", {"--add": may_add, "--n-features": n_features is not None})
-    if follow and (items is not None or demo):
-        raise click.UsageError("--follow only reads: not with ITEMS or --demo")
     if follow and workers:
         raise click.UsageError("--workers are of the service that writes: not with --follow")
     if demo and items is not None:
@@ -376,6 +377,7 @@ def _open_service(
     may_add: bool,
     follow: bool | str,
     index: str,
+    move_index: bool,
     candidates: int | None,
     recall_share: float | None,
     algorithm: str | None,
@@ -401,7 +403,12 @@ def _open_service(
     from ..serve.import_export import import_file
     from ..serve.service import Limits, Service, Settings
     from ..serve.state import Learning
+    from ..serve.stores import is_store
 
+    if items is None:
+        refuse_options("requires ITEMS", {"--add": may_add, "--n-features": n_features is not None})
+    if follow and (items is not None or shown is not None):
+        raise click.UsageError("--follow only reads: not with ITEMS or --demo")
     if isinstance(follow, str):
         refuse_options(
             "not with the address of a service to follow", {"--log": address is not None}
@@ -414,6 +421,8 @@ def _open_service(
             "requires --index",
             {f"--{name.replace('_', '-')}": v is not None for name, v in searching.items()},
         )
+    if not is_store(index):
+        refuse_options("requires a database (--index)", {"--move-index": move_index})
     data = None if items is None else read_items(items, dtype="float32", n_features=n_features)
     learning, asking, measure, publishing = Learning(), Asking(), None, Publishing()
     opening = None
@@ -439,6 +448,7 @@ def _open_service(
         shared=shared,
         log=address,
         index=index,
+        move_index=move_index,
         **{name: v for name, v in searching.items() if v is not None},
     )
     service = Service(settings)

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..persistence import ModelFileError
 from ..search import ExactView, HnswIndex
 from ..search.hnsw import graph_class
 from .engine import Version, hits_of
 from .log import Log
+from .logs import in_context
 from .searching import Hits, exactly
 
 logger = logging.getLogger("simstream.serve")
@@ -81,7 +81,7 @@ class GraphIndex:
         self._covered: ExactView | None = None
         self._n_unsaved = 0
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="index", daemon=True)
+        self._thread = threading.Thread(target=in_context(self._run), name="index", daemon=True)
         self._thread.start()
 
     @property
@@ -189,27 +189,24 @@ class GraphIndex:
     def _load(self) -> None:
         """Read the newest graph of this log, if there is one."""
         for position, link, path in self._files():
-            if position > self._log.last or self._log.hash_at(position) != link:
-                continue
             try:
-                self._graph = HnswIndex.load(path)
-                return
-            except (OSError, ModelFileError, ValueError, KeyError, TypeError) as error:
+                if position <= self._log.last and self._log.hash_at(position) == link:
+                    self._graph = HnswIndex.load(path)
+                    return
+            except Exception as error:  # damage has many names, and the log may be away
                 logger.warning("index file refused: %s", error)
 
     def _save(self, position: int) -> None:
         if not self._is_mine or not self._log.has_digests:
             return
-        older = self._files()
-        path = self._folder / f"usearch-{position:012d}-{self._log.hash_at(position)}.safetensors"
         try:
+            older, link = self._files(), self._log.hash_at(position)
+            path = self._folder / f"usearch-{position:012d}-{link}.safetensors"
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._graph.save(path)  # searches only read, too
             for *_, other in older:
                 if other != path:
                     other.unlink(missing_ok=True)
-        except (
-            Exception
-        ) as error:  # a full disk has many names, and none of them may stop the thread
+        except Exception as error:  # a full disk has many names, and none may stop the thread
             logger.warning("the index could not be saved: %s", error)
         self._n_unsaved = 0

@@ -117,10 +117,28 @@ def open_log(folder: Path, address: str | None = None, *, is_owner: bool = False
             f"{folder}: has a log of its own, {file.name}; copy it to a database with: "
             f"simstream restore {folder} NEW_FOLDER --log ADDRESS"
         )
+    if is_owner and noted is not None:
+        _refuse_another(folder, noted, address)
     log = Log(address, is_owner=is_owner, folder=folder)
     if is_owner and log.name != noted:
         note.write_text(f"{log.name}\n")
     return log
+
+
+def _refuse_another(folder: Path, noted: str, address: str) -> None:
+    """Raise if an address is not where the log of a folder was, and lacks what was acknowledged there."""
+    from .postgres_store import address_of
+
+    if address_of(address).shown == noted:
+        return
+    is_missing = (folder / "head").exists()
+    with contextlib.suppress(NoLogError), contextlib.closing(Log(address, folder=folder)) as log:
+        is_missing = log.lost_after() is not None
+    if is_missing:
+        raise LogError(
+            f"{folder}: its log is at {noted}; events that were acknowledged there are missing at the other "
+            "address (--log): copy them with simstream restore, or choose another folder (--data)"
+        )
 
 
 class Log:
@@ -186,6 +204,11 @@ class Log:
     def is_lost(self) -> bool:
         """Whether the database of the log was away when it was last needed."""
         return self.store.is_lost
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it is not known yet if the last commit, of which no answer came, was done."""
+        return self._doubtful != self.end
 
     def patient(self, is_patient: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
         """A block in which reads of this thread wait for a database that is away, as long as it says."""
@@ -266,9 +289,11 @@ class Log:
             raise self._damaged(header[0])
 
     def _damaged(self, position: int) -> LogError:
+        text = f"the event at position {position} is damaged"
         return LogError(
-            f"{self.name}: the event at position {position} is damaged; stop the service, and restore a "
-            f"backup or copy what is whole with: simstream check {self.folder} --salvage NEW_FOLDER"
+            f"{self.name}: {text}; stop the service, and restore a backup or copy what is whole with: "
+            f"simstream check {self.folder} --salvage NEW_FOLDER",
+            text,
         )
 
     def controls(self, until: int) -> list[Event]:

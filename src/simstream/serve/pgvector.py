@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import numpy as np
 
+from .postgres_address import Address
 from .stores import IndexUnavailableError, Proposed
 
-#: Seconds to wait for a connection.
-_TIMEOUT = 10
+#: Parameters of an address that are not PostgreSQL's.
+_DEFAULTS = {"table": "items", "id": "id", "vector": "embedding"}
 
 #: The most candidates that pgvector examines.
 _MOST_EFFORT = 1000
@@ -44,17 +46,9 @@ class PgvectorStore:
 
     def __init__(self, address: str) -> None:
         self._module = _psycopg()
-        parts = urlsplit(address)
-        given = dict(parse_qsl(parts.query))
-        table, name, vector = (
-            given.pop(key, default)
-            for key, default in (("table", "items"), ("id", "id"), ("vector", "embedding"))
-        )
-        self._conninfo = parts._replace(query=urlencode(given)).geturl()
-        place = (
-            f"{parts.hostname or ''}{'' if parts.port is None else f':{parts.port}'}{parts.path}"
-        )
-        self.address = f"postgresql://{place}?table={table}"
+        read = Address.parsed(address, _DEFAULTS, what="index")
+        table, name, vector = read.own.values()
+        self._conninfo, self.address = read.conninfo, read.place
         self._idle: list[Any] = []
         identifier = self._module.sql.Identifier
         self._parts = {
@@ -64,7 +58,8 @@ class PgvectorStore:
         }
         try:
             types = self._columns(table, name, vector)
-            self._parts["id_type"] = self._module.sql.SQL(types[name][0])
+            self._id_type = types[name][0]
+            self._parts["id_type"] = self._module.sql.SQL(self._id_type)
             self._parts["type"] = self._module.sql.SQL(types[vector][0].partition("(")[0])
             self.n_features = self._length(vector, types[vector][1])
         except BaseException:
@@ -133,9 +128,7 @@ class PgvectorStore:
 
     def _connect(self) -> Any:
         # Nothing is prepared: a plan that is kept would use the index in exact searches, too.
-        return self._module.connect(
-            self._conninfo, autocommit=True, connect_timeout=_TIMEOUT, prepare_threshold=None
-        )
+        return self._module.connect(self._conninfo, autocommit=True, prepare_threshold=None)
 
     def _sql(self, query: str) -> Any:
         return self._module.sql.SQL(query).format(**self._parts)
@@ -145,23 +138,20 @@ class PgvectorStore:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def count(self) -> int:
-        """Number of rows."""
-        return int(self._rows("SELECT count(*) FROM {table}")[0][0])
-
     def vectors(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Vectors of those rows that there are."""
+        return self._vectors([name for name in names if can_be_id(name, self._id_type)])
+
+    def _vectors(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         query = (
             "SELECT {id}::text, {vector}::text FROM {table} "
             "WHERE {id} = ANY(%s::text[]::{id_type}[]) AND {vector} IS NOT NULL"
         )
         try:
-            return _vectors_of(self._rows(query, [list(names)]))
+            return _vectors_of(self._rows(query, [names])) if names else {}
         except self._module.DataError:  # one of them can be no id
-            if len(names) == 1:
-                return {}
-            parts = (self.vectors([name]) for name in names)
-            return {name: vector for part in parts for name, vector in part.items()}
+            half = len(names) // 2
+            return self._vectors(names[:half]) | self._vectors(names[half:]) if half else {}
 
     def sample(self, n: int) -> dict[str, np.ndarray]:
         """Vectors of n random rows."""
@@ -208,6 +198,29 @@ class PgvectorStore:
         """Close all connections."""
         while self._idle:
             self._idle.pop().close()
+
+
+#: Bits of the types of whole numbers.
+_BITS = {"smallint": 15, "integer": 31, "bigint": 63}
+
+
+def can_be_id(name: str, id_type: str) -> bool:
+    """Whether a text can be how PostgreSQL writes a value of a type; of most types it is not known.
+
+    Examples
+    --------
+    >>> can_be_id("17", "bigint"), can_be_id("017", "bigint"), can_be_id("shoe", "uuid")
+    (True, False, False)
+    """
+    if id_type in _BITS:
+        limit = 2 ** _BITS[id_type]
+        is_number = re.fullmatch("0|-?[1-9][0-9]{0,18}", name)
+        return bool(is_number) and -limit <= int(name) < limit
+    if id_type == "uuid":
+        with contextlib.suppress(ValueError):
+            return str(uuid.UUID(name)) == name
+        return False
+    return "\0" not in name
 
 
 def _text(vector: np.ndarray) -> str:

@@ -16,10 +16,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+from typing import Any
 
 from .events import FORMAT_VERSION
+from .postgres_address import Address
 from .store import COLUMNS, EventStore, LogError, LostError, NoLogError
 
 try:
@@ -54,16 +54,6 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 _TYPES = ("int8", "float8", "text", "text", "bytea", "text", "bytea", "bytea")
 _FEWEST_COPIED = 20
 
-#: How connections are made unless the address says otherwise: a server that is gone must be noticed.
-_DEFAULTS = {
-    "connect_timeout": "10",
-    "application_name": "simstream",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-}
-
 #: Longest time until a follower looks at the log again, whether or not it was notified.
 _POLL_SECONDS = 0.5
 
@@ -79,69 +69,24 @@ _AWAY = "its database cannot be reached"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
-_HOST = r"(\[[^\]]*\]|[^:,]*)(:\d*)?"
-
-
-def _url(parts: SplitResult, netloc: str, query: dict[str, str]) -> str:
-    """An address; `urlunsplit` would leave out an empty host."""
-    text = urlencode(query, safe="/", quote_via=quote)
-    return f"{parts.scheme}://{netloc}{parts.path}{'?' if text else ''}{text}"
-
-
-class Address(NamedTuple):
-    """Where a log in PostgreSQL is.
+def address_of(text: str) -> Address:
+    """Read ``postgresql://[user@]host[:port]/database[?schema=name&...]``.
 
     Examples
     --------
-    >>> Address.parsed("postgresql://me:secret@db.example.org/service?schema=shoes").shown
+    >>> address_of("postgresql://me:secret@db.example.org/service?schema=shoes").shown
     'postgresql://me@db.example.org/service?schema=shoes'
     """
-
-    #: What is given to libpq, perhaps with a password.
-    conninfo: str
-    schema: str
-    #: Without a password: for messages and files.
-    shown: str
-
-    @classmethod
-    def parsed(cls, text: str) -> Address:
-        """Read ``postgresql://[user@]host[:port]/database[?schema=name&...]``.
-
-        The other parameters are those of libpq. Errors never repeat the text: it may hold a password.
-        """
-        try:
-            parts = urlsplit(text)
-            user, _, hosts = parts.netloc.rpartition("@")
-            if (
-                parts.scheme not in ("postgresql", "postgres")
-                or "@" in user + parts.path
-                or parts.fragment
-            ):
-                raise ValueError("not the address of a database")
-            if not re.fullmatch(rf"{_HOST}(,{_HOST})*", hosts):
-                raise ValueError("a port that is not a number")
-            named = dict(parse_qsl(parts.query, keep_blank_values=True))
-            schema = named.pop("schema", "simstream")
-            conninfo = _url(parts, parts.netloc, named)
-            known = psycopg.conninfo.conninfo_to_dict(conninfo)
-        except (ValueError, psycopg.Error):
-            raise LogError(
-                "log: expected postgresql://[user@]host[:port]/database[?schema=name], got an address that "
-                "cannot be read (in a password, write @ as %40, / as %2F, : as %3A)"
-            ) from None
-        if not _SCHEMA.fullmatch(schema):
-            raise LogError(
-                f"log: expected a schema of lower case letters, digits and _, got {schema!r}"
-            )
-        public = {
-            name: value
-            for name, value in named.items()
-            if "password" not in name and "secret" not in name
-        }
-        netloc = f"{user.partition(':')[0]}@{hosts}" if user else hosts
-        shown = _url(parts, netloc, public | {"schema": schema})
-        defaults = {name: value for name, value in _DEFAULTS.items() if name not in known}
-        return cls(psycopg.conninfo.make_conninfo(conninfo, **defaults), schema, shown)
+    try:
+        address = Address.parsed(text, {"schema": "simstream"}, what="log")
+    except ValueError as error:
+        raise LogError(str(error)) from None
+    schema = address.own["schema"]
+    if not _SCHEMA.fullmatch(schema):
+        raise LogError(
+            f"log: expected a schema of lower case letters, digits and _, got {schema!r}"
+        )
+    return address
 
 
 class PostgresStore(EventStore):
@@ -152,9 +97,9 @@ class PostgresStore(EventStore):
     """
 
     def __init__(self, address: str, *, is_owner: bool = False) -> None:
-        self._address, self._is_owner = Address.parsed(address), is_owner
-        self.name = self._address.shown
-        digest = hashlib.blake2b(self._address.schema.encode(), digest_size=8).digest()
+        self._address, self._is_owner = address_of(address), is_owner
+        self.name, self._schema = self._address.shown, self._address.own["schema"]
+        digest = hashlib.blake2b(self._schema.encode(), digest_size=8).digest()
         #: Number of the advisory lock, and name of the channel: one for each schema of a database.
         self._key = int.from_bytes(digest, "big", signed=True)
         self._channel = f"simstream_{digest.hex()}"
@@ -208,7 +153,7 @@ class PostgresStore(EventStore):
             )
         try:
             with self._told(new):
-                new.execute(f'SET search_path TO "{self._address.schema}"')
+                new.execute(f'SET search_path TO "{self._schema}"')
                 if role == "write":
                     self._take_lock(new)
                 elif role == "listen":
@@ -266,7 +211,7 @@ class PostgresStore(EventStore):
     # -- tables -------------------------------------------------------------------------------
 
     def _create_if_missing(self) -> None:
-        connection, schema = self._connection("write"), self._address.schema
+        connection, schema = self._connection("write"), self._schema
         with self._told(connection), connection.transaction():
             ((encoding, is_there),) = connection.execute(
                 "SELECT current_setting('server_encoding'), to_regnamespace(%s) IS NOT NULL",

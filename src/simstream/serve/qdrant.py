@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import numpy as np
 
@@ -44,18 +45,25 @@ class QdrantStore:
     """
 
     def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        self._collection = unquote(parts.path.strip("/"))
-        if not parts.hostname or not self._collection or "/" in self._collection:
-            raise ValueError(f"index: expected qdrant://HOST:PORT/COLLECTION, got {address!r}")
-        if parts.username is not None or parts.password is not None:
+        if "@" in address:
             raise ValueError(
                 "index: expected the key of Qdrant in QDRANT_API_KEY, not in the address"
             )
+        try:
+            parts = urlsplit(address)
+            is_readable = bool(parts.hostname) and parts.port != 0
+        except ValueError:  # whose text repeats some of it
+            is_readable = False
+        if not is_readable or not re.fullmatch("/[^/]+/?", unquote(parts.path)):
+            raise ValueError(
+                "index: expected qdrant://HOST:PORT/COLLECTION, got an address that cannot be read"
+            )
+        self._collection = unquote(parts.path.strip("/"))
         scheme = "http" if parts.scheme == "qdrant" else parts.scheme
         #: Name of the vector of a point; None if it has one without a name.
-        self._using: str | None = (parse_qs(parts.query).get("vector") or [None])[0]  # type: ignore[list-item]
-        self.address = f"{parts.scheme}://{parts.netloc}/{self._collection}"
+        self._using = dict(parse_qsl(parts.query)).get("vector")
+        chosen = "" if self._using is None else f"?{urlencode({'vector': self._using})}"
+        self.address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}{chosen}"
         self._client = _connect(f"{scheme}://{parts.netloc}")
         try:
             with self._asking():
@@ -99,11 +107,6 @@ class QdrantStore:
             raise IndexUnavailableError(
                 f"index: {self.address}: does not answer ({text})"
             ) from error
-
-    def count(self) -> int:
-        """Number of points, estimated."""
-        with self._asking():
-            return int(self._client.count(self._collection, exact=False).count)
 
     def vectors(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Vectors of those points that there are."""

@@ -62,6 +62,16 @@ class ItemFiles:
 
     def __init__(self, folder: Path, *, is_mine: bool = True) -> None:
         self._folder, self.is_mine = folder, is_mine
+        if is_mine:
+            self._remove_remains()
+
+    def _remove_remains(self) -> None:
+        """Delete what a process left that ended while it wrote: temporary files, and rows without ids."""
+        whole = {path.stem for path in item_files(self._folder).values()}
+        for path in (*self._folder.glob(".tmp-*"), *self._folder.glob("items-*.rows")):
+            if path.stem not in whole:
+                with contextlib.suppress(OSError):  # they only take space
+                    path.unlink()
 
     def positions(self) -> list[int]:
         """Positions that have files, ascending."""
@@ -84,15 +94,19 @@ class ItemFiles:
                 checksum = zlib.crc32(data, checksum)
                 file.write(data)
             file.truncate(4 * n_features * n_space)
-        header = {
-            "position": position,
-            "log": log.hash_at(position),
-            "shape": [n_space, n_features],
-            "rows": checksum,
-        }
-        text = np.frombuffer(json.dumps(names).encode(), np.uint8)
-        with _private(path) as temporary:
-            write_file(temporary, {"items": header}, arrays | {"names": text})
+        try:
+            header = {
+                "position": position,
+                "log": log.hash_at(position),
+                "shape": [n_space, n_features],
+                "rows": checksum,
+            }
+            text = np.frombuffer(json.dumps(names).encode(), np.uint8)
+            with _private(path) as temporary:
+                write_file(temporary, {"items": header}, arrays | {"names": text})
+        except BaseException:  # rows without a header would stay for ever
+            rows_path.unlink(missing_ok=True)
+            raise
         for earlier in self.positions():
             if earlier != position:
                 for one in self._paths(earlier):

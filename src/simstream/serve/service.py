@@ -50,7 +50,7 @@ from .stores import (
     vectors_of,
 )
 from .workers import Readers
-from .writer import Judgement, Ledger, NewItem, Question, Receipt, Write, Writer
+from .writer import Judgement, Ledger, NewItem, Question, Receipt, Write, Writer, public
 
 logger = logging.getLogger("simstream.serve")
 
@@ -152,6 +152,8 @@ class Settings:
     index : str
         What searches: ``exact``, ``usearch`` (a graph in this process), or the address of a database that
         holds the items; see `simstream.serve.stores`.
+    move_index : bool
+        Whether items that were in one database may be in another one now.
     candidates : int
         Items that an approximate index examines for a search, at least.
     recall_share : float
@@ -173,6 +175,7 @@ class Settings:
     shared: Path | None = None
     log: str | None = None
     index: str = "exact"
+    move_index: bool = False
     candidates: int = 512
     recall_share: float = 0.01
 
@@ -327,6 +330,12 @@ class Service:
                 raise LogError(
                     f"{settings.folder}: has items of its own; choose another folder (--data)"
                 )
+            is_moved = not settings.follow and kept not in (None, store.address)
+            if is_moved and not settings.move_index:
+                raise LogError(
+                    f"{settings.folder}: its items are in {kept}, not in {store.address}; choose another "
+                    "folder (--data), or say that the same items are there now (--move-index)"
+                )
             settings.limits.check_model(store.n_features)
         except ServiceError as error:
             store.close()
@@ -357,10 +366,13 @@ class Service:
     def read_items(self, judgements: Sequence[Judgement]) -> Write:
         """Read the items of judgements from the database: what is to be written to the log before these."""
         assert self.store is not None
-        return Write(
-            Ledger.follow_items,
-            (vectors_of(self.store, (name for one in judgements for name in one.names)),),
-        )
+        names = dict.fromkeys(name for one in judgements for name in one.names)
+        most = self.settings.limits.vectors
+        if len(names) > most:
+            raise BadRequestError(
+                f"feedback: expected at most {most} different items, got {len(names)}"
+            )
+        return Write(Ledger.follow_items, (vectors_of(self.store, list(names)),))
 
     def _follow(self) -> None:
         """Tell the engine what the other service has written, as long as it is the same log."""
@@ -416,7 +428,7 @@ class Service:
         if self.store is not None and any(write.change in _ITEM_CHANGES for write in writes):
             raise ReadOnlyError(f"items are in {self.store.address}: change them there")
         if self.engine.failure is not None:
-            raise StorageError(f"learning has stopped: {self.engine.failure}")
+            raise StorageError(f"learning has stopped: {public(self.engine.failure)}")
         limit = self.settings.limits.lag
         if self.engine.lag > limit or self.engine.n_triplets_waiting > limit:
             raise BusyError("too many events are waiting to be learnt")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -43,9 +42,6 @@ class Store(Protocol):
     #: Length of the vectors.
     n_features: int
 
-    def count(self) -> int:
-        """Number of items, perhaps estimated."""
-
     def vectors(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Vectors of those items that there are."""
 
@@ -65,6 +61,10 @@ class Store(Protocol):
         """Close all connections."""
 
 
+#: Of addresses; the last two are those of PostgreSQL.
+_SCHEMES = ("qdrant", "http", "https", "postgresql", "postgres")
+
+
 def is_store(index: str) -> bool:
     """Whether an index is a database of its own.
 
@@ -77,7 +77,7 @@ def is_store(index: str) -> bool:
 
 
 def check_index(index: str) -> str:
-    """Check the name or the address of an index.
+    """Check the name or the address of an index. Errors do not repeat an address: it may hold a password.
 
     Examples
     --------
@@ -86,18 +86,21 @@ def check_index(index: str) -> str:
     ...
     ValueError: index: expected exact, usearch, qdrant://HOST:PORT/COLLECTION or postgresql://..., got 'faiss'
     """
-    schemes = ("qdrant", "http", "https", "postgresql", "postgres")
-    if index not in ("exact", "usearch") and urlsplit(index).scheme not in schemes:
+    if index not in ("exact", "usearch") and _scheme(index) not in _SCHEMES:
         raise ValueError(
             "index: expected exact, usearch, qdrant://HOST:PORT/COLLECTION or postgresql://..., got "
-            f"{index!r}"
+            f"{'another address' if is_store(index) or '@' in index else repr(index)}"
         )
     return index
 
 
+def _scheme(address: str) -> str:
+    return address.partition("://")[0].lower() if is_store(address) else ""
+
+
 def open_store(address: str) -> Store:
     """Connect to a database; raises if it does not answer, or has no collection of dense vectors there."""
-    if urlsplit(check_index(address)).scheme in ("postgresql", "postgres"):
+    if _scheme(check_index(address)) in _SCHEMES[-2:]:
         from .pgvector import PgvectorStore
 
         return PgvectorStore(address)

@@ -20,6 +20,9 @@ from .. import __version__
 #: Asks for spans, by the standard of OpenTelemetry; OTEL_SDK_DISABLED=true takes it back.
 _ASKING = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
+#: The text of an error may name items and keys, and a refused request is not a failure of the service.
+_SILENT = {"record_exception": False, "set_status_on_exception": False}
+
 _NO_SPAN: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 _tracer: Any = None
 
@@ -75,7 +78,9 @@ def span(name: str, **attributes: Any) -> contextlib.AbstractContextManager[Any]
     if _tracer is None:
         return _NO_SPAN
     return _tracer.start_as_current_span(  # type: ignore[no-any-return]
-        name, attributes={f"simstream.{key}": value for key, value in attributes.items()}
+        name,
+        attributes={f"simstream.{key}": value for key, value in attributes.items()},
+        **_SILENT,
     )
 
 
@@ -93,6 +98,7 @@ def request_span(
         context=extract(headers),
         kind=SpanKind.SERVER,
         attributes={"http.request.method": method, "simstream.request_id": request_id},
+        **_SILENT,
     )
 
 

@@ -129,6 +129,8 @@ def _stored(log: Log) -> Iterator[tuple[int, Row | None, bytes | None, bytes | N
                 try:
                     for row, digest, link in log.rows(position - 1, position):
                         yield position, row, digest, link
+                except LostError:
+                    raise
                 except _UNREADABLE:
                     yield position, None, None, None
             after += _CHUNK
@@ -251,10 +253,14 @@ def salvage(folder: Path, new: Path, progress: Progress = lambda done, total: No
                 for request in old.requests():
                     if kept.issuperset(range(request[2], request[2] + request[3])):
                         log.remember(request)
-        with contextlib.suppress(sqlite3.DatabaseError):
-            service = old.setting("service")
-            if service is not None:
-                log.set_setting("service", service)
+            with contextlib.suppress(sqlite3.DatabaseError):
+                log.adopt(
+                    {
+                        name: value
+                        for name, value in old.settings().items()
+                        if name not in ("identity", "upgraded_at")
+                    }
+                )
         log.note_head(log.last)
         found.kept = len(kept)
         noted = old.head()

@@ -153,12 +153,14 @@ class Ledger:
 
     def follow_items(self, found: Mapping[str, Vector | None]) -> None:
         """Keep items as they are in the user's own database; None is one that is not there."""
+        self._log.flush()  # some may be of requests that are committed together with this one
+        kept = self._log.vectors(self._items[name] for name in found if name in self._items)
         for name, vector in found.items():
             known = self._items.get(name)
             if vector is None:
                 if known is not None:
                     self.delete_item(name)
-            elif known is None or self._log.vectors([known]).get(known) != encode_vector(vector):
+            elif known is None or kept.get(known) != encode_vector(vector):
                 self.put_item(NewItem(name, vector, {}))
 
     # -- feedback -----------------------------------------------------------------------------
@@ -410,7 +412,7 @@ class _Request(NamedTuple):
     done: Future[list[Receipt]]
 
 
-def _public(error: BaseException) -> str:
+def public(error: BaseException) -> str:
     """What callers may know of an error."""
     return error.public if isinstance(error, LogError) else str(error)
 
@@ -447,7 +449,7 @@ class Writer:
         request = _Request(writes, Future())
         with self._closing:  # nothing may follow the end mark
             if self.failure is not None:
-                raise StorageError(f"writing has stopped: {_public(self.failure)}")
+                raise StorageError(f"writing has stopped: {public(self.failure)}")
             if self.is_closed:
                 raise BusyError("the service is shutting down")
             try:
@@ -479,7 +481,7 @@ class Writer:
                     request = self._queue.get_nowait()
                     if request is not None and request.done.set_running_or_notify_cancel():
                         request.done.set_exception(
-                            StorageError(f"writing has stopped: {_public(error)}")
+                            StorageError(f"writing has stopped: {public(error)}")
                         )
 
     def _run_until_closed(self) -> None:
@@ -499,10 +501,11 @@ class Writer:
                 return
 
     def _write(self, group: list[_Request]) -> None:
-        """Commit what can be; without requests only see whether the log can be reached."""
+        """Commit what can be; without requests only see whether the log can be reached and how it ends."""
         # From here on it makes no difference whether a caller goes away.
         group = [one for one in group if one.done.set_running_or_notify_cancel()]
-        if not group and not (self._log.is_lost and self._log.is_owner):
+        is_unsure = self._log.is_owner and (self._log.is_lost or self._log.is_in_doubt)
+        if not group and not is_unsure:
             return
         ledger, before = self._ledger, self._ledger.savepoint()
         accepted: list[tuple[_Request, list[Receipt]]] = []
@@ -531,7 +534,7 @@ class Writer:
             ledger.restore(before)
             failure: Exception = error
             if isinstance(error, (sqlite3.Error, LogError)):
-                failure = StorageError(f"the log cannot be written: {_public(error)}")
+                failure = StorageError(f"the log cannot be written: {public(error)}")
             for request in group:
                 if not request.done.done():
                     request.done.set_exception(failure)
