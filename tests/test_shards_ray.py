@@ -81,8 +81,11 @@ def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(cluster, undistur
         assert len({*before, os.getpid()}) == 3
         saboteur = Saboteur(learner, before[1], after=2000)
         saboteur.start()
-        while saboteur.killed_at is None:
+        for _ in range(200):
             learner.fit(TRIPLETS)
+            if saboteur.killed_at is not None:
+                break
+        assert saboteur.killed_at is not None
         after = learner.pids()
         assert after[0] == before[0]
         assert after[1] != before[1]
