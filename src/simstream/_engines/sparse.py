@@ -92,7 +92,7 @@ class SparseStore:
         dtype, numbers = entries.numbers.dtype, 1 + has_aux + has_acc
         width = np.zeros(n_rows, np.int64)
         some = width[:head_rows]
-        some[:] = _head_widths(len(some), n_columns, head_bytes // dtype.itemsize)
+        some[:] = head_widths(len(some), n_columns, head_bytes // dtype.itemsize)
         place = np.cumsum(width) - width
 
         # Room for the entries that do not fit into the head.
@@ -187,7 +187,7 @@ class SparseStore:
         return Entries(self.shape, indptr, indices, numbers)
 
 
-def _head_widths(n_rows: int, n_columns: int, n_places: int) -> np.ndarray:
+def head_widths(n_rows: int, n_columns: int, n_places: int) -> np.ndarray:
     """How many columns of each row are in a dense head of at most so many places.
 
     The i-th most frequent word of a text is about 1/i as frequent as the first, so entry (i, j) is needed as

@@ -199,7 +199,7 @@ class SDCA(Learner):
             tol=self.tol,
             rng=new_generator(self.random_state),
             block_size=self.block_size,
-            head_bytes=self.head_bytes,
+            head_bytes=self.head_bytes or self._head_hint,
             report=self._report,
             ops=ops,
             device=None if ops else find_device(self.device, is_sparse=read.is_sparse),

@@ -83,8 +83,8 @@ class Exchange:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._server, selectors.EVENT_READ)
                 while wanted:
-                    ready = selector.select(_left(end))
-                    for there in [event.fileobj for event, _ in ready]:
+                    ready: list[Any] = [event.fileobj for event, _ in selector.select(_left(end))]
+                    for there in ready:
                         if there is self._server:
                             new, _ = self._server.accept()
                             told[new] = b""

@@ -204,9 +204,9 @@ class Run:
         self._n_losses += 1
         if self._n_losses > self._most_losses:
             raise WorkerLostError(
-                f"workers or their connections were lost {self._n_losses} times before block {self._block + 1} "
-                f"of a call was learnt, expected at most {self._most_losses}: see that the machines of the cluster "
-                "are up, have memory and can reach each other"
+                f"workers or their connections were lost {self._n_losses} times before block "
+                f"{self._block + 1} of a call was learnt: see that the machines of the cluster are up, have "
+                "memory and can reach each other"
             )
 
     def answers(self, method: str, *args: Any) -> list[Any]:

@@ -176,10 +176,8 @@ class RayWorkers:
             return ray.get(references)
         except (ray.exceptions.RayTaskError, *gone) as error:
             reason: Exception = error
-        # Whoever raises leaves the others, to whom it seems lost: all are heard, to find out whose error it is.
-        ready, _ = ray.wait(
-            references, num_returns=len(references), timeout=self._restart_seconds
-        )
+        # Whoever raises leaves the others, to whom it seems lost: all are heard, for the first error.
+        ready, _ = ray.wait(references, num_returns=len(references), timeout=self._restart_seconds)
         for reference in ready:
             try:
                 ray.get(reference)

@@ -395,7 +395,11 @@ class OMTRSL(OnlineLearner):
         if self.init == "identity":
             tuples.check_one_space("init='identity'", "; start from init='zeros'")
         return tasks_engine(
-            tuples, float(self.coupling), self.n_tasks, self.init == "identity", self.head_bytes
+            tuples,
+            float(self.coupling),
+            self.n_tasks,
+            self.init == "identity",
+            self.head_bytes or self._head_hint,
         )
 
     def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:

@@ -368,7 +368,9 @@ class PAMetric(PairLearner):
         if not isinstance(self.init, str):
             check_positive(self.init, "init", size=d)
         start = first_matrix(self.init, (d, d), dtype, tuples.is_sparse)
-        return entrywise_engine(Rule(PLAIN), None, start, tuples, self.head_bytes)
+        return entrywise_engine(
+            Rule(PLAIN), None, start, tuples, self.head_bytes or self._head_hint
+        )
 
     def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
         if self.projection != "end":

@@ -200,7 +200,12 @@ class TripletLearner(OnlineLearner):
         geometry = self._geometry(tuples, folded=tuples.is_sparse)
         start = geometry.extended(_times(start, geometry.scale))
         engine = entrywise_engine(
-            rule, self.average_from, start, tuples, self.head_bytes, self._entrywise_engines
+            rule,
+            self.average_from,
+            start,
+            tuples,
+            self.head_bytes or self._head_hint,
+            self._entrywise_engines,
         )
         engine.geometry = geometry
         return engine
