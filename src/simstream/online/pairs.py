@@ -272,7 +272,7 @@ class PAMetric(PairLearner):
         With "end" on dense items: pairs learnt together, the same steps as one at a time to rounding. None
         chooses by dimension.
     head_bytes : int, optional
-        With "end" on sparse items: memory of the dense block of the most frequent features.
+        With "end" on sparse items: memory of the dense head of the most frequent features.
     {common}
     {device}
 
