@@ -130,7 +130,7 @@ def test_a_worker_whose_words_come_in_pieces_is_the_one_that_it_says():
     thread = threading.Thread(
         target=third.meet, args=([(HOST, 1), (HOST, 2), third.address], KEY), daemon=True
     )  # of three, worker 2 swaps sums with worker 0
-    silent, unwanted, known = (socket.create_connection(third.address) for _ in range(3))
+    silent, unwanted, known = (socket.create_connection(third.address, 30) for _ in range(3))
     thread.start()
     unwanted.sendall(KEY + (1).to_bytes(4, "big"))
     assert unwanted.recv(1) == b""

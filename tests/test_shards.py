@@ -30,7 +30,7 @@ from simstream._kernels.columns import divided, summed
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
 from simstream.distributed.exchange import RestartedError
 from simstream.distributed.shard import Shard
-from simstream.distributed.workers import RayWorkers, SerialWorkers
+from simstream.distributed.workers import Actor, RayWorkers, SerialWorkers
 
 N, D = 120, 30
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
@@ -359,6 +359,13 @@ def test_a_worker_that_came_back_while_idle_is_noticed_when_it_is_needed(name):
                 found._run.workers.call(method)
         found._gathered = None
         assert bits_of(found.learner_) == expected
+
+
+def test_an_actor_that_came_back_meets_nobody(tmp_path):
+    actor = Actor(str(tmp_path), 1, 2)
+    for arguments in (("listen", "127.0.0.1"), ("meet", [], b"")):
+        with pytest.raises(RestartedError, match="worker 1 was started again"):
+            getattr(actor, arguments[0])(*arguments[1:])
 
 
 def test_an_error_of_a_property_is_seen_as_it_is(monkeypatch):
