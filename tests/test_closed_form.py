@@ -310,11 +310,3 @@ def test_the_first_matrix_has_no_weights(wine):
     np.testing.assert_allclose(
         weighted.get_bilinear_matrix(), plain.get_bilinear_matrix(), atol=1e-8
     )
-
-
-@pytest.mark.parametrize("learner", [LDA(), RCA()], ids=repr)
-def test_weights_are_refused_in_the_name_of_the_learner(learner):
-    X, y = load_wine(return_X_y=True)
-    name = type(learner).__name__
-    with pytest.raises(TypeError, match=rf"^{name}\.fit: expected X and y, got sample_weight too"):
-        learner.fit(X, y, sample_weight=np.ones(len(y)))

@@ -47,6 +47,7 @@ from simstream import (
 )
 from simstream._engines import sparse
 from simstream.data import comparisons
+from simstream.online import from_labels
 
 
 @pytest.fixture(scope="module")
@@ -150,16 +151,53 @@ def test_weights_that_change_count_the_items_once(wine, monkeypatch):
 # -- precision and votes --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
 @pytest.mark.parametrize(
-    ("given", "learnt"), [("float16", "float32"), ("float32", "float32"), ("int64", "float64")]
+    ("kind", "given", "learnt"),
+    [
+        (np.asarray, "float16", "float32"),  # scipy has no float16
+        *((kind, "float32", "float32") for kind in (np.asarray, sp.csr_matrix)),
+        *((kind, "int64", "float64") for kind in (np.asarray, sp.csr_matrix)),
+    ],
 )
 def test_the_precision_of_items_is_kept(kind, given, learnt, wine):
-    X, y = wine[0].astype(given), wine[1]
-    X = X if given == "float16" and kind is sp.csr_matrix else kind(X)  # scipy has no float16
+    X, y = kind(wine[0].astype(given)), wine[1]
     model = FromLabels(OASIS(), n_tuples=100, random_state=0).fit(X, y)
     assert model.learner_.dtype_ == learnt
     assert model.predict(X).shape == y.shape
+
+
+class Column:
+    """As a column of pandas: `dtypes` is one type, not those of several columns."""
+
+    def __init__(self, values):
+        self.values, self.shape = values, values.shape
+        self.dtype = self.dtypes = values.dtype
+
+    def __len__(self):
+        return len(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+def test_a_column_of_a_table_is_refused_as_a_vector_is(wine):
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
+        FromLabels(OASIS()).fit(Column(wine[0][:, 0]), wine[1])
+
+
+@pytest.mark.parametrize("n_tuples", [10, 100, 10**9])
+def test_the_dense_head_has_what_tuples_touch_and_no_more_than_by_default(n_tuples):
+    d = 50_000
+    shares = np.minimum(1.0, 100 / np.arange(1, d + 1))  # as words of texts have
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix(rng.uniform(size=(40, d)) < shares, dtype=np.float64)
+    found = from_labels._head_bytes(X, n_tuples)
+    assert 2**26 <= found <= 2 * 2**30
+    assert (found == 2**26) == (n_tuples == 10)
+    assert (found > 2**30) == (n_tuples == 10**9)
+    model = FromLabels(OASIS(), n_tuples=10, random_state=0).fit(X, np.arange(40) % 2)
+    assert model.learner_.head_bytes is None
+    assert model.learner_._engine.head_bytes == 2**26
 
 
 def test_shares_of_votes(wine):

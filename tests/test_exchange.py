@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
 
 import numpy as np
 import pytest
@@ -26,15 +26,26 @@ def everyone(n_workers, do):
     exchanges = [Exchange(number, HOST) for number in range(n_workers)]
     addresses = [one.address for one in exchanges]
 
+    found, errors = {}, []
+
     def met(one):
-        one.meet(addresses, KEY)
         try:
-            return do(one)
+            one.meet(addresses, KEY)
+            found[one._number] = do(one)
+        except Exception as error:
+            errors.append(error)
         finally:
             one.close()
 
-    with ThreadPoolExecutor(n_workers) as threads:
-        return list(threads.map(met, exchanges, timeout=60))
+    threads = [threading.Thread(target=met, args=(one,), daemon=True) for one in exchanges]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "one waits for another for ever"
+    if errors:
+        raise errors[0]
+    return [found[number] for number in range(n_workers)]
 
 
 @pytest.mark.parametrize("n_workers", range(1, 10))
@@ -95,10 +106,11 @@ def test_strangers_are_sent_away_and_those_who_do_not_come_are_an_error(monkeypa
     strangers[2].sendall(KEY[:5])
     strangers[2].shutdown(socket.SHUT_WR)
     addresses = [first.address, second.address]
-    thread = threading.Thread(target=first.meet, args=(addresses, KEY))
+    thread = threading.Thread(target=first.meet, args=(addresses, KEY), daemon=True)
     thread.start()
     second.meet(addresses, KEY)
     thread.join(60)
+    assert not thread.is_alive()
     assert list(second._others) == [0]
     assert strangers[0].recv(1) == b""
     for one in (first, second, strangers[0], strangers[2]):
@@ -111,3 +123,67 @@ def test_strangers_are_sent_away_and_those_who_do_not_come_are_an_error(monkeypa
         with pytest.raises(ConnectionError, match=rf"worker {number}: expected to meet workers"):
             lonely.meet(addresses, KEY)
         lonely.close()
+
+
+def test_a_worker_whose_words_come_in_pieces_is_the_one_that_it_says():
+    third = Exchange(2, HOST)
+    thread = threading.Thread(
+        target=third.meet, args=([(HOST, 1), (HOST, 2), third.address], KEY), daemon=True
+    )  # of three, worker 2 swaps sums with worker 0
+    silent, unwanted, known = (socket.create_connection(third.address, 30) for _ in range(3))
+    thread.start()
+    unwanted.sendall(KEY + (1).to_bytes(4, "big"))
+    assert unwanted.recv(1) == b""
+    for piece in (KEY[:5], KEY[5:], b"\0\0", b"\0\0"):
+        assert not third._others
+        known.sendall(piece)
+        time.sleep(0.02)  # so that it comes alone
+    thread.join(60)
+    assert not thread.is_alive()
+    assert list(third._others) == [0]
+    for one in (silent, unwanted, known, third):
+        one.close()
+
+
+def test_those_who_do_not_come_are_waited_for_once(monkeypatch):
+    monkeypatch.setattr(exchange, "_PATIENCE", 0.2)
+    lonely = Exchange(1, HOST)
+    strangers = []
+    is_over = threading.Event()
+
+    def come():
+        while not is_over.wait(0.05):
+            try:
+                strangers.append(socket.create_connection(lonely.address, 1.0))
+            except OSError:
+                return
+
+    thread = threading.Thread(target=come, daemon=True)
+    thread.start()
+    raised = []
+
+    def meet():
+        try:
+            lonely.meet([(HOST, 1), lonely.address], KEY)
+        except ConnectionError as error:
+            raised.append(error)
+
+    meeting = threading.Thread(target=meet, daemon=True)
+    meeting.start()
+    meeting.join(30)
+    is_over.set()
+    thread.join(30)
+    assert raised
+    for one in (lonely, *strangers):
+        one.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="not on this system")
+def test_a_lost_machine_is_noticed_while_data_waits_for_it():
+    def limit(one):
+        return [
+            there.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            for there in one._others.values()
+        ]
+
+    assert everyone(2, limit) == [[30_000], [30_000]]

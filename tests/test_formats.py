@@ -523,9 +523,24 @@ def test_a_label_that_is_half_of_a_number_is_refused(tmp_path):
     assert read_items(path, label_column=-1).labels.tolist() == ["cat;dog", "cat"]
 
 
+def test_semicolons_in_labels_and_names_are_part_of_them(tmp_path):
+    path = text_file(tmp_path, "items.csv", "drama;comedy;crime,0.5\ncrime,1.5\n")
+    found = read_items(path, label_column=0)
+    assert found.labels.tolist() == ["drama;comedy;crime", "crime"]
+    path = text_file(tmp_path, "items.csv", '"a;b;c",label\n0.5,x\n')
+    found = read_items(path)
+    assert (found.feature_names, found.labels.tolist()) == (["a;b;c"], ["x"])
+
+
 @pytest.mark.parametrize(
     "text",
-    ["a;b;kind\n1;2;cat\n", "1;2\n3;4\n", "0,1;0,2;0,3\n0,4;0,5;0,6\n", "a,b\n1;2,3\n"],
+    [
+        "a;b;kind\n1;2;cat\n",
+        "1;2\n3;4\n",
+        "0,1;0,2;0,3\n0,4;0,5;0,6\n",
+        "0,1;0,2\n",
+        "a,b\n1;2,3\n",
+    ],
 )
 def test_an_error_about_semicolons_names_them(tmp_path, text):
     path = text_file(tmp_path, "items.csv", text)
@@ -544,6 +559,8 @@ def test_an_error_about_semicolons_names_them(tmp_path, text):
         (["0", "1", "2"], "row numbers", None),
         (["a", "b", "c"], "ids", ["a", "b", "c"]),
         (["5", "6", "9"], "row numbers", None),  # what filtering has left
+        (["0.0", "1.0", "2.0"], "row numbers", None),
+        ([" 0", "-1 ", "2"], "row numbers", None),
         (["5", "b", "0.5"], "ids", ["5", "b", "0.5"]),
     ],
 )
@@ -559,7 +576,8 @@ def test_an_index_that_pandas_wrote_is_no_feature(tmp_path, index, meaning, ids,
 
 def test_a_first_column_without_a_name_may_be_a_feature_or_useless(tmp_path):
     path = text_file(tmp_path, "items.csv", ",x\n0.5,1\n0.5,2\n")
-    found = read_items(path)
+    with pytest.warns(UserWarning, match="the first column has no name: taken as a feature"):
+        found = read_items(path)
     assert found.items.tolist() == [[0.5, 1], [0.5, 2]]
     assert (found.ids, found.feature_names) == (None, ["", "x"])
     path = text_file(tmp_path, "twice.csv", ",x\n0,1\n1,2\n0,3\n")

@@ -392,8 +392,7 @@ def test_from_labels_draws_lists(convert):
     model = FromLabels(learner, n_tuples=80, random_state=0, n_negatives=7).fit(convert(X), y)
     assert model.learner_.n_rounds_ == 80
     drawn = TripletSampler(y, _generator_of(model)).draw_lists(80, 7)
-    head_bytes = model.learner_.head_bytes  # FromLabels knows how much its tuples can fill
-    expected = clone(learner).set_params(preprocessor=convert(X), head_bytes=head_bytes).fit(drawn)
+    expected = clone(learner).set_params(preprocessor=convert(X)).fit(drawn)
     same_model(model.learner_, expected)
     model.partial_fit(convert(X), y)
     assert model.learner_.n_rounds_ == 160

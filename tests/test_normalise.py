@@ -1,6 +1,7 @@
 """The cosine in the learnt space: its formula, what ranks without a new index, files, and bad input."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -326,22 +327,42 @@ def test_a_sparse_matrix_around_a_centre(rng, layout):
     np.testing.assert_allclose(dense(got), expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_rows", [1, 40])
-def test_a_large_sparse_matrix_is_not_copied_at_once(n_rows, rng, monkeypatch):
+def test_a_large_sparse_matrix_is_not_copied_at_once(n_rows, dtype, rng, monkeypatch):
     monkeypatch.setattr(cosine, "_MANY_ENTRIES", 1)
     monkeypatch.setattr(cosine, "_FIRST_CALLS", 2)
-    M = sp.random(50, 50, density=0.3, format="csr", random_state=0)
+    M = sp.random(50, 50, density=0.3, format="csr", random_state=0, dtype=dtype)
     X = sp.random(60, 50, density=0.2, format="csr", random_state=1)
-    S, dense_rows = ((M + M.T) / 2).toarray(), X.toarray()
+    S, dense_rows = M.toarray().astype("float64"), X.toarray()
+    S = (S + S.T) / 2
     plain = M.diagonal().mean() * (dense_rows**2).sum(axis=1)
     squares = np.maximum(np.einsum("ij,jk,ik->i", dense_rows, S, dense_rows), 0.1 * plain)
     expected = dense_rows @ S @ dense_rows.T / np.sqrt(np.outer(squares, squares))
     space = Cosine(matrix=M)
     np.testing.assert_allclose(space.scale(X), squares**-0.5, rtol=1e-12)
-    for call in range(4):
-        got = space.score_all(X[:n_rows], X)
-        np.testing.assert_allclose(got, expected[:n_rows], atol=1e-9)
-        assert (space._symmetric is None) == (n_rows > 32 or call < 2)
+    first, size = space.transform(X[:n_rows]), len(pickle.dumps(space))
+    for call in range(1, 4):
+        np.testing.assert_array_equal(space.transform(X[:n_rows]).toarray(), first.toarray())
+        assert (space._transposed is None) == (n_rows > 32 or call < 2)
+    np.testing.assert_allclose(space.score_all(X[:n_rows], X), expected[:n_rows], atol=1e-7)
+    space.transform(X[:1].toarray())
+    np.testing.assert_array_equal(space.transform(X[:n_rows]).toarray(), first.toarray())
+    assert len(pickle.dumps(space)) == size
+
+
+def test_columns_of_a_sparse_matrix_in_any_order():
+    # More than a hundred times as many entries in a row of M as in one of X: they are searched.
+    M = sp.random(300, 300, density=0.9, format="csr", random_state=0)
+    X = sp.csr_matrix(([1.0, 2.0], ([0, 0], [3, 7])), shape=(1, 300))
+    other = M.copy()
+    for i in range(300):
+        some = slice(*other.indptr[i : i + 2])
+        other.indices[some], other.data[some] = other.indices[some][::-1], other.data[some][::-1]
+    other.has_sorted_indices = False
+    before = other.indices.copy()
+    assert Cosine(matrix=other).scale(X) == Cosine(matrix=M).scale(X)
+    np.testing.assert_array_equal(other.indices, before)
 
 
 def test_thousands_of_sparse_features_take_no_eigenvectors(monkeypatch):

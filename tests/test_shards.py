@@ -30,7 +30,7 @@ from simstream._kernels.columns import divided, summed
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
 from simstream.distributed.exchange import RestartedError
 from simstream.distributed.shard import Shard
-from simstream.distributed.workers import RayWorkers, SerialWorkers
+from simstream.distributed.workers import Actor, RayWorkers, SerialWorkers
 
 N, D = 120, 30
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
@@ -359,6 +359,13 @@ def test_a_worker_that_came_back_while_idle_is_noticed_when_it_is_needed(name):
                 found._run.workers.call(method)
         found._gathered = None
         assert bits_of(found.learner_) == expected
+
+
+def test_an_actor_that_came_back_meets_nobody(tmp_path):
+    actor = Actor(str(tmp_path), 1, 2)
+    for arguments in (("listen", "127.0.0.1"), ("meet", [], b"")):
+        with pytest.raises(RestartedError, match="worker 1 was started again"):
+            getattr(actor, arguments[0])(*arguments[1:])
 
 
 def test_an_error_of_a_property_is_seen_as_it_is(monkeypatch):
@@ -821,6 +828,87 @@ def test_workers_that_did_not_meet_were_lost_or_cannot_reach_each_other(is_lost,
         workers.begin()
 
 
+def test_losses_without_end_are_an_error(monkeypatch):
+    options = {"preprocessor": items(), "backend": "serial", "max_restarts": 2}
+    options["checkpoint_seconds"] = 0.0
+    with ShardedLearner(OASIS(), 2, **options) as learner:
+        learner.prepare()
+        learn, losses = SerialWorkers.learn, []
+
+        def lose(self, n_blocks):
+            losses.append(n_blocks)
+            raise RestartedError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SerialWorkers, "learn", lose)
+            with pytest.raises(WorkerLostError, match="lost 5 times before block 1 of a call"):
+                learner.fit(TRIPLETS)
+        assert len(losses) == 5
+
+        def lose_others(self, n_blocks):  # every second time: learning gets further in between
+            losses.append(n_blocks)
+            if len(losses) % 2 == 0:
+                raise RestartedError
+            return learn(self, 1)
+
+        monkeypatch.setattr(SerialWorkers, "learn", lose_others)
+        assert learner.fit(TRIPLETS).n_rounds_ == len(TRIPLETS)
+
+
+def test_after_an_error_of_one_worker_all_are_where_they_were(monkeypatch):
+    make = CASES["average"][0]
+    with ShardedLearner(make(), 2, preprocessor=items(), backend="serial") as learner:
+        expected = bits_of(learner.fit(TRIPLETS).learner_)
+    with ShardedLearner(make(), 2, preprocessor=items(), backend="serial") as learner:
+        learner.prepare()
+        advance = Shard.advance
+
+        def fail_in_one(self, *parts):
+            if self._number:
+                raise MemoryError
+            return advance(self, *parts)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Shard, "advance", fail_in_one)
+            with pytest.raises(MemoryError):
+                learner.fit(TRIPLETS)
+        assert bits_of(learner.partial_fit(TRIPLETS).learner_) == expected
+
+
+class FakeRay:
+    """Answers that are there already; `get` of several raises the first error of a given order."""
+
+    def __init__(self, ray, order):
+        self.exceptions, self.order = ray.exceptions, order
+
+    def get(self, references, timeout=None):
+        several = references if isinstance(references, list) else [references]
+        for place in self.order if len(several) > 1 else [0]:
+            if isinstance(several[place], Exception):
+                raise several[place]
+        return several
+
+    def wait(self, references, num_returns, timeout):
+        return references, []
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)])
+@pytest.mark.parametrize("is_error", [False, True])
+def test_the_error_of_a_worker_comes_before_what_it_seems_to_the_others(
+    order, is_error, monkeypatch
+):
+    ray = pytest.importorskip("ray")
+
+    def raised(cause):
+        return ray.exceptions.RayTaskError("learn", "traceback", cause)
+
+    first = raised(MemoryError("no memory")) if is_error else ray.exceptions.RayActorError()
+    lost = [raised(RestartedError("worker 1 has lost another one")) for _ in range(2)]
+    monkeypatch.setitem(sys.modules, "ray", FakeRay(ray, order))
+    with pytest.raises(MemoryError if is_error else RestartedError):
+        RayWorkers(Cluster(3), 0, 1.0)._get([first, *lost])
+
+
 class ConnectedRay:
     """Stands for a Ray that this process is connected to: machines of these addresses, the first the head."""
 
@@ -949,7 +1037,7 @@ def test_the_loss_of_a_worker_is_told_and_a_final_one_with_the_command_that_cont
     with monkeypatch.context() as patched:
         patched.setattr(SerialWorkers, "learn", lose_one)
         result = succeed(*divided_command, "-n", 500, "--workers", 2)
-    assert result.stderr.count("simstream: warning: a worker was lost and started again") == 1
+    assert result.stderr.count("simstream: warning: a worker was lost, or its connection") == 1
 
     def lose(*_):
         raise WorkerLostError("worker 0 of 2 was lost")

@@ -81,8 +81,11 @@ def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(cluster, undistur
         assert len({*before, os.getpid()}) == 3
         saboteur = Saboteur(learner, before[1], after=2000)
         saboteur.start()
-        while saboteur.killed_at is None:
+        for _ in range(200):
             learner.fit(TRIPLETS)
+            if saboteur.killed_at is not None:
+                break
+        assert saboteur.killed_at is not None
         after = learner.pids()
         assert after[0] == before[0]
         assert after[1] != before[1]
@@ -104,6 +107,30 @@ def test_a_worker_killed_in_the_middle_of_a_run_changes_no_bit(cluster, undistur
         # An error of a worker is raised as it was there.
         with pytest.raises(ValueError, match="mismatch"):
             learner._run.answers("transform", np.ones((2, 3), "float32"))
+
+
+def test_an_error_of_one_worker_is_raised_here_and_not_taken_for_a_loss(cluster, undisturbed):
+    def break_it(shard):
+        def fail(*_):
+            raise MemoryError("none is left")
+
+        shard.advance = fail
+
+    def mend_it(shard):
+        del shard.advance
+
+    with ShardedLearner(OASIS(C=C), 2, preprocessor=X) as learner:
+        learner.prepare()
+        pids = learner.pids()
+        for number in (0, 1, 0, 1):
+            actor = learner._run.workers._actors[number]
+            ray.get(actor.__ray_call__.remote(break_it))
+            with pytest.raises(MemoryError, match="none is left"):
+                learner.fit(TRIPLETS)
+            ray.get(actor.__ray_call__.remote(mend_it))
+        learner.fit(TRIPLETS)
+        np.testing.assert_array_equal(learner.learner_.get_bilinear_matrix(), undisturbed)
+        assert learner.pids() == pids
 
 
 def test_restarts_that_are_used_up_are_an_error_from_which_the_run_goes_on(

@@ -133,7 +133,7 @@ def test_where_an_entry_lives_never_matters(seed, side, density):
 def test_the_head_keeps_the_most_frequent_features_within_its_memory(shape):
     most = shape[0] * shape[1]
     for n_places in (0, 1, 5, most // 3, most - 1, most, 2 * most):
-        widths = stores._head_widths(*shape, n_places)
+        widths = stores.head_widths(*shape, n_places)
         assert widths.shape == (shape[0],)
         assert widths.max() <= shape[1]
         assert (np.diff(widths) <= 0).all()

@@ -250,10 +250,11 @@ def stores() -> Any:
         axis.text(5, 11, text, ha="center", va="top", fontsize=9.5, color=FAINT)
     axes[0].add_patch(Rectangle((0, 0), 10, 10, color=BLUE))
     axes[1].add_patch(Rectangle((0, 0), 10, 10, fill=False, ec="#BBBBBB"))
-    axes[1].add_patch(Rectangle((0, 0), 3.6, 3.6, color=BLUE))
+    for row in range(10):  # entry (i, j) is in the head if i j <= 9
+        axes[1].add_patch(Rectangle((0, row), 9 // (row + 1), 1, color=BLUE))
     rng = np.random.default_rng(3)
     for column, row in rng.uniform(0, 9.6, (70, 2)):
-        if max(column, row) > 3.6:
+        if column > 9 // (int(row) + 1):
             axes[1].add_patch(Rectangle((column, row), 0.35, 0.35, color=BLUE))
     axes[2].add_patch(Rectangle((0.2, 0), 2.6, 10, color=BLUE))
     for place in range(4):

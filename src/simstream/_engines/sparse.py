@@ -92,7 +92,7 @@ class SparseStore:
         dtype, numbers = entries.numbers.dtype, 1 + has_aux + has_acc
         width = np.zeros(n_rows, np.int64)
         some = width[:head_rows]
-        some[:] = _head_widths(len(some), n_columns, head_bytes // dtype.itemsize)
+        some[:] = head_widths(len(some), n_columns, head_bytes // dtype.itemsize)
         place = np.cumsum(width) - width
 
         # Room for the entries that do not fit into the head.
@@ -187,7 +187,7 @@ class SparseStore:
         return Entries(self.shape, indptr, indices, numbers)
 
 
-def _head_widths(n_rows: int, n_columns: int, n_places: int) -> np.ndarray:
+def head_widths(n_rows: int, n_columns: int, n_places: int) -> np.ndarray:
     """How many columns of each row are in a dense head of at most so many places.
 
     The i-th most frequent word of a text is about 1/i as frequent as the first, so entry (i, j) is needed as
@@ -289,14 +289,14 @@ class FeatureCounts:
 class SparseEngine(EntrywiseEngine):
     """Only the entries that were touched, for sparse items; always one tuple at a time.
 
-    The dense block is chosen by the items of the first call. Where these are a few vectors, it is small, and
+    The dense head is chosen by the items of the first call. Where these are a few vectors, it is small, and
     is chosen again, once, when enough items have been seen.
 
     Parameters
     ----------
     rule, average_from, start : see `EntrywiseEngine`
     head_bytes : int
-        Memory of the dense block of frequent features (see `SparseStore`).
+        Memory of the dense head of frequent features (see `SparseStore`).
     ranks : pair of int arrays, optional
         Numbering of the features of rows and columns by frequency: see `FeatureCounts`.
     counts : FeatureCounts, optional
@@ -488,12 +488,12 @@ def entrywise_engine(
 
 
 def first_head_bytes(head_bytes: int, counts: FeatureCounts | None) -> int:
-    """Memory of the dense block: small as long as features are counted."""
+    """Memory of the dense head: small as long as features are counted."""
     return head_bytes if counts is None else min(head_bytes, _FIRST_HEAD_BYTES)
 
 
 def frequencies(tuples: Comparisons, dtype: Any, head_bytes: int) -> FeatureCounts | None:
-    """How frequent features are; None where the matrix fits into the dense block whatever their numbering."""
+    """How frequent features are; None where the matrix fits into the dense head whatever their numbering."""
     rows, columns = tuples.shape
     if rows * columns * dtype.itemsize <= head_bytes:
         return None

@@ -136,7 +136,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     # -- learning -----------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, **unknown: Any) -> Any:
+    def fit(self, X: Any, y: Any) -> Any:
         """Learn the distance from labelled items, or from pairs where there is a `fit_pairs`.
 
         Parameters
@@ -147,13 +147,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             calls `fit` alone. Beside a preprocessor, items of two integer features have to be floats.
         y : array of shape (n_items,)
             Class of each item, or label of each pair.
-        **unknown : nothing
-            Batch learners have no weights, nor other arguments.
         """
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__}.fit: expected X and y, got {', '.join(unknown)} too"
-            )
         if not self._look_like_tuples(X, y):
             return self._fit(X, y, self._solve)
         if not hasattr(self, "fit_pairs"):

@@ -60,9 +60,9 @@ class OrdinalEmbedding(BaseEstimator):
     tol : float
         Stop when an iteration changes the objective by less than this.
     n_items : int, optional
-        Number of items; None is one more than the largest row number, which has to be below a million or the
-        number of rows in all comparisons. Items that are never compared stay at
-        the origin, the mean of the others.
+        Number of items; None is one more than the largest row number, which has to be below a million, or
+        below the number of entries of the comparisons if that is larger. Items that are never compared stay
+        at the origin, the mean of the others.
     random_state : None, int or RandomState
         Seed of the starts.
 

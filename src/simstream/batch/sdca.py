@@ -76,7 +76,7 @@ class SDCA(Learner):
         Number of draws processed together on dense items; the result is the same up to rounding. None
         chooses by dimension. Sparse items are always processed one draw at a time.
     head_bytes : int, optional
-        Sparse items only: memory of the dense block of the most frequent features.
+        Sparse items only: memory of the dense head of the most frequent features.
     callback : function of (epoch, duality gap of its last iterate), optional
         Called after every epoch; an exception it raises ends the fit.
     verbose : bool
@@ -199,7 +199,7 @@ class SDCA(Learner):
             tol=self.tol,
             rng=new_generator(self.random_state),
             block_size=self.block_size,
-            head_bytes=self.head_bytes,
+            head_bytes=self.head_bytes or self._head_hint,
             report=self._report,
             ops=ops,
             device=None if ops else find_device(self.device, is_sparse=read.is_sparse),

@@ -281,13 +281,15 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
         if first is None:
             raise no_rows
         names = split_cells(path, *first)
-        if first[1].count(";") > first[1].count(","):
+        if len(names) == 1 and ";" in names[0]:
             raise _semicolons(path, first[1], first[0])
         has_header = _is_header(names, label_column)
         special = _special_columns(path, names, label_column, has_header)
         if has_header and names[0].strip() in _UNNAMED and 0 not in special.values():
             special["index"] = 0
         is_feature = [column not in special.values() for column in range(len(names))]
+        if any(map(_is_semicolons, compress(names, is_feature))):
+            raise _semicolons(path, first[1], first[0])
         texts: dict[str, list[str]] = {role: [] for role in special}
         for line, text in rows if has_header else chain([first], rows):
             quoted = '"' in text
@@ -334,17 +336,18 @@ def _index_as_ids(path: Path, texts: list[str], has_ids: bool) -> list[str] | No
     Empty if it holds numbers, which count rows or are what filtering has left of them, or there is a column
     of ids; None if it is a feature: numbers of which some are not whole.
     """
-    are_whole = all(text.lstrip("-").isdecimal() for text in texts)
-    if not are_whole and all(map(is_number, texts)):
+    are_numbers = all(map(is_number, texts))
+    are_whole = are_numbers and all(float(text).is_integer() for text in texts)
+    what = f"{path}: the first column has no name"
+    if are_numbers and not are_whole:
+        warnings.warn(f"{what}: taken as a feature, for its numbers are not whole", stacklevel=5)
         return None
     if not has_ids and (repeated := repeated_ids(texts)):
         problem = "the first column has no name, as an index of pandas has none, and values twice"
         expected = "different row numbers or ids, or a name for the column"
         raise format_error(path, problem, expected, repeated)
     meaning = "row numbers" if are_whole else "another index" if has_ids else "ids"
-    warnings.warn(
-        f"{path}: the first column has no name: taken as {meaning}, not as a feature", stacklevel=5
-    )
+    warnings.warn(f"{what}: taken as {meaning}, not as a feature", stacklevel=5)
     return [] if are_whole or has_ids else texts
 
 

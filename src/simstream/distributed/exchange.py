@@ -7,7 +7,9 @@ worker. Every block has such a sum, and calls of actors would take several times
 from __future__ import annotations
 
 import hmac
+import selectors
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,7 +23,8 @@ from .._kernels.columns import summed
 _PATIENCE = 15.0
 
 #: A lost machine closes no connection: seconds until it is asked, between two questions, and how many.
-_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+#: Nobody is asked while sent data waits for an answer: milliseconds that it may wait.
+_LIMITS = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
 
 class RestartedError(Exception):
@@ -45,7 +48,6 @@ class Exchange:
         self._number = number
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._server = socket.create_server((host, 0), family=family)
-        self._server.settimeout(_PATIENCE)
         #: Where others find this worker: host and port.
         self.address: tuple[str, int] = self._server.getsockname()[:2]
         self._others: dict[int, socket.socket] = {}
@@ -56,14 +58,14 @@ class Exchange:
         """Connect to the others: all are given the addresses of all, and a key that nobody else knows."""
         self._neighbours, self._partners = partners(self._number, len(addresses))
         wanted = sorted(self._neighbours + self._partners)
+        end = time.monotonic() + _PATIENCE
         try:
             for other in wanted:
                 if other > self._number:
-                    there = socket.create_connection(addresses[other], _PATIENCE)
-                    there.sendall(key + self._number.to_bytes(4, "big"))
+                    there = socket.create_connection(addresses[other], _left(end))
                     self._others[other] = there
-            while len(self._others) < len(wanted):
-                self._accept(key)
+                    there.sendall(key + self._number.to_bytes(4, "big"))
+            self._accept({other for other in wanted if other < self._number}, key, end)
         except OSError as error:
             raise ConnectionError(
                 f"worker {self._number}: expected to meet workers {wanted}, got {error}; their machines must "
@@ -74,16 +76,35 @@ class Exchange:
         for there in self._others.values():
             _prepare(there)
 
-    def _accept(self, key: bytes) -> None:
-        """Wait for another worker; whoever does not know the key is sent away."""
-        there, _ = self._server.accept()
-        there.settimeout(_PATIENCE)
-        with suppress(OSError):
-            told = there.recv(len(key) + 4, socket.MSG_WAITALL)
-            if hmac.compare_digest(told[: len(key)], key):
-                self._others[int.from_bytes(told[len(key) :], "big")] = there
-                return
-        there.close()
+    def _accept(self, wanted: set[int], key: bytes, end: float) -> None:
+        """Wait for other workers; whoever does not know the key, or is not wanted, is sent away."""
+        told: dict[Any, bytes] = {}
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._server, selectors.EVENT_READ)
+                while wanted:
+                    ready: list[Any] = [event.fileobj for event, _ in selector.select(_left(end))]
+                    for there in ready:
+                        if there is self._server:
+                            new, _ = self._server.accept()
+                            told[new] = b""
+                            selector.register(new, selectors.EVENT_READ)
+                            continue
+                        text = _more(there, told[there], len(key) + 4)
+                        if text is not None and len(text) < len(key) + 4:
+                            told[there] = text
+                            continue
+                        selector.unregister(there)
+                        del told[there]
+                        number = _number_in(text, key)
+                        if number in wanted:
+                            wanted.remove(number)
+                            self._others[number] = there
+                        else:
+                            there.close()
+        finally:
+            for there in told:
+                there.close()
 
     def sum(self, parts: Any) -> Any:
         """The sum of the parts of all workers, in the order of `summed`: the same bits everywhere.
@@ -144,12 +165,35 @@ def partners(number: int, n_workers: int) -> tuple[list[int], list[int]]:
     return neighbours, [2 * other if other < n_pairs else other + n_pairs for other in others]
 
 
+def _left(end: float) -> float:
+    """Seconds until then; `TimeoutError` if there are none."""
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left
+
+
+def _more(there: socket.socket, text: bytes, size: int) -> bytes | None:
+    """What was read, and what has come since, up to a size; None if the other one is gone."""
+    with suppress(OSError):
+        found = there.recv(size - len(text))
+        return text + found if found else None
+    return None
+
+
+def _number_in(text: bytes | None, key: bytes) -> int:
+    """The number of a worker that told the key and its number; -1 for all other texts."""
+    if text is None or not hmac.compare_digest(text[: len(key)], key):
+        return -1
+    return int.from_bytes(text[len(key) :], "big")
+
+
 def _prepare(there: socket.socket) -> None:
     """Let a connection send at once, wait for any time, and notice a machine that is gone."""
     there.settimeout(None)
     there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
+    for name, value in _LIMITS.items():
         if hasattr(socket, name):
             there.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

@@ -52,6 +52,8 @@ class Run:
     seconds : float, optional
         Time between two checkpoints; None for learners that have none, which begin a call again.
     note : called after every few blocks
+    max_restarts : int
+        How often each worker may be lost, at least once, before learning gets any further.
     """
 
     def __init__(
@@ -63,10 +65,11 @@ class Run:
         is_temporary: bool,
         seconds: float | None,
         note: Note,
+        max_restarts: int,
     ) -> None:
         self.workers, self.folder = workers, folder
         self._columns, self._is_temporary, self._seconds = columns, is_temporary, seconds
-        self._note = note
+        self._note, self._most_losses = note, max(1, max_restarts) * len(columns)
         self._saved_at = time.monotonic()
         #: JSON values that are kept with the run.
         self.extra: dict[str, Any] = {}
@@ -77,6 +80,8 @@ class Run:
         #: The first block of the first call that is not in the checkpoint.
         self._saved_block = 0
         self._n_calls = self._n_checkpoints = 0
+        #: The furthest call and block where a worker was lost, and how often that was since it was reached.
+        self._lost_at, self._n_losses = (0, -1), 0
 
     @property
     def is_finished(self) -> bool:
@@ -129,6 +134,10 @@ class Run:
                 if is_there:
                     return  # as before
                 raise
+            except Exception:
+                with suppress(Exception):  # some have learnt blocks that others have not
+                    self._restore()
+                raise
 
     def _learn(self, call: Call, until: int | None) -> None:
         """Learn a call from the next block on, up to another of its blocks, or all of it."""
@@ -172,17 +181,33 @@ class Run:
 
     def _go_back(self) -> None:
         """Bring all workers to the last checkpoint: what was learnt after it is learnt again."""
+        self._count_loss()
         begun = "the beginning" if self.checkpoint is None else "the last checkpoint"
-        logger.warning("a worker was lost and started again: learning goes on from %s", begun)
+        logger.warning("a worker was lost, or its connection: learning goes on from %s", begun)
         while True:
             try:
-                self.workers.call("restore", self.checkpoint)
-                break
+                return self._restore()
             except RestartedError:
                 continue
+
+    def _restore(self) -> None:
+        self.workers.call("restore", self.checkpoint)
         self._at, self._block = 0, self._saved_block
         for call in self._calls:
             call.shared = None  # those who had a copy may be gone
+
+    def _count_loss(self) -> None:
+        """Raise if workers are lost again and again before learning gets any further."""
+        place = (self._n_calls - len(self._calls) + self._at, self._block)
+        if place > self._lost_at:
+            self._lost_at, self._n_losses = place, 0
+        self._n_losses += 1
+        if self._n_losses > self._most_losses:
+            raise WorkerLostError(
+                f"workers or their connections were lost {self._n_losses} times before block "
+                f"{self._block + 1} of a call was learnt: see that the machines of the cluster are up, have "
+                "memory and can reach each other"
+            )
 
     def answers(self, method: str, *args: Any) -> list[Any]:
         """Answers of all workers about what was learnt; after a loss it is learnt again first."""
@@ -197,6 +222,7 @@ class Run:
         goal, block = None if self.is_finished else self._calls[self._at], self._block
         self._go_back()
         self._learn_up_to(goal, block)
+        self._n_losses = 0
 
     def leave(self) -> None:
         """Leave what still waits after an interruption: what was learnt of it is in a checkpoint."""

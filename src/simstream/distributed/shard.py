@@ -32,7 +32,7 @@ class Progress(NamedTuple):
     n_seen: int
 
 
-def _after_restore(method: Callable[..., Any]) -> Callable[..., Any]:
+def after_restore(method: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method of a shard that has no state raise: its worker was started again, perhaps while idle."""
 
     @functools.wraps(method)
@@ -108,23 +108,23 @@ class Shard:
         self._share = divided(engine.shape[0], self._n_workers)[self._number]
         self._is_restored = True
 
-    @_after_restore
+    @after_restore
     def save(self, number: int) -> None:
         """Write these columns to the folder, as part of the checkpoint of that number."""
         engine = self._engine
         self._folder.write_shard(number, self._number, engine.kind, engine.state(), self.columns)
 
-    @_after_restore
+    @after_restore
     def state(self) -> tuple[str, Any]:
         """Kind and state of the engine of these columns."""
         return self._engine.kind, self._engine.state()
 
-    @_after_restore
+    @after_restore
     def solution(self) -> Any:
         """What a learner of the whole set of tuples has found, of M these columns."""
         return self._solution
 
-    @_after_restore
+    @after_restore
     def progress(self) -> Progress:
         """How far learning is."""
         engine, is_more = self._engine, self._coroutine is not None
@@ -133,7 +133,7 @@ class Shard:
 
     # -- learning -----------------------------------------------------------------------------
 
-    @_after_restore
+    @after_restore
     def begin(self, tuples: dict[str, np.ndarray], first_block: int, block_size: int) -> Any:
         """Begin a call at one of its blocks: this shard's parts of that block, or None if there is none."""
         index = tuples["index"]
@@ -148,7 +148,7 @@ class Shard:
         self._block = first_block
         return self._go_on(None)
 
-    @_after_restore
+    @after_restore
     def advance(self, *parts: Any) -> Any:
         """Finish a block, given the parts of all shards or their sum: the parts of the next one, or None."""
         parts_of_next = self._go_on(summed(list(parts)))
@@ -177,14 +177,14 @@ class Shard:
 
     # -- reading ------------------------------------------------------------------------------
 
-    @_after_restore
+    @after_restore
     def transform(self, rows: np.ndarray) -> np.ndarray:
         """These columns of M'q for the rows q."""
         matrix, *added = self._engine.geometry.parts(self._engine.matrix())
         shift = None if added[0] is None else Shift(*added)
         return Bilinear._of(matrix, shift)._transform(rows)
 
-    @_after_restore
+    @after_restore
     def n_zeros(self) -> int:
         """Zeros of these columns of M."""
         matrix = self._engine.geometry.parts(self._engine.matrix())[0]

@@ -305,6 +305,7 @@ class ShardedLearner:
             is_temporary=self._temporary is not None,
             seconds=self._seconds,
             note=self._note,
+            max_restarts=self._restarts[0],
         )
         run.names = lambda: _names(self._front)
         return run

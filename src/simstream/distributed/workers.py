@@ -8,7 +8,7 @@ from typing import Any
 
 from .cluster import Cluster, WorkerLostError
 from .exchange import Exchange, RestartedError
-from .shard import Progress, Shard
+from .shard import Progress, Shard, after_restore
 
 
 class SerialWorkers:
@@ -60,15 +60,17 @@ class Actor(Shard):
     _exchange: Any = None
     _parts: Any = None
 
-    def listen(self) -> tuple[str, int]:
-        """Where the others of the next call find this one."""
+    @after_restore
+    def listen(self, host: str | None) -> tuple[str, int]:
+        """Where the others of the next call find this one: at this name of its machine, or that of Ray."""
         import ray
 
         if self._exchange is not None:
             self._exchange.close()
-        self._exchange = Exchange(self._number, ray.util.get_node_ip_address())
+        self._exchange = Exchange(self._number, host or ray.util.get_node_ip_address())
         return self._exchange.address
 
+    @after_restore
     def meet(self, addresses: list[tuple[str, int]], key: bytes) -> None:
         """Connect to the others."""
         self._exchange.meet(addresses, key)
@@ -146,8 +148,9 @@ class RayWorkers:
 
     def begin(self, *args: Any) -> list[Progress]:
         """Begin a call, as `Shard.begin` does; actors meet for it."""
+        host = "127.0.0.1" if self._cluster.is_own else None  # nobody else need reach them
         try:
-            self.call("meet", self.call("listen"), secrets.token_bytes(16))
+            self.call("meet", self.call("listen", host), secrets.token_bytes(16))
         except ConnectionError:
             self.call("progress")  # raises if one was lost just then
             raise
@@ -168,20 +171,27 @@ class RayWorkers:
     def _get(self, references: list[Any]) -> list[Any]:
         import ray
 
+        gone = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)
         try:
             return ray.get(references)
-        except ray.exceptions.RayTaskError as error:
-            gone = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)
-            if isinstance(error.cause, (*gone, RestartedError)):
-                # It was given parts of a worker that is gone, or was started again while it was idle.
-                self._wait_for_all(error)
-                raise RestartedError from error
-            if error.cause is None:
-                raise
-            raise error.cause from error
-        except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
-            self._wait_for_all(error)
-            raise RestartedError from error
+        except (ray.exceptions.RayTaskError, *gone) as error:
+            reason: Exception = error
+        # Whoever raises leaves the others, to whom it seems lost: all are heard, for the first error.
+        ready, _ = ray.wait(references, num_returns=len(references), timeout=self._restart_seconds)
+        for reference in ready:
+            try:
+                ray.get(reference)
+            except gone:
+                continue
+            except ray.exceptions.RayTaskError as error:
+                # A loss is also parts that were given by one that is gone, or a restart while it was idle.
+                if isinstance(error.cause, (*gone, RestartedError)):
+                    continue
+                if error.cause is None:
+                    raise
+                raise error.cause from error
+        self._wait_for_all(reason)
+        raise RestartedError from reason
 
     def _wait_for_all(self, reason: Exception) -> None:
         """Wait until all actors answer again."""

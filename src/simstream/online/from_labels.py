@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._engines.sparse import DEFAULT_HEAD_BYTES, head_widths
 from ..data.comparisons import ItemCache
 from ..data.samplers import PairSampler, TripletSampler
 from ..metrics import knn_predict, knn_predict_proba, mean_average_precision
@@ -33,10 +35,10 @@ from ..similarity.base import SearchResult, short_repr
 from ..similarity.learner import new_generator, unchanged_on_error
 from ..validation import check_choice, check_integer, check_items, check_weights, stacked
 
-#: The least share of touched entries that makes a feature part of a dense block: 8 bytes of 28.
+#: The least share of touched entries that makes a larger dense head worth its memory: 8 bytes of 28.
 _WORTH_IT = 8 / 28
 
-#: Bytes of a dense block that are not worth saving.
+#: Bytes of a dense head that are not worth saving.
 _SMALL_HEAD = 2**26
 
 
@@ -58,25 +60,34 @@ def _transformer_with_space(cls: type[FromLabels]) -> type[FromLabels]:
 
 def _accepted_types(X: Any) -> Any:
     """What scikit-learn converts items to: float16 to float32, all else that is not float32 to float64."""
-    types = {str(kind) for kind in getattr(X, "dtypes", [getattr(X, "dtype", None)])}
+    kinds = getattr(X, "dtypes", None)  # of a table's columns; a column of pandas has one here too
+    if not isinstance(kinds, Iterable):
+        kinds = [getattr(X, "dtype", None)]
+    types = {str(kind) for kind in kinds}
     is_half = types <= {"float16", "torch.float16"}
     return np.float32 if is_half else [np.float64, np.float32]
 
 
-def _head_bytes(X: Any, n_tuples: int) -> int:
-    """Memory for a dense block of frequent features, no more of them than are worth it.
+def _head_bytes(X: Any, n_tuples: int) -> int | None:
+    """Memory for a dense head of entries of frequent features; None where there is nothing to save.
 
-    An entry of the block costs 8 bytes whether it is touched or not, one outside of it about 28 if it is. A
+    An entry of the head costs 8 bytes whether it is touched or not, one outside of it about 28 if it is. A
     tuple touches entry (i, j) if feature i is in its first item and j in one of the others.
     """
-    shares = np.sort(np.bincount(X.indices, minlength=X.shape[1]) / X.shape[0])[::-1]
-    side, longest = 0, X.shape[1]
-    for size in np.unique(np.geomspace(1, longest, 64).astype(int)):
-        touched = 1 - np.exp(-2 * n_tuples * shares[size - 1] * shares[:size])
-        if touched.mean() < _WORTH_IT:
+    d, n_bytes = X.shape[1], X.dtype.itemsize
+    most = min(DEFAULT_HEAD_BYTES, d * d * n_bytes)
+    if most <= _SMALL_HEAD:
+        return None
+    shares = np.sort(np.bincount(X.indices, minlength=d) / X.shape[0])[::-1]
+    chosen, inside = _SMALL_HEAD, head_widths(d, d, _SMALL_HEAD // n_bytes)
+    for size in np.geomspace(_SMALL_HEAD, most, 17)[1:].astype(int):
+        widths = head_widths(d, d, size // n_bytes)
+        added = widths - inside
+        touched = 1 - np.exp(-2 * n_tuples * shares * shares[np.maximum(widths, 1) - 1])
+        if added @ touched < _WORTH_IT * added.sum():
             break
-        side = size
-    return max(_SMALL_HEAD, int(side) ** 2 * X.dtype.itemsize)
+        chosen, inside = int(size), widths
+    return chosen
 
 
 @_transformer_with_space
@@ -128,7 +139,8 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
     Attributes
     ----------
     learner_ : the fitted learner
-        On sparse items its `head_bytes`, if None, is what `n_tuples` tuples of these items make use of.
+        On sparse items without `head_bytes` its dense head is as large as `n_tuples` tuples of the first
+        items make use of.
     classes_ : array of the class labels
     n_features_in_ : int
 
@@ -264,8 +276,8 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
                 f"tuples: expected 'auto' or 'triplets' for {type(self.learner).__name__}, got 'pairs'"
             )
         learner = self._new_learner(rng) if first else self.learner_
-        if first and sp.issparse(X) and learner.get_params(deep=False).get("head_bytes", 0) is None:
-            learner.set_params(head_bytes=_head_bytes(X, int(self.n_tuples)))
+        if first and sp.issparse(X):
+            learner._head_hint = _head_bytes(X, int(self.n_tuples))
         sampler = self._sampler(learner, X, y, weights, rng)
         own_items = learner.preprocessor
         try:

@@ -56,7 +56,7 @@ class ListwiseSoftmax(TripletLearner):
         Lists learnt together on dense items: the same steps as one at a time, to rounding, several times
         faster. None is 64; 1 is one at a time. Sparse items are always learnt one list at a time.
     head_bytes : int, optional
-        Sparse items only: memory of the dense block that holds the most frequent features, for each
+        Sparse items only: memory of the dense head that holds the most frequent features, for each
         number an entry carries (default 2 GiB). Other entries take memory only when touched.
     dtype : "float32" or "float64", optional
         Precision of M. None takes that of the first items: float32 stays, all else is float64.

@@ -292,7 +292,8 @@ def distance_targets(lower: Any, upper: Any, tuples: Comparisons) -> np.ndarray:
     """Squared distances that similar pairs should not exceed, and that dissimilar pairs should reach.
 
     Where one is None: the 5th or the 95th percentile of squared Euclidean distances of random pairs of the
-    items. The same items give the same targets, whatever the tuples are.
+    items. The same items in the same order give the same targets, whatever the tuples are; in another order
+    other pairs are drawn, and targets differ by what a sample of that size does.
     """
     given = np.array([np.nan if target is None else target for target in (lower, upper)])
     if np.isnan(given).any():

@@ -44,7 +44,7 @@ _COMMON = """query : "all", "active" or "random"
         Triplets learnt together on dense items, the same steps as one at a time to rounding. None chooses by
         dimension. Sparse items are always learnt one at a time.
     head_bytes : int, optional
-        Sparse items only: memory of the dense block of the most frequent features.
+        Sparse items only: memory of the dense head of the most frequent features.
     dtype : "float32" or "float64", optional
     {normalise}
     preprocessor : array, sparse matrix, table, `Items` or pair (queries, items) of them, optional
@@ -394,9 +394,9 @@ class OMTRSL(OnlineLearner):
     def _new_engine(self, tuples: Comparisons) -> Engine:
         if self.init == "identity":
             tuples.check_one_space("init='identity'", "; start from init='zeros'")
-        return tasks_engine(
-            tuples, float(self.coupling), self.n_tasks, self.init == "identity", self.head_bytes
-        )
+        head_bytes = self.head_bytes or self._head_hint
+        has_start = self.init == "identity"
+        return tasks_engine(tuples, float(self.coupling), self.n_tasks, has_start, head_bytes)
 
     def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
         if self.init == "identity":

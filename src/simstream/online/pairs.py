@@ -272,7 +272,7 @@ class PAMetric(PairLearner):
         With "end" on dense items: pairs learnt together, the same steps as one at a time to rounding. None
         chooses by dimension.
     head_bytes : int, optional
-        With "end" on sparse items: memory of the dense block of the most frequent features.
+        With "end" on sparse items: memory of the dense head of the most frequent features.
     {common}
     {device}
 
@@ -368,7 +368,9 @@ class PAMetric(PairLearner):
         if not isinstance(self.init, str):
             check_positive(self.init, "init", size=d)
         start = first_matrix(self.init, (d, d), dtype, tuples.is_sparse)
-        return entrywise_engine(Rule(PLAIN), None, start, tuples, self.head_bytes)
+        return entrywise_engine(
+            Rule(PLAIN), None, start, tuples, self.head_bytes or self._head_hint
+        )
 
     def _new_shard(self, tuples: Comparisons, geometry: Geometry, columns: slice) -> Engine:
         if self.projection != "end":

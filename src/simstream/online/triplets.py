@@ -67,7 +67,7 @@ _COMMON = """{init}
         always learnt one at a time, and so are SORS with a threshold, AdaSORS and AROMA with a diagonal
         covariance, which change every entry by a rule of its own: they refuse larger blocks.
     head_bytes : int, optional
-        Sparse items only: memory of the dense block that holds the most frequent features, for each
+        Sparse items only: memory of the dense head that holds the most frequent features, for each
         number an entry carries (default 2 GiB). Other entries take memory only when touched. Where the stream
         begins with a few vectors (`learn_one`), it is small until a thousand were seen, and chosen by these.
     dtype : "float32" or "float64", optional
@@ -199,8 +199,9 @@ class TripletLearner(OnlineLearner):
             )
         geometry = self._geometry(tuples, folded=tuples.is_sparse)
         start = geometry.extended(_times(start, geometry.scale))
+        head_bytes = self.head_bytes or self._head_hint
         engine = entrywise_engine(
-            rule, self.average_from, start, tuples, self.head_bytes, self._entrywise_engines
+            rule, self.average_from, start, tuples, head_bytes, self._entrywise_engines
         )
         engine.geometry = geometry
         return engine

@@ -272,7 +272,7 @@ class ExactView:
             padded = np.resize(rows, _aligned(len(rows)))  # equal vectors get equal scores
             product = self._buffers.rows.take(padded) @ asked[number : number + 1].T
             found = as_dense(product)[: len(rows)].T
-            self._rescale(found, asked[number : number + 1], rows)
+            self._rescale(found, self._offsets(asked[number : number + 1]), rows)
             places, best = top_k(found, n_best)
             _check_scores(best)
             ids[number, :n_best] = self._buffers.names[rows[places[0]]]
@@ -325,17 +325,22 @@ class ExactView:
         self, items: _DenseRows | _CsrRows, queries: Any
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Scores of all rows in pieces ``(first row, scores)``: -inf for rows that hold no item."""
+        offsets = self._offsets(queries)
         for first, scores in items.scores(queries, self._n):
             end = min(first + scores.shape[1], self._n)  # the rest is -inf
-            self._rescale(scores[:, : end - first], queries, slice(first, end))
+            self._rescale(scores[:, : end - first], offsets, slice(first, end))
             self._leave_out_removed(first, scores)
             yield first, scores
 
-    def _rescale(self, scores: np.ndarray, queries: Any, rows: Any) -> None:
+    def _offsets(self, queries: Any) -> Any:
+        """What inner products with items are too large by in a scaled view: a row for each query."""
+        return None if self._centre is None else as_dense(queries @ self._centre)[:, None]
+
+    def _rescale(self, scores: np.ndarray, offsets: Any, rows: Any) -> None:
         """Turn inner products with rows into those of a scaled view."""
         if self._scale is not None:
-            if self._centre is not None:
-                scores -= as_dense(queries @ self._centre)[:, None]
+            if offsets is not None:
+                scores -= offsets
             scores *= self._scale[rows]
 
     def _leave_out_removed(self, first: int, scores: np.ndarray) -> None:

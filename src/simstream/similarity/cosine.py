@@ -47,8 +47,9 @@ class Cosine:
     array([[0.70710678, 0.        ]])
     """
 
-    #: (M + M')/2, once it was needed, and calls with few rows before that.
+    #: (M + M')/2 and M', once they were needed, and calls with few rows before that.
     _symmetric: Any = None
+    _transposed: Any = None
     _n_calls = 0
 
     def __init__(
@@ -59,6 +60,8 @@ class Cosine:
         query_centre: Any = None,
         folded: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
+        if matrix is not None and not matrix.has_sorted_indices:
+            matrix = matrix.sorted_indices()  # columns of a row are searched
         self._components, self._matrix, self._folded = components, matrix, folded
         self.centre = centre
         self.query_centre = centre if query_centre is None else query_centre
@@ -68,6 +71,11 @@ class Cosine:
         else:
             folded_diagonal = 0.0 if folded is None else folded[0] @ folded[1] / matrix.shape[0]
             self._largest = max(0.0, float(matrix.diagonal().mean() - folded_diagonal))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be computed again."""
+        again = ("_symmetric", "_transposed", "_n_calls")
+        return {name: value for name, value in self.__dict__.items() if name not in again}
 
     # -- vectors x measured from a centre m: these three ----------------------------------------------
 
@@ -93,18 +101,21 @@ class Cosine:
     def _symmetric_image(self, rows: Any) -> Any:
         """(M + M')x / 2 of rows x.
 
-        The symmetric matrix takes two to three times the memory of a large M. Many rows at a time go over M
-        as it is instead, and so do the first calls with few rows, which may be all there are.
+        The symmetric matrix takes two to three times the memory of a large M: sparse rows are multiplied by M
+        and by M' instead. Many rows at a time go over M as it is for both, and so do the first calls with few
+        rows, which may be all there are; after them M' is kept. Both give the same bits.
         """
         matrix = self._matrix
-        if self._symmetric is None and sp.issparse(rows) and matrix.nnz >= _MANY_ENTRIES:
-            self._n_calls += rows.shape[0] < _MANY_ROWS
-            if self._n_calls <= _FIRST_CALLS:
-                parts = [
-                    sp.csr_matrix(_two_sided(rows[s], matrix))
-                    for s in chunks(rows.shape[0], 32 * rows.shape[1])
-                ]
-                return sp.vstack(parts, format="csr")
+        if sp.issparse(rows) and matrix.nnz >= _MANY_ENTRIES:
+            few = rows.shape[0] < _MANY_ROWS
+            self._n_calls += few and self._n_calls <= _FIRST_CALLS
+            if few and self._n_calls > _FIRST_CALLS and self._transposed is None:
+                self._transposed = sp.csr_matrix(matrix.T)
+            parts = [
+                sp.csr_matrix(_two_sided(rows[s], matrix, self._transposed if few else None))
+                for s in chunks(rows.shape[0], 32 * rows.shape[1])
+            ]
+            return sp.vstack(parts, format="csr")
         if self._symmetric is None:
             symmetric = sp.csr_matrix(matrix + matrix.T).astype(np.float64, copy=False)
             symmetric.data /= 2
@@ -235,13 +246,21 @@ def _double(rows: Any) -> Any:
     return rows.astype(np.float64, copy=False)
 
 
-def _two_sided(rows: Any, matrix: Any) -> np.ndarray:
-    """(M + M')x / 2 of sparse rows x, in double precision."""
+def _two_sided(rows: Any, matrix: Any, transposed: Any) -> np.ndarray:
+    """(M + M')x / 2 of sparse rows x, in double precision; M' may be None."""
     rows = _double(rows)
-    image, other = np.zeros(rows.shape), np.zeros(rows.shape[::-1])
+    if not rows.has_sorted_indices:
+        rows = rows.sorted_indices()
+    image = np.zeros(rows.shape)
     add_product(csr_reader(rows), csr_reader(matrix), image)
-    add_product(csr_reader(matrix), csr_reader(rows.T.tocsr()), other)
-    image += other.T
+    if transposed is None:
+        other = np.zeros(rows.shape[::-1])
+        add_product(csr_reader(matrix), csr_reader(rows.T.tocsr()), other)
+        image += other.T
+    else:
+        other = np.zeros(rows.shape)
+        add_product(csr_reader(rows), csr_reader(transposed), other)
+        image += other
     image /= 2
     return image
 

@@ -123,6 +123,8 @@ class Learner(BaseEstimator, ABC):
     natural_tuples: str
     _items: ItemCache | None = None
     _last_read: Kept | None = None
+    #: Memory of the dense head where `head_bytes` is None, and it is known how much is made use of.
+    _head_hint: int | None = None
 
     #: What must be called before the estimator can be used.
     _to_be_called = "fit, partial_fit or learn_one"
