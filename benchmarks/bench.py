@@ -430,8 +430,8 @@ def main():
 
 PAGE = """# Speed and memory
 
-Written by `make bench`; every number below is from that one run. Ratios compare runs on the same machine
-in the same minutes. The eager reference is the textbook NumPy version of `simstream_repro.reference` (float64, a
+Written by `make bench`; single cases may have been measured again since (`python benchmarks/bench.py CASE --write`). Ratios
+compare runs on the same machine in the same minutes. The eager reference is the textbook NumPy version of `simstream_repro.reference` (float64, a
 few steps timed and extrapolated); beside it stands the strongest eager version we could write (float32, in
 place, gradients only where they are not zero). "Published" seconds are from the papers' own hardware, shown as information.
 
