@@ -1,5 +1,7 @@
 """serve, replay and keys on the command line; importing files."""
 
+import importlib
+import importlib.util
 import json
 import socket
 import sqlite3
@@ -303,3 +305,21 @@ def test_the_files_of_a_folder_keep_their_names(tmp_path):
     run("keys", "add", "page", "--scope", "read", "--data", tmp_path)
     found = {path.name for path in tmp_path.iterdir()}
     assert found >= {"log.sqlite", "keys.json", "snapshots", "lock"}
+
+
+@pytest.mark.parametrize(
+    ("index", "extra"),
+    [("usearch", "index"), ("qdrant://h:1/c", "qdrant"), ("postgresql://h/d", "postgres")],
+)
+def test_an_index_whose_package_is_missing_is_told(tmp_path, monkeypatch, index, extra):
+    installed = importlib.util.find_spec
+    missing = {"usearch", "qdrant_client", "psycopg"}
+    command = importlib.import_module("simstream.cli.serve")
+    monkeypatch.setattr(
+        command, "find_spec", lambda name: None if name in missing else installed(name)
+    )
+    options = ["serve", "--data", str(tmp_path / "data"), "--port", "0", "--index", index]
+    done = CliRunner().invoke(main, options)
+    assert done.exit_code == 2
+    assert f"pip install 'simstream[{extra}]'" in done.output
+    assert not (tmp_path / "data").exists()

@@ -484,6 +484,14 @@ def _shared_folder() -> Path:
     return Path(folder)
 
 
+#: Package that an index needs, and the extra that brings it, by the beginning of its address.
+_NEEDED_BY = {
+    "usearch": ("usearch", "index"),
+    **dict.fromkeys(("qdrant", "http", "https"), ("qdrant_client", "qdrant")),
+    **dict.fromkeys(("postgresql", "postgres"), ("psycopg", "postgres")),
+}
+
+
 def _check_index(index: str, items_of: dict[str, bool]) -> None:
     from ..serve.stores import check_index, is_store
 
@@ -493,6 +501,11 @@ def _check_index(index: str, items_of: dict[str, bool]) -> None:
         raise click.BadParameter(
             str(error).removeprefix("index: "), param_hint="--index"
         ) from error
+    package, extra = _NEEDED_BY.get(index.partition(":")[0], ("numpy", ""))
+    if find_spec(package) is None:
+        raise click.UsageError(
+            f"--index: {package} not installed: pip install 'simstream[{extra}]'"
+        )
     if is_store(index):
         refuse_options("not with items in a database (--index)", items_of)
 
