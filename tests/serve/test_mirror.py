@@ -248,7 +248,7 @@ def test_another_past_stops_it(tmp_path, is_ahead):
         for _ in range(3 * is_ahead):
             judge(writer, "i0", "i2", "i1")
         wait_until(lambda: reader.stopped() == "following has stopped")
-        assert "in a new folder" in str(reader._follow_failure)
+        assert "in a new folder" in str(reader.follow_failure)
         assert len(reader.search("i0", 3)) == 3
     assert len(stored(tmp_path / "b")[0]) == 6
     with (
@@ -271,7 +271,7 @@ def test_changed_settings_ask_for_a_restart(tmp_path):
         assert CliRunner().invoke(main, command).exit_code == 0
         server = ServerProcess(tmp_path / "a", "--port", port)
         wait_until(lambda: reader.stopped() == "following has stopped")
-        assert "start this service again" in str(reader._follow_failure)
+        assert "start this service again" in str(reader.follow_failure)
     copy = ServerProcess(tmp_path / "b", "--follow", url)
     algorithms = [Client(one.port)("GET", "/v1/status")[1]["algorithm"] for one in (server, copy)]
     assert algorithms[0] == algorithms[1]

@@ -303,7 +303,9 @@ def test_a_killed_reader_comes_back_and_no_request_is_lost(tmp_path):
             """The answer to a request, sent again until there is one."""
             while True:
                 try:
-                    return client(*request)
+                    answer = client(*request)
+                    if answer[0] not in (503, 507):  # on a busy machine: send it again
+                        return answer
                 except (OSError, http.client.HTTPException):
                     retries.append(request)
 
