@@ -192,8 +192,13 @@ def test_keys_of_one_collection_open_no_other(two, tmp_path):
         for path in ("/healthz", "/readyz", "/c/hats/healthz", "/c/hats/", "/"):
             assert client.raw("GET", path)[0] == 200
         assert b"hats" not in client.raw("GET", "/")[2]
+        client.headers = {"Authorization": f"Bearer {by_name[None]}"}
+        counted = client.raw("GET", "/metrics")[2].decode()
         client.close()
         assert two["shoes"].version.is_pinned is False
+        refused = 'simstream_requests_total{collection="shoes",route="other",status="403"}'
+        assert refused in counted, "refused before it had a route"
+        assert 'route="/c/' not in counted
 
 
 def test_closing_leaves_one_thread_for_products_until_the_last(two, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
@@ -203,14 +203,18 @@ class Guard:
 
         def asked() -> str:
             """The template of the address: the address itself may name items."""
-            return getattr(scope.get("route"), "path", "other")
+            route = scope.get("route")
+            if route is None or isinstance(route, Mount):  # it was refused before it reached one
+                return "other"
+            return route.path
 
         prefix = scope.get("root_path", "")
 
         def ended() -> None:
             seconds = time.perf_counter() - started
-            self._on_done(asked(), status, seconds)
-            route = prefix + asked()
+            route = asked()
+            self._on_done(route, status, seconds)
+            route = route if route == "other" else prefix + route
             log_request(method, route, status, seconds, scope)
             end_request(traced, method, route, status)
             REQUEST_ID.reset(token)
