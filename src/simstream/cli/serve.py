@@ -265,10 +265,10 @@ def serve(
     \b
     simstream serve items.npz
     simstream serve --demo --simulate
-    simstream serve --workers 2                searches are answered by two more processes
-    simstream serve --follow --port 8001       a process of its own that only searches
-    simstream serve --follow https://search.example.org --data copy    and on another machine
-    simstream serve --collections shops.toml   several collections, each with its own folder
+    simstream serve --workers 2                two more processes answer searches
+    simstream serve --follow --port 8001       a process that only searches
+    simstream serve --follow https://h --data c  the same on another machine
+    simstream serve --collections shops.toml   several, each with its own folder
     simstream keys add page --scope read --scope write
     simstream serve --host 0.0.0.0
     """

@@ -51,7 +51,7 @@ _SCORE_BYTES = 2**23
 #: Fewest rows per piece: with fewer, a matrix product is slow.
 _MIN_ROWS = 1024
 
-#: Rows whose scores are turned round together, while they are in the cache.
+#: Rows whose scores are turned round together, at least, while they are in the cache.
 _ROWS_TURNED = 2048
 
 #: Rows are multiplied in multiples of this. BLAS sums left-over rows in another order, so that equal vectors
@@ -716,7 +716,7 @@ class _DenseRows:
         data, left = self._data, as_dense(queries)
         size, n_aligned = _piece(len(left)), _aligned(n)
         space = np.empty(len(left) * min(size, n_aligned), np.float32)
-        turned = np.empty((_ROWS_TURNED, len(left)), np.float32)
+        turned = np.empty((2 * _ROWS_TURNED, len(left)), np.float32)
         for first in range(0, n_aligned, size):
             rows = data[first : min(n_aligned, first + size)]
             scores = space[: len(left) * len(rows)].reshape(len(left), len(rows))
@@ -805,11 +805,18 @@ def _rows_from_arrays(arrays: dict[str, np.ndarray], n_features: int) -> Any:
 
 
 def _multiply(rows: np.ndarray, queries: np.ndarray, out: np.ndarray, turned: np.ndarray) -> None:
-    """out = queries rows', as the product rows queries', which BLAS computes faster for few queries."""
-    for begin in range(0, len(rows), len(turned)):
-        part = rows[begin : begin + len(turned)]
+    """out = queries rows', as the product rows queries', which BLAS computes faster for few queries.
+
+    No part is small, unless there is no other: BLAS sums small products in another order, and copies of an
+    item must have the same score wherever they lie.
+    """
+    begin = 0
+    while begin < len(rows):
+        end = begin + _ROWS_TURNED
+        part = rows[begin : end if end + _ROWS_TURNED <= len(rows) else len(rows)]
         np.matmul(part, queries.T, out=turned[: len(part)])
         out[:, begin : begin + len(part)] = turned[: len(part)].T
+        begin += len(part)
 
 
 def _piece(n_queries: int) -> int:
