@@ -118,7 +118,7 @@ def restore(copy: Path, folder: Path, address: str | None, quiet: bool) -> None:
     \b
     mv simstream-data damaged
     simstream restore backup-monday simstream-data
-    simstream restore simstream-data new-data --log postgresql://db.example.org/simstream
+    simstream restore simstream-data new-data --log postgresql://db/simstream
     """
     configure_logging(quiet)
     from ..serve import upkeep
