@@ -125,11 +125,18 @@ class Client:
 @contextmanager
 def served(service, keys=None, **options):
     """A server in a thread; yields its port. The service is closed at the end."""
-    import uvicorn
-
     from simstream.serve.app import configuration
 
-    server = uvicorn.Server(configuration(service, keys, **options))
+    with running_server(configuration(service, keys, **options)) as port:
+        yield port
+
+
+@contextmanager
+def running_server(config):
+    """A server of uvicorn in a thread; yields its port."""
+    import uvicorn
+
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

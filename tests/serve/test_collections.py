@@ -2,16 +2,23 @@
 
 import json
 import logging
-import threading
 import tomllib
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
-import uvicorn
 from browser import Page
 from described import made_requests
-from live import Client, ServerProcess, add_items, judge, running, vectors, wait_until
+from live import (
+    Client,
+    ServerProcess,
+    add_items,
+    judge,
+    running,
+    running_server,
+    vectors,
+    wait_until,
+)
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from commands import run
@@ -29,16 +36,8 @@ def served_together(services, keys):
     """A server of several services in a thread; yields its port."""
     app = create_collections_app(services, keys)
     config = server_config(app, Limits(), host="127.0.0.1", port=0, proxy=None)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(30)
+    with running_server(config) as port:
+        yield port
 
 
 @pytest.fixture

@@ -22,13 +22,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .. import __version__
 from . import schemas
 from .access import KeyRing, NotFoundError, check_host
 from .app import address_of, bare_app, create_app, run_server, server_config
 from .logs import speaking_for
 from .reference import docs_page
-from .routes import Metrics, answers, not_ready, sends
+from .routes import Metrics, add_liveness_route, answers, not_ready, sends
 from .service import Limits, Service
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -115,10 +114,7 @@ def _whole(
             )
         return {"collections": listed}
 
-    @app.get("/healthz", responses=answers(schemas.Health), tags=["operation"])
-    async def is_alive() -> Any:
-        """Whether the process answers."""
-        return {"status": "alive", "version": __version__}
+    add_liveness_route(app)
 
     @app.get(
         "/readyz",

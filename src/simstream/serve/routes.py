@@ -465,16 +465,22 @@ def not_ready(service: Service, keys: KeyRing) -> str | None:
     return None
 
 
+def add_liveness_route(app: FastAPI) -> None:
+    """Add the route of a process that answers, whatever it serves."""
+
+    @app.get("/healthz", responses=answers(schemas.Health), tags=["operation"])
+    async def is_alive() -> Any:
+        """Whether the process answers."""
+        return {"status": "alive", "version": __version__}
+
+
 def _add_operation_routes(app: FastAPI, service: Service, metrics: Metrics, keys: KeyRing) -> None:
     @app.get("/v1/status", responses=answers(dict[str, Any]), tags=["operation"])
     def get_status() -> Any:
         """Items, events, losses and accuracy; which similarity is served, and why."""
         return service.status()
 
-    @app.get("/healthz", responses=answers(schemas.Health), tags=["operation"])
-    async def is_alive() -> Any:
-        """Whether the process answers."""
-        return {"status": "alive", "version": __version__}
+    add_liveness_route(app)
 
     @app.get(
         "/readyz",
