@@ -32,9 +32,9 @@ def pytest_addoption(parser):
 
 @pytest.fixture(autouse=True)
 def device(request, monkeypatch):
-    """Learners with the default device, "cpu", are placed on that of --device."""
+    """Learners with the default device, "cpu", are placed on that of --device, unless a test chooses it."""
     name = request.config.getoption("--device")
-    if name != "cpu":
+    if name != "cpu" and not request.node.get_closest_marker("names_devices"):
         from simstream.online import base
 
         find = base.find_device

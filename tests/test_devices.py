@@ -20,6 +20,7 @@ from simstream.metrics import measure_ranking
 from simstream.search import DeviceRunner, search_rows
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.names_devices
 
 HAS_CUDA = torch.cuda.is_available()
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="there is no CUDA device")
@@ -237,7 +238,7 @@ def test_tensors_as_items(device):
 def test_tensor_needs_a_device():
     items, triplets = problem()
     with pytest.raises(ValueError, match="not on a device"):
-        OASIS(preprocessor=items, device="cpu").fit(triplets).tensor_  # noqa: B018
+        OASIS(preprocessor=items).fit(triplets).tensor_  # noqa: B018
     with pytest.raises(ValueError, match="average_from=None"):
         OASIS(preprocessor=items, device="torch", average_from=1).fit(triplets).tensor_  # noqa: B018
 
