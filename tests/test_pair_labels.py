@@ -1,6 +1,7 @@
 """Labels of pairs: learners answer in those that they were given, -1 and +1, 0 and 1, or False and True."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from simstream import (
     PAMetric,
 )
 from simstream.distributed import ShardedLearner
+from simstream.similarity.pair_labels import saved_classes
 from test_single import took_the_short_way
 
 X, WINES = load_wine(return_X_y=True)
@@ -128,20 +130,25 @@ def test_similar_pairs_alone_leave_labels_open(learn):
         model = after(of(PAMetric(0.01)), similar[0], 1)
         same_labels(model.classes_, [-1, 1])
         after(after(model, similar[1], 1), P[SIGNS < 0][0], low)
-        same_labels(model.classes_, [low, type(low)(1)])
-        after(model, similar[2], 1)
-        after(model, similar[3], True)
-        before = pickle.dumps(model.get_mahalanobis_matrix()), model.n_rounds_
-        other = 0 if low == -1 else -1
-        with pytest.raises(
-            ValueError, match=rf"expected labels {low} and .*, as before, got {other}"
-        ):
-            after(model, P[SIGNS < 0][1], other)
-        assert (pickle.dumps(model.get_mahalanobis_matrix()), model.n_rounds_) == before
-        same_labels(model.classes_, [low, type(low)(1)])
+        labels = [low, type(low)(1)]
+        same_labels(model.classes_, labels)
+        # These are consistent with all labels; -1, what samplers and files give, is always understood.
+        for pair, y in ((similar[2], 1), (similar[3], True), (P[SIGNS < 0][1], -1)):
+            same_labels(after(model, pair, y).classes_, labels)
+        assert model.n_rounds_ == 6
+        same_labels(np.unique(model.predict(P)), labels)
     same_labels(after(of(PAMetric(0.01)), similar[0], True).classes_, [False, True])
     zeros = after(of(PAMetric(0.01)), P[SIGNS < 0][0], 0)
     same_labels(after(zeros, P[SIGNS < 0][1], False).classes_, [0, 1])
+    signs = after(of(PAMetric(0.01)), P[SIGNS < 0][0], -1)
+    before = signs.get_mahalanobis_matrix()
+    for other in (0, False):
+        with pytest.raises(
+            ValueError, match=rf"expected labels -1 and \+1, as before, got {other}"
+        ):
+            after(signs, P[SIGNS < 0][1], other)
+    np.testing.assert_array_equal(signs.get_mahalanobis_matrix(), before)
+    assert signs.n_rounds_ == 1
 
 
 def test_fit_begins_with_other_labels():
@@ -177,8 +184,7 @@ def test_a_divided_learner_keeps_labels(labels, tmp_path):
         same_labels(divided.fit(P, y).learner_.classes_, labels)
     with ShardedLearner.resume(tmp_path / "run", backend="serial") as divided:
         same_labels(divided.learner_.classes_, labels)
-        with pytest.raises(ValueError, match="as before"):
-            divided.partial_fit(P, SIGNS)
+        same_labels(divided.partial_fit(P, SIGNS).learner_.classes_, labels)
 
 
 def test_itml_calibrates_its_threshold_on_pairs():
@@ -208,3 +214,12 @@ def test_row_numbers_need_items(learner):
     np.testing.assert_allclose(
         rows.get_mahalanobis_matrix(), vectors.get_mahalanobis_matrix(), rtol=1e-6, atol=1e-8
     )
+
+
+def test_files_of_models():
+    old = simstream.load(Path(__file__).parent / "models" / "pametric-pa-dense.safetensors")
+    same_labels(old.classes_, [-1, 1])
+    with pytest.raises(
+        ValueError, match=r"classes: expected the two labels of pairs, got \(2, 3\)"
+    ):
+        saved_classes({"classes": [2, 3]})

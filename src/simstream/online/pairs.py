@@ -152,8 +152,7 @@ class PairLearner(OnlineLearner):
 
     def _begin(self, tuples: Comparisons, *, anew: bool = False) -> None:
         tuples.check_one_space("distance")
-        known = None if anew else self._classes
-        classes = known_classes(known, tuples.classes, tuples.y)
+        classes = known_classes(None if anew else self._classes, tuples)
         super()._begin(tuples, anew=anew)
         self._classes = classes
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import ClassifierTags
 
-from ..data.comparisons import PairClasses
+from ..data.comparisons import Comparisons, PairClasses
 from ..validation import is_sign
 
 #: What is answered where no label has been seen: dissimilar, similar.
@@ -38,23 +38,17 @@ def given_classes(y: Any) -> PairClasses | None:
     return None if lowest == 1 else (lowest, 1)
 
 
-def known_classes(
-    known: PairClasses | None, given: PairClasses | None, y: np.ndarray | None
-) -> PairClasses | None:
-    """The labels that are known with further ones, `y` as -1 and +1; False is 0, and neither of them -1.
+def known_classes(known: PairClasses | None, pairs: Comparisons) -> PairClasses | None:
+    """The labels that are known after further pairs, which are the first ones.
 
-    Examples
-    --------
-    >>> known_classes((0, 1), (False, True), np.array([-1.0, 1.0]))
-    (0, 1)
+    -1 and +1 are always understood, and 0 is False. A learner that answers -1 and +1 refuses other labels:
+    who gives them expects them back.
     """
+    given = pairs.classes
     if known is None or given is None:
         return given if known is None else known
-    if given != known and y is not None and (y < 0).any():
-        raise ValueError(
-            f"y: expected labels {known[0]} and {known[1]}, as before, got {given[0]}; "
-            "fit begins anew"
-        )
+    if known == SIGNS != given and pairs.y is not None and (pairs.y < 0).any():
+        raise ValueError(f"y: expected labels -1 and +1, as before, got {given[0]}")
     return known
 
 
