@@ -39,10 +39,10 @@ def given_classes(y: Any) -> PairClasses | None:
 
 
 def known_classes(known: PairClasses | None, pairs: Comparisons) -> PairClasses | None:
-    """The labels that are known after further pairs, which are the first ones.
+    """The labels to answer in after these pairs: those known before, or the ones of these pairs.
 
-    -1 and +1 are always understood, and 0 is False. A learner that answers -1 and +1 refuses other labels:
-    who gives them expects them back.
+    -1 and +1 are understood after all others, and 0 and False mean the same. After -1, 0 and False are
+    refused: who gives them would expect them as answers.
     """
     given = pairs.classes
     if known is None or given is None:
