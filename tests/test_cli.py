@@ -1689,6 +1689,14 @@ def test_evaluate_pairs(tmp_path, data, items_file, pairs, pairs_file, metric_fi
     arguments = [tmp_path / "bare.npy", "--pairs", tmp_path / "similar.csv"]
     printed = json.loads(succeed("evaluate", metric_file, *arguments, "--json").stdout)
     assert list(printed["results"]["learnt"]) == ["pair accuracy"]
+    # A model that answers True and False is right as often.
+    again = PAMetric(preprocessor=items).fit(pairs[0], pairs[1] > 0)
+    again.save(tmp_path / "booleans.safetensors")
+    printed = json.loads(
+        succeed("evaluate", tmp_path / "booleans.safetensors", *arguments, "--json").stdout
+    )
+    expected = again.score(pairs[0][pairs[1] > 0], pairs[1][pairs[1] > 0])
+    assert printed["results"]["learnt"]["pair accuracy"] == expected
     assert "dissimilar" in fail(1, "evaluate", model_file, *arguments)
     (tmp_path / "bad.csv").write_text("0,1,1\n0,2,3\n")
     arguments = ["evaluate", metric_file, tmp_path / "bare.npy", "--pairs", tmp_path / "bad.csv"]
