@@ -119,7 +119,9 @@ def test_reading_gives_back_the_memory_that_tables_have_left():
     again = SORS(preprocessor=X, **HASHED).fit(T[:150])
     again.get_bilinear_matrix()
     again.partial_fit(T[150:])
-    np.testing.assert_array_equal(again._engine.store.entries(again._engine.rule, 0.0)[3], expected[3])
+    np.testing.assert_array_equal(
+        again._engine.store.entries(again._engine.rule, 0.0)[3], expected[3]
+    )
 
 
 def test_dead_entries_are_forgotten_and_memory_stays_bounded(tiny_arena):
