@@ -35,8 +35,8 @@ from ..similarity.base import SearchResult, short_repr
 from ..similarity.learner import new_generator, unchanged_on_error
 from ..validation import check_choice, check_integer, check_items, check_weights, stacked
 
-#: The least share of touched entries that makes a larger dense head worth its memory: 8 bytes of 24.
-_WORTH_IT = 8 / 24
+#: The least share of touched entries that makes a larger dense head worth its memory: 8 bytes of 28.
+_WORTH_IT = 8 / 28
 
 #: Bytes of a dense head that are not worth saving.
 _SMALL_HEAD = 2**26
@@ -71,7 +71,7 @@ def _accepted_types(X: Any) -> Any:
 def _head_bytes(X: Any, n_tuples: int) -> int | None:
     """Memory for a dense head of entries of frequent features; None where there is nothing to save.
 
-    An entry of the head costs 8 bytes whether it is touched or not, one outside of it about 24 if it is. A
+    An entry of the head costs 8 bytes whether it is touched or not, one outside of it about 28 if it is. A
     tuple touches entry (i, j) if feature i is in its first item and j in one of the others.
     """
     d, n_bytes = X.shape[1], X.dtype.itemsize
