@@ -151,13 +151,20 @@ class SparseStore:
 
     def make_space(self, rule: Any, shift: float) -> None:
         """Compact the arena if that frees a fifth of it, else make it an eighth larger."""
-        room, top = int(self.arrays.room.sum()), int(self.arrays.arena_top[0])
-        if 5 * room > 4 * top:
-            size = len(self.arrays.key) * 9 // 8 + 1
-            # One after the other, to bound the peak; keys last, because kernels trust their number.
-            self.arrays = self.arrays._replace(tail=_enlarged(self.arrays.tail, size))
-            self.arrays = self.arrays._replace(key=_enlarged(self.arrays.key, size))
+        if self._left_behind() >= 1 / 5:
+            self._compact(rule, shift)
             return
+        size = len(self.arrays.key) * 9 // 8 + 1
+        # One after the other, to bound the peak; keys last, because kernels trust their number.
+        self.arrays = self.arrays._replace(tail=_enlarged(self.arrays.tail, size))
+        self.arrays = self.arrays._replace(key=_enlarged(self.arrays.key, size))
+
+    def _left_behind(self) -> float:
+        """Share of the used arena that no table owns."""
+        top = int(self.arrays.arena_top[0])
+        return 1 - int(self.arrays.room.sum()) / top if top else 0.0
+
+    def _compact(self, rule: Any, shift: float) -> None:
         a = self.arrays
         order = np.flatnonzero(a.room)
         order = order[np.argsort(a.start[order])]
@@ -171,8 +178,11 @@ class SparseStore:
 
     def entries(self, rule: Any, shift: float, order: np.ndarray | None = None) -> Entries:
         """Copy of the live raw entries, rows in this order; columns of a row are unsorted."""
+        # The copy may need the memory that tables have left behind.
+        if self._left_behind() >= 1 / 8:
+            self._compact(rule, shift)
         for array in (self.arrays.tail, self.arrays.key):
-            _give_back(array, int(self.arrays.arena_top[0]))  # the copy may need it
+            _give_back(array, int(self.arrays.arena_top[0]))
         width = self.arrays.head.shape[1]
         counts = np.zeros(self.shape[0], np.int64)
         indices, numbers = np.empty(0, np.int32), np.empty((0, width), self.dtype)
