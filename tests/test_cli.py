@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from safetensors.numpy import load_file
 from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import minmax_scale, normalize
@@ -1140,8 +1141,12 @@ def test_checkpoints_of_the_first_release_are_resumed(name, tmp_path):
             result = succeed(*resume[:-1], "--triplets", TODAY / "triplets.csv", "--json")
             assert json.loads(result.stdout)["n_learnt"] == 20
     expected.save(tmp_path / "expected")
-    # Other versions of NumPy and numba may have rounded the first steps in another way.
-    assert same_state(path, tmp_path / "expected", rtol=1e-9)
+    resumed, whole = load_file(path), load_file(tmp_path / "expected")
+    assert resumed.keys() == whole.keys()
+    for array in resumed.keys() - {"state.clock"}:
+        # Other versions of NumPy and numba round in another way, and may count a loss of 1e-17 or not.
+        np.testing.assert_allclose(resumed[array], whole[array], 1e-9, 1e-12)
+    assert simstream.load(path).n_rounds_ == expected.n_rounds_
 
 
 def test_a_batch_model_of_the_first_release_is_described():
