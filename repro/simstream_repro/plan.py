@@ -85,9 +85,10 @@ class QuickStudy(TypedTable, frozen=True, kw_only=True):
 
 
 class OwnStudy(TypedTable, frozen=True, kw_only=True):
-    """What a data set has of its own in a study: number of seeds, and settings in place of the study's."""
+    """What a data set has of its own in a study: seeds, seconds of a cell, settings in place of the study's."""
 
     seeds: int | None = None
+    budget_seconds: float | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -120,6 +121,11 @@ class Study(TypedTable, frozen=True, kw_only=True):
         """Number of seeds of a data set in the plan."""
         own = self.per_dataset.get(dataset)
         return self.seeds if own is None or own.seeds is None else own.seeds
+
+    def seconds_of(self, dataset: str) -> float:
+        """CPU seconds that a cell of a data set may take."""
+        own = self.per_dataset.get(dataset)
+        return (own and own.budget_seconds) or self.budget_seconds
 
     def quick_version(self) -> Study | None:
         """The study as its ``quick`` table says; None if it has none.
