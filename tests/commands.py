@@ -1,6 +1,8 @@
-"""Commands run in this process, for tests."""
+"""Commands run in this process, and the models they write, for tests."""
 
+import numpy as np
 from click.testing import CliRunner
+from safetensors.numpy import load_file
 
 from simstream.cli import main
 
@@ -23,3 +25,14 @@ def fail(code, *arguments, stdin=None):
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
     return result.stderr.strip().splitlines()[-1]
+
+
+def same_state(first, second, rtol=0.0):
+    """Whether two model files hold the same numbers: bit for bit, or up to a share of the largest."""
+    a, b = load_file(first), load_file(second)
+    return a.keys() == b.keys() and all(
+        np.abs(a[name] - b[name]).max(initial=0.0) <= rtol * np.abs(b[name]).max(initial=0.0)
+        if rtol
+        else a[name].tobytes() == b[name].tobytes()
+        for name in a
+    )

@@ -7,12 +7,11 @@ import signal
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 import simstream
-from commands import fail, run, succeed
+from commands import fail, run, same_state, succeed
 from simstream import OASIS, OMTRSL, MultiTaskLMNN, TaskTripletSampler, catalogue
 from simstream.cli.learners import ASKING
 from simstream.data import (
@@ -26,11 +25,6 @@ from simstream.data.samplers import nearer_first
 from simstream.metrics import ranking_report
 
 USERS = ("ann", "bob", "eve")
-
-
-def same_state(first, second):
-    a, b = load_file(first), load_file(second)
-    return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
 
 
 @pytest.fixture(scope="module")

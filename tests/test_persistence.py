@@ -250,6 +250,7 @@ def test_no_room_is_told_and_leaves_the_file_as_it_was(tmp_path):
     [
         OSError(errno.ENOSPC, "No space left on device"),
         SafetensorError("Error while serializing: I/O error: No space left (os error 28)"),
+        SafetensorError("Error while serializing: IoError(Os { code: 28, kind: StorageFull })"),
     ],
 )
 def test_a_full_disk_is_no_bug_of_the_command_line(tmp_path, monkeypatch, error):

@@ -57,6 +57,72 @@ def test_an_arena_moves_to_a_larger_one(copied, monkeypatch):
     assert stores._zeros((0, 2), np.float32).shape == (0, 2)
 
 
+def test_an_arena_grows_where_it_is_while_memory_is_reserved():
+    for width in (1, 3):
+        array = stores._reserved((1000, width), np.float64)
+        array[:] = np.arange(1000)[:, None]
+        longer = stores._enlarged(array, 1500)
+        assert longer.shape == (1500, width)
+        assert np.shares_memory(array, longer)
+        moved = stores._enlarged(longer, 2001)
+        assert not np.shares_memory(array, moved)
+        np.testing.assert_array_equal(moved[:1000], np.tile(np.arange(1000)[:, None], width))
+        assert not moved[1000:].any()
+
+
+def test_an_arena_has_no_reserve_where_memory_is_refused(monkeypatch):
+    zeros = stores._zeros
+
+    def refused(shape, dtype):
+        if shape[0] > 1500:
+            raise OSError("Cannot allocate memory")
+        return zeros(shape, dtype)
+
+    monkeypatch.setattr(stores, "_zeros", refused)
+    array = stores._reserved((1000, 1), np.float64)
+    array[:] = 1.0
+    assert stores._enlarged(array, 1500).sum() == 1000
+    with pytest.raises(OSError, match="Cannot allocate"):
+        stores._enlarged(array, 1501)
+
+
+def test_an_arena_is_hardly_larger_than_its_tables(tiny_arena, monkeypatch):
+    """They have at least four fifths of an arena that becomes an eighth larger."""
+    original, grown = stores.SparseStore.make_space, []
+
+    def make_space(self, *now):
+        before = len(self.arrays.key)
+        original(self, *now)
+        if len(self.arrays.key) > before:
+            grown.append(len(self.arrays.key) / self.arrays.room.sum())
+
+    monkeypatch.setattr(stores.SparseStore, "make_space", make_space)
+    X, T = sp.random(300, 2000, 0.01, "csr", random_state=0), triplets(n=300, n_items=300)
+    SORS(preprocessor=X, **HASHED).fit(T)
+    assert len(grown) > 10
+    assert max(grown) <= 9 / 8 * 5 / 4 + 0.02  # whole numbers
+
+
+def test_reading_gives_back_the_memory_that_tables_have_left(monkeypatch):
+    monkeypatch.setattr(stores, "_SMALLEST_ARENA", 1 << 20)  # learning needs no space
+    X, T = sp.random(300, 2000, 0.01, "csr", random_state=0), triplets(n=300, n_items=300)
+    model = SORS(preprocessor=X, **HASHED).fit(T[:150])
+    arrays = model._engine.store.arrays
+    if stores._memory_of(arrays.tail) is None:
+        pytest.skip("this system gives no part of an array back")
+    assert arrays.room.sum() < 7 / 8 * arrays.arena_top[0]
+    arrays.tail[arrays.arena_top[0] :] = 1.0
+    model.get_bilinear_matrix()
+    assert arrays.room.sum() >= 7 / 8 * arrays.arena_top[0]
+    page = (1 << 16) // 8  # of 64 KiB at most
+    above = arrays.tail[int(arrays.arena_top[0]) + page :]
+    assert len(above) > page
+    assert not above.any()
+    read = model.partial_fit(T[150:]).get_bilinear_matrix()
+    whole = SORS(preprocessor=X, **HASHED).fit(T).get_bilinear_matrix()
+    np.testing.assert_array_equal(read.toarray(), whole.toarray())
+
+
 def test_dead_entries_are_forgotten_and_memory_stays_bounded(tiny_arena):
     # Every triplet touches new columns; a strong threshold kills them again within some rounds.
     n, d = 3000, 3000

@@ -59,7 +59,7 @@ def test_vectors_alone_mean_each_of_them_once(learner, size):
     else:
         # Bounds are percentiles of a sample of pairs, which depends on the order of the items. Counted as
         # often as they are in the tuples, the items would give 1 to 2 % more.
-        assert rows.threshold_ == pytest.approx(vectors.threshold_, rel=5e-3)
+        assert rows._own_threshold() == pytest.approx(vectors._own_threshold(), rel=5e-3)
 
 
 @pytest.mark.parametrize("learner", bounded_learners()[:2], ids=repr)
@@ -85,7 +85,7 @@ def test_items_that_are_all_equally_far_apart(learner, convert):
         learn(np.tile(pairs, (30, 1)), np.tile(y, 30))
     distances = model.pair_distance(pairs)
     assert distances[:2].max() < distances[2:].min()
-    assert model.threshold_ == pytest.approx(2.0)  # the middle of 1 and 3
+    assert model._own_threshold() == pytest.approx(2.0)  # the middle of 1 and 3
     model.set_params(lower=2.0)
     with pytest.raises(ValueError, match=r"lower < upper, got 2 and 2 .*; give both, or none"):
         learn(pairs, y)

@@ -151,7 +151,7 @@ def write_file(path: str | Path, content: dict[str, Any], arrays: dict[str, np.n
             save_file(contiguous, temporary, metadata)
         except SafetensorError as error:
             # It tells the number of the system's error in its text alone.
-            number = re.search(r"os error (\d+)", str(error))
+            number = re.search(r"(?:os error |Os \{ code: )(\d+)", str(error))
             if number is None:
                 raise FormatError(f"{path}: cannot be written: {error}") from error
             raise OSError(int(number[1]), str(error)) from error

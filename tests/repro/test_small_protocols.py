@@ -34,7 +34,9 @@ def test_query_time_uses_a_sparse_matrix_only_where_there_are_zeros():
 
 def test_rows_of_a_sparse_matrix_are_added_up_in_dense_rows():
     rng = np.random.default_rng(0)
-    queries, matrix = (sparse.random(*shape, 0.3, "csr", rng=rng) for shape in ((5, 7), (7, 4)))
+    queries, matrix = (
+        sparse.random(*shape, 0.3, "csr", random_state=rng) for shape in ((5, 7), (7, 4))
+    )
     np.testing.assert_allclose(
         transform_by_rows(queries, matrix), queries.toarray() @ matrix.toarray()
     )

@@ -106,13 +106,13 @@ class SparseStore:
         size = max(_SMALLEST_ARENA, n_places * dtype.itemsize // 32, 2 * taken)
         if (width == n_columns).all():
             size = 0
-        key = _zeros((size,), np.int32)
+        key = _reserved((size,), np.int32)
         key[:taken] = -1  # later segments are marked free when they are cut
         self.arrays = head_tail.HeadTail(
             head=np.zeros((n_places, numbers), dtype),
             width=width,
             place=place,
-            tail=_zeros((size, numbers), dtype),
+            tail=_reserved((size, numbers), dtype),
             start=end - room,
             room=room,
             used=np.zeros(n_rows, np.int64),
@@ -150,14 +150,21 @@ class SparseStore:
         self.arrays = a._replace(**longer)
 
     def make_space(self, rule: Any, shift: float) -> None:
-        """Compact the arena if that frees a fifth of it, else make it a third larger."""
-        room, top = int(self.arrays.room.sum()), int(self.arrays.arena_top[0])
-        if 5 * room > 4 * top:
-            size = len(self.arrays.key) * 4 // 3
-            # One after the other, to bound the peak; keys last, because kernels trust their number.
-            self.arrays = self.arrays._replace(tail=_enlarged(self.arrays.tail, size))
-            self.arrays = self.arrays._replace(key=_enlarged(self.arrays.key, size))
+        """Compact the arena if that frees a fifth of it, else make it an eighth larger."""
+        if self._left_behind() >= 1 / 5:
+            self._compact(rule, shift)
             return
+        size = len(self.arrays.key) * 9 // 8 + 1
+        # One after the other, to bound the peak; keys last, because kernels trust their number.
+        self.arrays = self.arrays._replace(tail=_enlarged(self.arrays.tail, size))
+        self.arrays = self.arrays._replace(key=_enlarged(self.arrays.key, size))
+
+    def _left_behind(self) -> float:
+        """Share of the used arena that no table owns."""
+        top = int(self.arrays.arena_top[0])
+        return 1 - int(self.arrays.room.sum()) / top if top else 0.0
+
+    def _compact(self, rule: Any, shift: float) -> None:
         a = self.arrays
         order = np.flatnonzero(a.room)
         order = order[np.argsort(a.start[order])]
@@ -171,6 +178,11 @@ class SparseStore:
 
     def entries(self, rule: Any, shift: float, order: np.ndarray | None = None) -> Entries:
         """Copy of the live raw entries, rows in this order; columns of a row are unsorted."""
+        # The copy may need the memory that tables have left behind.
+        if self._left_behind() >= 1 / 8:
+            self._compact(rule, shift)
+        for array in (self.arrays.tail, self.arrays.key):
+            _give_back(array, int(self.arrays.arena_top[0]))
         width = self.arrays.head.shape[1]
         counts = np.zeros(self.shape[0], np.int64)
         indices, numbers = np.empty(0, np.int32), np.empty((0, width), self.dtype)
@@ -223,9 +235,23 @@ def _memory_of(array: np.ndarray) -> mmap.mmap | None:
     return base if isinstance(base, mmap.mmap) else None
 
 
+def _reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros that `_enlarged` can make twice as long where they are, if the system has so much memory."""
+    with suppress(OSError, MemoryError):
+        return _zeros((2 * shape[0], *shape[1:]), dtype)[: shape[0]]
+    return _zeros(shape, dtype)
+
+
 def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
-    """A longer array with the same numbers, which move there: they are never in memory twice."""
-    larger, memory = _zeros((size, *array.shape[1:]), array.dtype), _memory_of(array)
+    """A longer array with the same numbers, in the memory reserved for it.
+
+    If that is too small they move to a larger one, and are never in memory twice.
+    """
+    if isinstance(array.base, np.ndarray):
+        whole = array.base.reshape(-1, *array.shape[1:])
+        if size <= len(whole):
+            return whole[:size]
+    larger, memory = _reserved((size, *array.shape[1:]), array.dtype), _memory_of(array)
     n_bytes = array.nbytes // max(1, len(array))
     for begin in range(0, len(array), _MOVED_AT_A_TIME):
         end = min(len(array), begin + _MOVED_AT_A_TIME)
@@ -233,6 +259,15 @@ def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
         if memory is not None and end - begin == _MOVED_AT_A_TIME:
             memory.madvise(mmap.MADV_DONTNEED, begin * n_bytes, _MOVED_AT_A_TIME * n_bytes)
     return larger
+
+
+def _give_back(array: np.ndarray, n: int) -> None:
+    """Give the memory behind the first n rows back: they read as zeros, or as they were."""
+    memory = _memory_of(array)
+    if memory is not None and n < len(array):
+        begin = -(-n * array.strides[0] // mmap.PAGESIZE) * mmap.PAGESIZE
+        if begin < len(memory):
+            memory.madvise(mmap.MADV_DONTNEED, begin)
 
 
 class FeatureCounts:

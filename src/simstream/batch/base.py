@@ -16,13 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._engines.base import check_array
-from ..data.comparisons import Comparisons
-from ..online.pairs import (
-    PAIR_CLASSES,
-    PairLearner,
-    labelled_pairs,
-    pair_classifier_tags,
-)
+from ..data.comparisons import Comparisons, PairClasses
+from ..online.pairs import PairLearner, labelled_pairs
 from ..similarity.learner import (
     Learner,
     delegated,
@@ -36,6 +31,7 @@ from ..similarity.mahalanobis import (
     Spectrum,
     tuple_size,
 )
+from ..similarity.pair_labels import SIGNS, given_classes, pair_classifier_tags, saved_classes
 from ..similarity.thresholds import best_threshold, saved_threshold
 from ..validation import (
     check_choice,
@@ -114,6 +110,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     verbose: Any
     _metric: Spectrum | None = None
     _calibrated: float | None = None
+    _classes: PairClasses | None = None
     _mean: np.ndarray | None = None
     #: Whether it has learnt from pairs: then it is a classifier of pairs too.
     _from_pairs: bool = False
@@ -144,7 +141,8 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         X : array of shape (n_items, n_features), or (n_items,) row numbers of `preprocessor`
             Or what `fit_pairs` takes: vectors of shape (n, 2, n_features), or (n, 2) row numbers, ids or keys
             of `preprocessor` with labels +1 and -1, 1 and 0, or booleans. scikit-learn's cross-validation
-            calls `fit` alone. Beside a preprocessor, items of two integer features have to be floats.
+            calls `fit` alone. Beside a preprocessor, items of two integer features have to be floats, and
+            without one where their labels are -1 and +1.
         y : array of shape (n_items,)
             Class of each item, or label of each pair.
         """
@@ -176,10 +174,11 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         solve(read)
         self._mean, self._from_pairs = named_items(read).mean(axis=0), True
         self._name_features(read)
-        if self._own_threshold() is None:
-            assert read.y is not None
+        assert read.y is not None
+        if self._own_threshold() is None or len(np.unique(read.y)) == 2:
             distances = self._similarity().distances_of(read)
             self._calibrated = best_threshold(distances, read.y > 0)
+        self._classes = read.classes
         self._warn_unless_converged()
         return self
 
@@ -197,13 +196,18 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         if len(shape) == 3:
             return True
         # Row numbers, ids or keys: what has a fraction is an item.
-        if self.preprocessor is None or np.asarray(X).dtype.kind not in "iuOUS":
+        array = np.asarray(X)
+        if array.dtype.kind not in ("iu" if self.preprocessor is None else "iuOUS"):
             return False
+        if y is None:
+            return hasattr(self, "fit_pairs")
         try:
             check_pair_labels(y, shape[0])
         except ValueError:
             return False
-        return True
+        if self.preprocessor is None and hasattr(self, "fit_pairs"):
+            _check_items_are_meant(array, y)
+        return self.preprocessor is not None
 
     def _report(self, iteration: int, objective: float) -> None:
         """What the solver calls after every iteration."""
@@ -213,8 +217,8 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             self.callback(iteration, objective)
 
     def _keep(self, spectrum: Spectrum, solution: Any = None) -> None:
-        """Keep M, and how an iterative solver got there. A threshold calibrated for another M is dropped."""
-        self._metric, self._calibrated = spectrum, None
+        """Keep M, and how an iterative solver got there. What pairs said of another M is dropped."""
+        self._metric, self._calibrated, self._classes = spectrum, None, None
         self._item_cache()  # made here: scikit-learn checks that reading adds no attribute
         self.n_features_in_ = spectrum.shape[0]
         if solution is not None:
@@ -240,7 +244,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def _similarity(self) -> Mahalanobis:
         spectrum = self._fitted()
         threshold = self._own_threshold() if self._calibrated is None else self._calibrated
-        metric = Mahalanobis._of(spectrum, threshold)
+        metric = Mahalanobis._of(spectrum, threshold, self._classes)
         metric.normalise, metric.centre = self.normalise, self._mean
         return metric._with_items(self)
 
@@ -276,12 +280,12 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     @property
     def classes_(self) -> np.ndarray:
-        """What `predict` answers for pairs: -1 (dissimilar) and +1 (similar)."""
+        """What `predict` answers for pairs: the labels learnt from, dissimilar first; -1 and +1 if none."""
         if not self._from_pairs:
             raise AttributeError(
                 f"{type(self).__name__} has classes_ after learning from pairs only"
             )
-        return PAIR_CLASSES.copy()
+        return np.array(self._classes or SIGNS)
 
     @property
     def _n_features_out(self) -> int:
@@ -307,7 +311,11 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         metric = self._fitted()
-        header: dict[str, Any] = {"calibrated": self._calibrated, "from_pairs": self._from_pairs}
+        header: dict[str, Any] = {
+            "calibrated": self._calibrated,
+            "classes": self._classes,
+            "from_pairs": self._from_pairs,
+        }
         header |= {name: getattr(self, name) for name in self._saved_numbers}
         arrays = {name: getattr(self, name) for name in self._saved_arrays}
         if self._mean is not None:
@@ -321,7 +329,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         if not (np.isfinite(values).all() and np.isfinite(vectors).all()):
             raise ValueError("values, vectors: expected finite numbers")
         self._keep(Spectrum(values, vectors, np.float64))
-        self._calibrated = saved_threshold(header)
+        self._calibrated, self._classes = saved_threshold(header), saved_classes(header)
         self._from_pairs = bool(
             header.get("from_pairs", False)
         )  # files of earlier versions do not say
@@ -335,6 +343,16 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             setattr(self, name, header[name])
         for name in self._saved_arrays:
             setattr(self, name, arrays[name])
+
+
+def _check_items_are_meant(X: np.ndarray, y: Any) -> None:
+    """Raise where integers labelled -1 and +1 can be pairs of row numbers, though there are no items."""
+    is_pairs = X.shape[1] == 2 and len(X) and X.min() >= 0 and (X[:, 0] != X[:, 1]).all()
+    if is_pairs and given_classes(y) == SIGNS:
+        raise ValueError(
+            "preprocessor: expected the items that pairs of row numbers in X refer to, got None; where X "
+            "are items, two integer features with labels -1 and +1 have to be floats"
+        )
 
 
 def named_items(pairs: Comparisons) -> np.ndarray:

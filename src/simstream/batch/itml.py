@@ -160,13 +160,13 @@ class ITML(BatchMetric):
         check_integer("n_neighbors", self.n_neighbors)
 
     def fit_pairs(self, pairs: Any, y: Any = None) -> Any:
-        """Learn the distance from pairs instead of labels.
+        """Learn the distance from pairs instead of labels, and the threshold that decides them best.
 
         Parameters
         ----------
         pairs : (n, 2) integers, rows of `preprocessor`, or (n, 2, d) numbers
             Triplets work too: each counts as its similar pair followed by its dissimilar one.
-        y : array of +1 (similar) and -1 (dissimilar); not for triplets
+        y : array of +1 (similar) and -1 (dissimilar), or 1 and 0, or booleans; not for triplets
         """
         return self._fit_pairs(pairs, y, self._solve_pairs)
 

@@ -568,7 +568,9 @@ def _judge_pairs(
     for name, model in models.items():
         model.set_params(preprocessor=data.preprocessor)
         if threshold_of(model) is not None:
-            results[name][PAIR_ACCURACY] = float((model.predict_pairs(pairs) == y).mean())
+            results[name][PAIR_ACCURACY] = float(
+                ((model.pair_distance(pairs) <= model.threshold_) == (y > 0)).mean()
+            )
         if 0 < n_similar < len(pairs):
             results[name][ROC_AUC] = float(roc_auc_score(y, model.pair_score(pairs)))
     if not results[LEARNT]:

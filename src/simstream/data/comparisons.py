@@ -24,6 +24,9 @@ from ..validation import (
     tuples_by_rows,
 )
 
+#: The two labels of pairs as they were given: dissimilar, similar.
+PairClasses = tuple[int, int]
+
 _ROLES = ("anchor", "positive", "negative")
 _PLACES = ("first item", "second item", "third item", "fourth item")
 
@@ -56,6 +59,8 @@ class Comparisons:
     #: Whether these are quadruplets: the first item (of the left) is more like the second (of the right) than
     #: the third (left) is like the fourth (right).
     is_quadruplets: bool = False
+    #: The labels that `y` was given in; None if there were none, or they do not say.
+    classes: PairClasses | None = None
 
     def __len__(self) -> int:
         return len(self.index)

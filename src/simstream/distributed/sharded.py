@@ -21,9 +21,11 @@ from ..data.comparisons import Comparisons
 from ..online.base import OnlineLearner
 from ..online.listwise import ListwiseSoftmax
 from ..online.multitask import OMTRSL
+from ..online.pairs import PairLearner
 from ..online.triplets import TripletLearner
 from ..persistence import check_saved_task, from_params, load, to_params
 from ..similarity.base import SearchResult, chunks, top_k
+from ..similarity.pair_labels import saved_classes
 from ..validation import (
     Items,
     check_choice,
@@ -713,9 +715,11 @@ def _name_features(learner: Any, names: Any) -> None:
 
 
 def _names(learner: Any) -> dict[str, Any]:
-    """JSON values of what a learner knows besides its matrices: features, and tasks and coins of OMTRSL."""
+    """JSON values of what a learner knows besides its matrices: features, labels of pairs, tasks, coins."""
     features = learner._feature_names
     names: dict[str, Any] = {} if features is None else {"features": list(features)}
+    if isinstance(learner, PairLearner):
+        names["classes"] = learner._classes
     if isinstance(learner, OMTRSL):
         coins = None if learner._coins is None else learner._coins.bit_generator.state
         names |= {"tasks": [check_saved_task(name) for name in learner._numbers], "coins": coins}
@@ -724,6 +728,8 @@ def _names(learner: Any) -> dict[str, Any]:
 
 def _take_names(front: Any, names: dict[str, Any]) -> None:
     _name_features(front, names.get("features"))
+    if isinstance(front, PairLearner):
+        front._classes = saved_classes(names)
     if isinstance(front, OMTRSL):
         front._numbers = {name: number for number, name in enumerate(names["tasks"])}
         if names["coins"] is not None:

@@ -150,7 +150,8 @@ class OnlineLearner(Learner):
             integers or (n, 4, d) numbers on dense items: the first item is more like the second than the
             third is like the fourth.
         y : array of +1 (similar) and -1 (dissimilar), or 1 and 0, or booleans
-            One for each pair; ignored for triplets.
+            One for each pair; ignored for triplets. `predict` answers in the labels that came first.
+            `partial_fit` takes -1 and +1 after any others, and no others after -1 and +1.
         sample_weight : array of n numbers, optional
             Importance of each tuple: its loss counts that many times. A step along a gradient is so many
             times as long, and a passive-aggressive one has so many times its C. Tuples of weight 0 are left

@@ -10,7 +10,6 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
-from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
 
 from .._engines import (
@@ -26,7 +25,7 @@ from .._engines import (
 )
 from .._kernels import steps
 from .._kernels.rules import PLAIN, Rule
-from ..data.comparisons import Comparisons
+from ..data.comparisons import Comparisons, PairClasses
 from ..similarity.base import are_quadruplets
 from ..similarity.learner import delegated, delegated_property, documented
 from ..similarity.mahalanobis import (
@@ -36,8 +35,16 @@ from ..similarity.mahalanobis import (
     check_positive,
     tuple_size,
 )
+from ..similarity.pair_labels import (
+    SIGNS,
+    given_classes,
+    is_label,
+    known_classes,
+    pair_classifier_tags,
+    saved_classes,
+)
 from ..similarity.thresholds import saved_threshold
-from ..validation import check_choice, check_features, check_number, check_pair_labels, is_sign
+from ..validation import check_choice, check_features, check_number, check_pair_labels
 from .base import DEVICE, OnlineLearner
 
 NORMALISED = NORMALISE.replace("{origin}", "zero")
@@ -61,17 +68,6 @@ ATTRIBUTES = """threshold_ : float
         Mean loss, share of pairs on the wrong side, share with a loss, each before its own update."""
 
 
-#: The classes of pairs: dissimilar, similar.
-PAIR_CLASSES = np.array([-1, 1])
-
-
-def pair_classifier_tags(tags: Any) -> Any:
-    """Tags of an estimator that tells similar pairs from dissimilar ones, so that ranking scorers take it."""
-    tags.estimator_type = "classifier"
-    tags.classifier_tags = ClassifierTags(multi_class=False)
-    return tags
-
-
 _documented = documented(common=COMMON, device=DEVICE, normalise=NORMALISED, attributes=ATTRIBUTES)
 
 
@@ -84,15 +80,17 @@ class PairLearner(OnlineLearner):
     natural_tuples = "pairs"
     #: A threshold that was calibrated or set, after the version of the engine that it belongs to.
     _decided: tuple[float, float] | None = None
+    #: The labels that pairs were given; None before any of them says which.
+    _classes: PairClasses | None = None
 
     def __sklearn_tags__(self) -> Any:
         return pair_classifier_tags(super().__sklearn_tags__())
 
     @property
     def classes_(self) -> np.ndarray:
-        """What `predict` answers: -1 (dissimilar) and +1 (similar)."""
+        """What `predict` answers: the labels learnt from, dissimilar first; -1 and +1 if there were none."""
         self._fitted()
-        return PAIR_CLASSES.copy()
+        return np.array(self._classes or SIGNS)
 
     def _read(self, tuples: Any, y: Any, dtype: Any) -> Comparisons:
         if self._takes_quadruplets and are_quadruplets(tuples):
@@ -109,19 +107,21 @@ class PairLearner(OnlineLearner):
         Parameters
         ----------
         x, other : 1-d arrays, or CSR matrices of one row
-        y : +1 (similar), -1 (dissimilar), or a third vector that is less like x than `other` is
+        y : +1 (similar), -1, 0 or False (dissimilar), or a third vector less like x than `other` is
         fourth : vector, optional
             x is more like `other` than y is like it.
         """
         if fourth is not None:
             return self._learn_one_quadruplet(x, other, y, fourth)
-        if is_sign(y) and self._learn_single((x, other), -float(y)):
+        if is_label(y, self._classes) and self._learn_single((x, other), -1.0 if y == 1 else 1.0):
+            if y == -1:
+                self._classes = SIGNS
             return self
         self._check_parameters()
         if np.ndim(y) == 0 and not hasattr(y, "tocsr"):
             left, right = self._read_vectors(("x", "other"), x, other)
-            label = check_pair_labels([y], 1)
-            read = Comparisons(left, right, np.array([[0, 0]]), label, of_vectors=True)
+            read = Comparisons(left, right, np.array([[0, 0]]), of_vectors=True)
+            read = _with_labels(read, [y])
         else:
             left, right = self._read_vectors(("x", "other", "y"), x, other, y)
             triplet = Comparisons(left, right, np.array([[0, 0, 1]]), of_vectors=True)
@@ -130,7 +130,7 @@ class PairLearner(OnlineLearner):
         return self._learn_alone(read, 2)
 
     def predict_one(self, x: Any, other: Any, negative: Any = None) -> int:
-        """+1 if the distance of two vectors is at most `threshold_`, else -1.
+        """+1 if the distance of two vectors is at most `threshold_`, else -1: one of `classes_`.
 
         With a third vector: +1 if x is more similar to `other` than to `negative`, else -1. The first reading
         after a step costs an eigendecomposition of M, which is cubic in the number of features; a step is
@@ -143,7 +143,7 @@ class PairLearner(OnlineLearner):
         left, right = self._read_vectors(("x", "other"), x, other)
         check_features(metric.shape_, left, right)
         distance = -float(metric._score_rows(left.values, right.values)[0])
-        return 1 if distance <= metric.threshold_ else -1
+        return metric._labels(distance <= metric.threshold_).item()
 
     def _quadruplets(self, read: Comparisons) -> Comparisons:
         """Of differences: a step goes along w w' - v v', v of the similar items; the threshold cancels."""
@@ -152,7 +152,9 @@ class PairLearner(OnlineLearner):
 
     def _begin(self, tuples: Comparisons, *, anew: bool = False) -> None:
         tuples.check_one_space("distance")
+        classes = known_classes(None if anew else self._classes, tuples)
         super()._begin(tuples, anew=anew)
+        self._classes = classes
 
     def _forget(self, engine: Engine) -> None:
         super()._forget(engine)
@@ -168,7 +170,7 @@ class PairLearner(OnlineLearner):
         else:
             spectrum = Spectrum.of_matrix(engine.matrix(), rounding=np.finfo(engine.dtype).eps)
         own = self._own_threshold() if self._calibrated is None else self._calibrated
-        return Mahalanobis._of(spectrum, own)
+        return Mahalanobis._of(spectrum, own, self._classes)
 
     def _own_threshold(self) -> float | None:
         """The threshold that belongs to the method, if it has one."""
@@ -195,8 +197,8 @@ class PairLearner(OnlineLearner):
         return self._take_threshold(self._similarity().set_threshold(threshold))
 
     def _take_threshold(self, decided: Mahalanobis) -> Any:
-        """Keep the threshold of a similarity as one's own."""
-        self._calibrated = decided.threshold_
+        """Keep the threshold of a similarity, and the labels of the pairs that it is from."""
+        self._calibrated, self._classes = decided.threshold_, decided._classes
         return self
 
     decision_function = delegated(Mahalanobis.decision_function)  # type: ignore[arg-type]
@@ -221,11 +223,11 @@ class PairLearner(OnlineLearner):
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         header, arrays = super()._get_state()
-        return {**header, "calibrated": self._calibrated}, arrays
+        return {**header, "calibrated": self._calibrated, "classes": self._classes}, arrays
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         super()._set_state(header, arrays)
-        self._calibrated = saved_threshold(header)
+        self._calibrated, self._classes = saved_threshold(header), saved_classes(header)
 
 
 def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
@@ -235,14 +237,20 @@ def labelled_pairs(read: Comparisons, y: Any) -> Comparisons:
         if y is not None:
             raise ValueError("y: expected None with triplets (their order says it all), got labels")
         return read.as_pairs()
-    index, labels = read.index, check_pair_labels(y, len(read))
+    labelled, index = _with_labels(read, y), read.index
     same = np.flatnonzero(index[:, 0] == index[:, 1])
     if read.left is read.right and len(same):
         raise ValueError(
             f"pairs: both items of pair {same[0]} are the same row ({index[same[0], 0]}); expected two "
             "different items"
         )
-    return replace(read, y=labels)
+    return labelled
+
+
+def _with_labels(pairs: Comparisons, y: Any) -> Comparisons:
+    """Pairs with their labels, once these are checked."""
+    labels = check_pair_labels(y, len(pairs))
+    return replace(pairs, y=labels, classes=given_classes(y))
 
 
 @_documented

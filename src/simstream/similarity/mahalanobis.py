@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
-from ..data.comparisons import Comparisons
+from ..data.comparisons import Comparisons, PairClasses
 from ..metrics import sparsity
 from ..validation import (
     check_features,
@@ -23,6 +23,7 @@ from ..validation import (
 )
 from .base import Similarity, all_products, one_row, row_products
 from .cosine import Cosine
+from .pair_labels import SIGNS, given_classes, saved_classes
 from .thresholds import best_threshold, check_criterion, saved_threshold
 
 #: Eigenvalues below this share of the largest one do not count as dimensions.
@@ -154,6 +155,8 @@ class Mahalanobis(Similarity):
     """
 
     _threshold: float | None = None
+    #: The labels that pairs were given, in which it answers.
+    _classes: PairClasses | None = None
     #: What M is made of where it was not given as a matrix.
     _source: Spectrum | None = None
 
@@ -175,10 +178,15 @@ class Mahalanobis(Similarity):
         self.preprocessor = preprocessor
 
     @classmethod
-    def _of(cls, spectrum: Spectrum, threshold: float | None = None) -> Self:
+    def _of(
+        cls,
+        spectrum: Spectrum,
+        threshold: float | None = None,
+        classes: PairClasses | None = None,
+    ) -> Self:
         """Of a known spectrum: M itself is built when it is asked for."""
         self = cls(None)
-        self._source, self._threshold = spectrum, threshold
+        self._source, self._threshold, self._classes = spectrum, threshold, classes
         return self
 
     @property
@@ -199,7 +207,7 @@ class Mahalanobis(Similarity):
         )
 
     def _frozen(self) -> Mahalanobis:
-        frozen = Mahalanobis._of(self._spectrum(), self._threshold)
+        frozen = Mahalanobis._of(self._spectrum(), self._threshold, self._classes)
         frozen.centre = self.centre
         return frozen._with_items(self)
 
@@ -333,7 +341,7 @@ class Mahalanobis(Similarity):
         It has no threshold: one for all directions does not fit a few of them (`calibrate_threshold`).
         """
         q = check_integer("n_components", n_components)
-        return Mahalanobis(
+        metric = Mahalanobis(
             self._spectrum().truncated(q).matrix(),
             n_components=q,
             dtype=self.dtype,
@@ -341,6 +349,8 @@ class Mahalanobis(Similarity):
             centre=self.centre,
             preprocessor=self.preprocessor,
         )
+        metric._classes = self._classes
+        return metric
 
     def pair_distance(self, pairs: Any, squared: bool = True) -> np.ndarray:
         """Squared distance of each pair; lower is more similar.
@@ -410,8 +420,18 @@ class Mahalanobis(Similarity):
         return float(self._threshold)
 
     def predict_pairs(self, pairs: Any) -> np.ndarray:
-        """+1 where the distance of a pair is at most `threshold_`, else -1."""
-        return np.where(self.pair_distance(pairs) <= self.threshold_, 1, -1)
+        """+1 where the distance of a pair is at most `threshold_`, else -1.
+
+        Labels are those that were learnt or calibrated from: 1 and 0, or True and False, where y was such.
+        """
+        return self._labels(self._are_similar(pairs))
+
+    def _are_similar(self, pairs: Any) -> np.ndarray:
+        return self.pair_distance(pairs) <= self.threshold_
+
+    def _labels(self, similar: Any) -> np.ndarray:
+        """What is answered for pairs, some of which are similar."""
+        return np.array(self._classes or SIGNS)[np.asarray(similar, int)]
 
     def calibrate_threshold(
         self,
@@ -427,7 +447,7 @@ class Mahalanobis(Similarity):
         Parameters
         ----------
         pairs : as in `pair_distance`
-        y : array of +1 (similar) and -1 (dissimilar)
+        y : array of +1 (similar) and -1 (dissimilar), or 1 and 0, or booleans
         criterion : "accuracy", "balanced_accuracy", "f1", "f_beta", "max_tpr" or "max_tnr"
             What is as large as possible. "f1" and "f_beta" are those of the similar pairs. "max_tpr" accepts
             as many similar pairs as can be while a share of at least `min_rate` of the dissimilar ones is
@@ -457,6 +477,7 @@ class Mahalanobis(Similarity):
         distances = self.pair_distance(pairs)
         similar = check_pair_labels(y, len(distances)) > 0
         self._threshold = best_threshold(distances, similar, criterion, beta, min_rate)
+        self._classes = self._classes or given_classes(y)
         return self
 
     def set_threshold(self, threshold: float) -> Any:
@@ -494,24 +515,32 @@ class Mahalanobis(Similarity):
         return self._tuple_margin(tuples)
 
     def predict(self, tuples: Any) -> np.ndarray:
-        """+1 for pairs with a distance up to `threshold_`, and for triplets in the right order; else -1."""
+        """+1 for pairs with a distance up to `threshold_`, and for triplets in the right order; else -1.
+
+        Pairs get the labels that were learnt from: 1 and 0, or True and False, where y was such.
+        `calibrate_threshold` sets the threshold that decides given pairs best.
+        """
         if tuple_size(tuples) == 2:
             return self.predict_pairs(tuples)
         return np.where(self.decision_function(tuples) > 0, 1, -1)
 
     def score(self, tuples: Any, y: Any = None) -> float:
-        """Share of pairs on the right side of `threshold_`, or of triplets in the right order."""
-        predicted = self.predict(tuples)
-        expected = 1 if tuple_size(tuples) != 2 else check_pair_labels(y, len(predicted))
-        return float(np.mean(predicted == expected))
+        """Share of pairs on the right side of `threshold_`, or of triplets in the right order.
+
+        `calibrate_threshold` sets the threshold that decides given pairs best.
+        """
+        if tuple_size(tuples) != 2:
+            return float(np.mean(self.decision_function(tuples) > 0))
+        similar = self._are_similar(tuples)
+        return float(np.mean(similar == (check_pair_labels(y, len(similar)) > 0)))
 
     # -- saving -------------------------------------------------------------------------------
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return {"calibrated": self._threshold}, {}
+        return {"calibrated": self._threshold, "classes": self._classes}, {}
 
     def _set_state(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        self._threshold = saved_threshold(header)
+        self._threshold, self._classes = saved_threshold(header), saved_classes(header)
         self._spectrum()
 
 
