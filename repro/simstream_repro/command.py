@@ -230,10 +230,9 @@ def run(
     work: list[Job] = []
     for paper, study in chosen:
         cells = paper.cells(study, seeds=seeds, datasets=datasets, methods=methods, tuning=tuning)
-        work += [
-            Job(cell, Budget(budget or study.seconds_of(cell.dataset), study.budget_gb))
-            for cell in _available(list(cells), data_dir)
-        ]
+        for cell in _available(list(cells), data_dir):
+            seconds, gigabytes = study.budget_of(cell.dataset)
+            work.append(Job(cell, Budget(budget or seconds, gigabytes)))
     if not work:
         raise click.UsageError(
             "none of the data sets is available: expected them in the folder of --data-dir or of the "

@@ -85,10 +85,11 @@ class QuickStudy(TypedTable, frozen=True, kw_only=True):
 
 
 class OwnStudy(TypedTable, frozen=True, kw_only=True):
-    """What a data set has of its own in a study: seeds, seconds of a cell, settings in place of the study's."""
+    """What a data set has of its own in a study: seeds, budget, settings in place of the study's."""
 
     seeds: int | None = None
     budget_seconds: float | None = None
+    budget_gb: float | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -122,10 +123,17 @@ class Study(TypedTable, frozen=True, kw_only=True):
         own = self.per_dataset.get(dataset)
         return self.seeds if own is None or own.seeds is None else own.seeds
 
-    def seconds_of(self, dataset: str) -> float:
-        """CPU seconds that a cell of a data set may take."""
-        own = self.per_dataset.get(dataset)
-        return (own and own.budget_seconds) or self.budget_seconds
+    def budget_of(self, dataset: str) -> tuple[float, float]:
+        """CPU seconds and gigabytes that a cell of a data set may use.
+
+        Examples
+        --------
+        >>> study = load_paper("all").studies["all-learners"]
+        >>> study.budget_of("wine"), study.budget_of("sector")
+        ((60.0, 4.0), (300.0, 8.0))
+        """
+        own = self.per_dataset.get(dataset, OwnStudy())
+        return own.budget_seconds or self.budget_seconds, own.budget_gb or self.budget_gb
 
     def quick_version(self) -> Study | None:
         """The study as its ``quick`` table says; None if it has none.
