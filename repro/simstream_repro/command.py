@@ -230,8 +230,9 @@ def run(
     work: list[Job] = []
     for paper, study in chosen:
         cells = paper.cells(study, seeds=seeds, datasets=datasets, methods=methods, tuning=tuning)
-        limits = Budget(budget or study.budget_seconds, study.budget_gb)
-        work += [Job(cell, limits) for cell in _available(list(cells), data_dir)]
+        for cell in _available(list(cells), data_dir):
+            seconds, gigabytes = study.budget_of(cell.dataset)
+            work.append(Job(cell, Budget(budget or seconds, gigabytes)))
     if not work:
         raise click.UsageError(
             "none of the data sets is available: expected them in the folder of --data-dir or of the "

@@ -85,9 +85,11 @@ class QuickStudy(TypedTable, frozen=True, kw_only=True):
 
 
 class OwnStudy(TypedTable, frozen=True, kw_only=True):
-    """What a data set has of its own in a study: number of seeds, and settings in place of the study's."""
+    """What a data set has of its own in a study: seeds, budget, settings in place of the study's."""
 
     seeds: int | None = None
+    budget_seconds: float | None = None
+    budget_gb: float | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -120,6 +122,18 @@ class Study(TypedTable, frozen=True, kw_only=True):
         """Number of seeds of a data set in the plan."""
         own = self.per_dataset.get(dataset)
         return self.seeds if own is None or own.seeds is None else own.seeds
+
+    def budget_of(self, dataset: str) -> tuple[float, float]:
+        """CPU seconds and gigabytes that a cell of a data set may use.
+
+        Examples
+        --------
+        >>> study = load_paper("all").studies["all-learners"]
+        >>> study.budget_of("wine"), study.budget_of("sector")
+        ((60.0, 4.0), (300.0, 8.0))
+        """
+        own = self.per_dataset.get(dataset, OwnStudy())
+        return own.budget_seconds or self.budget_seconds, own.budget_gb or self.budget_gb
 
     def quick_version(self) -> Study | None:
         """The study as its ``quick`` table says; None if it has none.
