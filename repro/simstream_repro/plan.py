@@ -130,7 +130,7 @@ class Study(TypedTable, frozen=True, kw_only=True):
         --------
         >>> study = load_paper("all").studies["all-learners"]
         >>> study.budget_of("wine"), study.budget_of("sector")
-        ((60.0, 4.0), (300.0, 8.0))
+        ((60.0, 4.0), (150.0, 8.0))
         """
         own = self.per_dataset.get(dataset, OwnStudy())
         return own.budget_seconds or self.budget_seconds, own.budget_gb or self.budget_gb
