@@ -33,8 +33,10 @@ _THREAD_VARIABLES = (
     "NUMBA_NUM_THREADS",
 )
 _POLL_SECONDS = 0.2
-#: A cell that takes so many times its budget in wall-clock time is stopped, however little CPU time it had.
+#: A cell that takes so many times its budget in wall-clock time is stopped, however little CPU time it had;
+#: but never before so many seconds, in which a busy machine may have compiled its kernels.
 _PATIENCE = 20
+_LEAST_PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,8 @@ class _Running:
         seconds = _processor_seconds(self.process.pid)
         if seconds is not None:
             seconds = clock.without_compiling(seconds, self.compiling)
-        if seconds is None or wall_seconds > _PATIENCE * self.job.budget.seconds:
+        patience = max(_PATIENCE * self.job.budget.seconds, _LEAST_PATIENCE)
+        if seconds is None or wall_seconds > patience:
             seconds = wall_seconds
         gigabytes = resident_megabytes(self.process.pid) / 2**10
         if seconds > self.job.budget.seconds:
