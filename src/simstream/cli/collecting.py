@@ -78,12 +78,18 @@ def read_collections(path: Path, command: click.Command) -> dict[str, dict[str, 
     told = {name: _parsed(path, name, table, command) for name, table in tables.items()}
     owners: dict[Path, str] = {}
     for name, given in told.items():
+        if given["follow"] is True:  # what another one writes, perhaps one of these
+            continue
         other = owners.setdefault(given["folder"].resolve(), name)
         if other != name:
             raise click.UsageError(
                 f"{path}: expected a folder (data) for each collection, got {given['folder']} for both "
                 f"{other} and {name}"
             )
+    for name, given in told.items():
+        folder = given["folder"]
+        if given["address"] is None and not folder.is_dir() and folder.resolve() not in owners:
+            raise ValueError(f"collection {name}: follow: {folder}: no such folder")
     return told
 
 

@@ -413,9 +413,8 @@ def _check_service(
         )
         return
     kept = _kept(folder, address)
-    if follow and kept is None:
-        raise ValueError(f"--follow: expected the log of a service to follow, got none: {folder}")
-    _chosen(kept, shown, **options)
+    if kept is not None or not follow:
+        _chosen(kept, shown, **options)
 
 
 def _open_service(
