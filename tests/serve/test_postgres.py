@@ -326,7 +326,7 @@ def test_a_service_that_was_overtaken_never_writes_again(tmp_path, place):
     assert upkeep.check(tmp_path / "b").is_whole
 
 
-def test_a_server_that_is_stopped_for_a_while(tmp_path, postgres):
+def test_a_server_that_is_stopped_for_a_while(tmp_path, postgres, caplog):
     """Nothing is acknowledged meanwhile, searches go on, and so does the service once it is back."""
     place = postgres.address()
     with (
@@ -356,6 +356,8 @@ def test_a_server_that_is_stopped_for_a_while(tmp_path, postgres):
             assert one.engine.wait_for(last, 60)
             assert_same_matrix(learner_of(one), oasis_of(ROWS[[[0, 1, 2]]]))
         assert service.item("i0")[0] == 1
+    for told in ("the log cannot be reached to ", "the log can be reached again"):
+        assert caplog.text.count(told) == 2, "each of the two says it once"
 
 
 def test_who_only_reads_is_told_when_the_server_is_back(tmp_path, postgres):

@@ -137,13 +137,14 @@ class PostgresStore(EventStore):
                 try:
                     found = self._connections[role] = self._connect(role)
                 except LostError as error:
-                    if self._is_open and role not in self._lost:
+                    if self._is_open and not self._lost:  # each outage once
                         logger.warning("the log cannot be reached to %s: %s", role, error)
                     self._lost.add(role)
                     raise
-                if role in self._lost:
-                    logger.warning("the log can be reached again to %s", role)
+                was_lost = bool(self._lost)
                 self._lost -= {role, "read"}  # which is as good, and may not be needed for long
+                if was_lost and not self._lost:
+                    logger.warning("the log can be reached again")
             return found
 
     def _connect(self, role: str) -> psycopg.Connection[Any]:
