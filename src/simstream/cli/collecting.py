@@ -87,7 +87,7 @@ def read_collections(path: Path, command: click.Command) -> dict[str, dict[str, 
                 f"{other} and {name}"
             )
     for name, given in told.items():
-        folder = given["folder"]
+        folder = given["folder"]  # of one that follows, if it is not in `owners`
         if given["address"] is None and not folder.is_dir() and folder.resolve() not in owners:
             raise ValueError(f"collection {name}: follow: {folder}: no such folder")
     return told

@@ -90,7 +90,7 @@ def _keys_of(folder: Path) -> Any:
     found = {
         one.name for one in folder.iterdir() if one.name[0] != "." and one.name != "lost+found"
     }
-    is_known = found & {"log.sqlite", "log.address", "keys.json"}
+    is_known = found & {"log.sqlite", "log.address", "keys.json", "snapshots", "lock"}
     if found and not is_known and not any(name.endswith(".toml") for name in found):
         raise click.BadParameter(
             f"expected the folder of a service, or of a file of collections, got {folder}",

@@ -303,7 +303,10 @@ def serve(
         raise click.BadParameter(text, param_hint=f"--{name}") from error
     check_port(host, port)
     told = {} if collections is None else read_collections(collections, serve)
-    check_hosts(host, {name: given["folder"] for name, given in told.items()}, proxy)
+    try:
+        check_hosts(host, {name: given["folder"] for name, given in told.items()}, proxy)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     for name, given in told.items():
         with _speaking_of(name, given["folder"]):
             _check_service(**given)
