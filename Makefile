@@ -92,9 +92,9 @@ connectors: ## the recipes for vector stores, encoders and frameworks, with ever
 	  -e ".[connectors]" hypothesis pytest
 	$(CONNECTORS)/bin/python -m pytest -q tests/test_recipes.py tests/test_connectors.py src/simstream/connectors
 
-durability: $(INSTALLED) ## what the service keeps: kills, full disks, damage, replicas, PostgreSQL (15 minutes)
-	$(BIN)/python -m pytest -q tests/serve/test_durability.py tests/serve/test_postgres.py tests/serve/test_upkeep.py \
-	  tests/serve/test_publishing.py tests/serve/test_saved_services.py tests/serve/test_fuzz.py tests/serve/test_mirror.py
+durability: $(INSTALLED) ## all tests of the service, slow ones too: kills, full disks, damage, replicas, PostgreSQL (half an hour)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt "pgserver; python_version < '3.13'"
+	$(BIN)/python -m pytest -q --counts tests/serve
 
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)
 	$(BIN)/python benchmarks/bench.py --write

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import settings
@@ -28,6 +29,23 @@ def pytest_addoption(parser):
         default="cpu",
         help="where learners that leave the choice open learn: cpu, torch (its code on the CPU) or cuda",
     )
+    parser.addoption(
+        "--counts", action="store_true", help="count the tests of each file at the end"
+    )
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """With --counts: how the tests of each file ended, and apart from them those with PostgreSQL."""
+    if not config.getoption("--counts"):
+        return
+    counts = defaultdict(Counter)
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.getreports(outcome):
+            path, _, test = report.nodeid.partition("::")
+            counts[path.rpartition("/")[2] + ", PostgreSQL" * ("postgres" in test)][outcome] += 1
+    for kind, count in sorted(counts.items()):
+        ended = ", ".join(f"{number} {outcome}" for outcome, number in count.items())
+        terminalreporter.write_line(f"{kind:<36} {ended}")
 
 
 @pytest.fixture(autouse=True)

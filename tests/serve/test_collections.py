@@ -98,7 +98,13 @@ def test_what_they_have_in_common(two, tmp_path):
         assert b'href="c/hats/"' in client.raw("GET", "/")[2]
         status, headers, _ = client.raw("GET", "/c/hats")
         assert (status, headers["location"]) == (307, "hats/")
-        for path in ("/c/socks", "/c/socks/v1/status", "/v1/search", "/c/shoes/v1/collections"):
+        for path in (
+            "/c/socks",
+            "/c/socks/",
+            "/c/socks/v1/status",
+            "/v1/search",
+            "/c/shoes/v1/collections",
+        ):
             assert client.raw("GET", path, headers={"X-Request-Id": "abc"})[0] == 404
         two["hats"].engine.failure = RuntimeError("a bug")
         status, told = client("GET", "/readyz")
@@ -269,45 +275,43 @@ def test_a_file_of_collections_is_served(tmp_path, file):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("code", "text", "message"),
     [
-        ("", "expected a table for each collection, got none"),
-        ("x = ", "all.toml: expected TOML, got"),
-        ("x = 1", "expected only tables, got x = 1"),
-        ('["a/b"]', "expected a name of letters, digits, _ and -, at most 64, got 'a/b'"),
-        ("[a]\ncolour = 1", "a: expected some of add, algorithm, block"),
-        ("[a]\nfolder = 'x'", "a: expected some of add, algorithm, block"),
-        ("[a]\nport = 1", "a: expected some of add, algorithm, block"),
-        ("[a]\nnear = 'x'", "all.toml: a: Invalid value for '--near'"),
-        ("[a]\nparams = 1", "a: params: expected a table, got 1"),
-        ("[a]\nfollow = 'yes'", "a: Invalid value for '--follow': expected http"),
-        ("[a]\nitems = 'absent.npy'", "collection a: "),
-        ("[a]\nalgorithm = 'none'", "collection a: "),
-        ("[a]\nparams = {C = -1}", "collection a: "),
-        ("[a]\n[b]\nfollow = true", "collection b: "),
-        ("[a]\nadd = 'yes'", "a: add: expected true or false, got 'yes'"),
-        ("[a]\nfollow = 'http://127.0.0.1:1'", "collection a: http://127.0.0.1:1: "),
-        ("[a]\n[b]\ndata = 'a'", "collection b: "),
-        ("[a]\nfollow = true\nitems = 'shoes.npy'", "collection a: --follow only reads"),
-        ("[a]\nadd = true\n[z]\nalgorithm = 'none'", "collection a: --add requires ITEMS"),
-        (
-            "[a]\nn-features = 9\n[z]\nalgorithm = 'none'",
-            "collection a: --n-features requires ITEMS",
-        ),
-        (
-            "[a]\nmove-index = true\n[z]\nalgorithm = 'none'",
-            "collection a: --move-index requires a database",
-        ),
+        (1, "", "expected a table for each collection, got none"),
+        (1, "x = ", "all.toml: expected TOML, got"),
+        (1, "x = 1", "expected only tables, got x = 1"),
+        (1, '["a/b"]', "expected a name of letters, digits, _ and -, at most 64, got 'a/b'"),
+        (1, "[a]\n[b]\nitems = 'absent.npy'", "collection b: "),
+        (1, "[a]\n[b]\nfollow = true", "collection b: "),
+        (1, "[a]\nfollow = 'http://127.0.0.1:1'", "collection a: http://127.0.0.1:1: "),
+        (2, "[a]\ncolour = 1", "a: expected some of add, algorithm, block"),
+        (2, "[a]\nfolder = 'x'", "a: expected some of add, algorithm, block"),
+        (2, "[a]\nport = 1", "a: expected some of add, algorithm, block"),
+        (2, "[a]\nhalf_life = 3", "got half_life (did you mean half-life?)"),
+        (2, "[a]\nnear = 'x'", "all.toml: a: Invalid value for '--near'"),
+        (2, "[a]\nparams = 1", "a: params: expected a table, got 1"),
+        (2, "[a]\nfollow = 'yes'", "a: Invalid value for '--follow': expected http"),
+        (2, "[a]\nlog = 'http://x'", "a: Invalid value for '--log': expected"),
+        (2, "[a]\n[b]\nalgorithm = 'none'", "collection b: "),
+        (2, "[a]\n[b]\nparams = {C = -1}", "collection b: "),
+        (2, "[a]\n[b]\nparams = {normalise = true}\npromote = 'safe'", "b: --promote: expected"),
+        (2, "[a]\n[b]\ndata = './x/../a'", "for both a and b"),
+        (2, "[a]\nadd = 'yes'", "a: add: expected true or false, got 'yes'"),
+        (2, "[a]\n[b]\ndata = 'a'\nfollow = true\nitems = 'shoes.npy'", "b: --follow only reads"),
+        (2, "[a]\n[b]\nadd = true", "collection b: --add requires ITEMS"),
+        (2, "[a]\n[b]\nn-features = 9", "collection b: --n-features requires ITEMS"),
+        (2, "[a]\n[b]\nmove-index = true", "collection b: --move-index requires a database"),
     ],
 )
-def test_what_is_wrong_is_told_with_the_name_of_the_collection(tmp_path, text, message):
+def test_what_is_wrong_is_told_before_anything_is_made(tmp_path, code, text, message):
     path = tmp_path / "all.toml"
     path.write_text(text)
     np.save(tmp_path / "shoes.npy", vectors(3))
     done = run("serve", "--collections", path, "--port", "0")
-    assert done.exit_code in (1, 2)
+    assert done.exit_code == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert [one.name for one in tmp_path.iterdir() if one.is_dir()] == []
 
 
 def test_a_damaged_collection_is_named(tmp_path, file):
@@ -335,8 +339,9 @@ def test_every_collection_needs_keys_for_other_machines(tmp_path, file):
     (tmp_path / "shoes").mkdir()
     KeyRing(tmp_path / "shoes" / "keys.json").add("all", ["read"])
     done = run("serve", "--collections", file, "--host", "0.0.0.0", "--port", "0")
-    assert done.exit_code != 0
+    assert done.exit_code == 2
     assert "collection hats: host: expected this machine" in done.stderr
+    assert not (tmp_path / "shoes" / "log.sqlite").exists()
 
 
 # -- the page ---------------------------------------------------------------------------------

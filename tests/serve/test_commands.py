@@ -26,6 +26,8 @@ from simstream.serve.writer import Ledger
 
 
 def run(*arguments, code=0):
+    if arguments[0] == "serve" and "--port" not in arguments:
+        arguments += ("--port", 0)  # any that is free
     done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert done.exit_code == code, done.output
     return done.output
@@ -133,7 +135,9 @@ def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
     assert status["triplets"] == 1
     client.close()
     again.terminate()
-    assert "was begun with" in run("serve", "--data", folder, "-a", "sors", code=1)
+    text = run("serve", "--data", folder, "-a", "sors", "--promote", "always", code=1)
+    changes = "--algorithm oasis, got sors; --promote safe, got always; use the same"
+    assert f"was begun with -p C 0.5, got the default; {changes}" in text
 
 
 @pytest.mark.parametrize(
@@ -144,17 +148,29 @@ def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
         (["-a", "nothing"], "expected one of"),
         (["-p", "nothing=1"], "no parameter"),
         (["--simulate"], "--demo"),
+        (["-p", "normalise=true", "--promote", "safe"], "--promote: expected 'always'"),
+        (["--log", "http://127.0.0.1/x"], "expected postgresql://"),
+        (["--log", "postgresql://me:hush@x:y/z"], "expected postgresql://"),
     ],
 )
 def test_serve_refuses_what_it_cannot_do(tmp_path, arguments, message):
-    done = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), *arguments])
-    assert done.exit_code == 2
-    assert message in done.output
+    told = run("serve", "--data", tmp_path / "data", *arguments, code=2)
+    assert message in told
+    assert "hush" not in told
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_learner_that_is_read_as_a_cosine_is_always_served_by_default(tmp_path):
+    server = ServerProcess(tmp_path, "-p", "normalise=true")
+    client = Client(server.port)
+    assert client("GET", "/v1/status")[1]["published"]["promote"] == "always"
+    client.close()
+    server.terminate()
 
 
 def test_an_unknown_learner_is_answered_with_those_that_can_serve(tmp_path):
-    done = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), "-a", "nope"])
-    listed = done.output.partition("expected one of ")[2].partition(", got nope")[0].split(", ")
+    told = run("serve", "--data", tmp_path / "data", "-a", "nope", code=2)
+    listed = told.partition("expected one of ")[2].partition(", got nope")[0].split(", ")
     assert {"oasis", "sors", "omtrsl"} <= set(listed)
     for name in listed:
         Learning(name).new_learner()
@@ -192,6 +208,25 @@ def test_keys_are_made_listed_and_removed(tmp_path):
     run("keys", "remove", identity, "--data", tmp_path)
     assert "has no keys: only this machine" in run("keys", "list", "--data", tmp_path)
     assert json.loads(run("keys", "list", "--json", "--data", tmp_path)) == {"keys": []}
+
+
+def test_keys_are_of_a_service_that_is_there_or_will_be(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").touch()
+    for name, message in {"typo": "no such folder", "photos": "expected the folder of"}.items():
+        for command in (["list"], ["add", "page", "--scope", "read"], ["remove", "00"]):
+            text = run("keys", *command, "--data", tmp_path / name, code=2)
+            assert "--data" in text
+            assert message in text
+    assert {path.name for path in tmp_path.iterdir()} == {"photos"}
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.png"]
+    with running(tmp_path / "served"):
+        pass
+    (tmp_path / "volume" / "lost+found").mkdir(parents=True)
+    (tmp_path / "all.toml").touch()
+    for folder in (tmp_path / "served", tmp_path / "volume", tmp_path):
+        run("keys", "add", "page", "--scope", "follow", "--data", folder)
+        assert "page\tfollow" in run("keys", "list", "--data", folder)
 
 
 def test_keys_that_have_expired_are_marked(tmp_path, monkeypatch):

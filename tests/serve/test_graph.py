@@ -267,6 +267,20 @@ def test_a_follower_builds_a_graph_of_its_own_and_writes_no_file(tmp_path):
         assert not (tmp_path / "index").exists()
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    folder = tmp_path / "index"
+    folder.mkdir()
+    unfinished, other = folder / ".tmp-0123456789ab.safetensors", folder / ".tmp-of-the-operator"
+    unfinished.touch()
+    other.touch()
+    with running(tmp_path, index="usearch") as service:
+        assert list(folder.iterdir()) == [other]
+        add_items(service, vectors(3))
+        unfinished.touch()  # by the service that writes
+        with running(tmp_path, index="usearch", follow=True):
+            assert unfinished.exists()
+
+
 def test_recall_is_measured_and_told(tmp_path):
     options = {"index": "usearch", "candidates": 20, "recall_share": 1.0}
     with running(tmp_path, **options) as service:

@@ -11,7 +11,7 @@ from live import Client, add_items, running, served, vectors
 
 import simstream
 from simstream.data import read_triplets
-from simstream.serve.access import KeyRing, check_host, scope_needed
+from simstream.serve.access import SCOPES, KeyRing, check_host, scope_needed
 from simstream.serve.app import SECURITY_HEADERS, create_app
 from simstream.serve.demo_digits import png
 from simstream.serve.service import Limits, Service, Settings
@@ -271,7 +271,7 @@ def test_what_people_and_machines_ask_about_it(call):
 def test_every_route_needs_the_right_scope(tmp_path):
     """By the OpenAPI description, so that a new route cannot be forgotten."""
     keys = KeyRing(tmp_path / "keys.json")
-    by_scope = {scope: keys.add(scope, [scope]) for scope in ("read", "write", "admin")}
+    by_scope = {scope: keys.add(scope, [scope]) for scope in SCOPES}
     text = (tmp_path / "keys.json").read_text()
     assert not any(key.split("_", 2)[2] in text for key in by_scope.values())
     assert (tmp_path / "keys.json").stat().st_mode & 0o077 == 0

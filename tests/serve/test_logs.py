@@ -130,10 +130,20 @@ def test_a_process_writes_json_lines_only(tmp_path):
     assert all(line["time"].endswith("Z") for line in lines)
 
 
+def test_what_the_exporter_of_spans_warns_of_has_the_same_form(capsys):
+    exporter = logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    with logged("json"):
+        exporter.info("not worth a line")
+        exporter.warning("Transient error, retrying in %ds", 2)
+    told = json.loads(capsys.readouterr().err)
+    assert (told["level"], told["message"]) == ("warning", "Transient error, retrying in 2s")
+
+
 def test_loggers_are_left_as_they_were():
-    loggers = [logging.getLogger(n) for n in ("simstream.serve", "simstream.cli", "uvicorn")]
+    names = ("simstream.serve", "simstream.cli", "uvicorn", "opentelemetry")
+    loggers = [logging.getLogger(name) for name in names]
     before = [(list(one.handlers), one.level) for one in loggers]
     for form in ("text", "json"):
         with logged(form):
-            assert loggers[0].handlers[0] is loggers[2].handlers[0]
+            assert loggers[0].handlers == loggers[2].handlers == loggers[3].handlers
         assert [(list(one.handlers), one.level) for one in loggers] == before

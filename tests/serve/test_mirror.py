@@ -188,7 +188,7 @@ def test_a_follower_that_is_killed_goes_on_where_it_was(tmp_path, monkeypatch):
 
 def test_a_key_is_needed_and_never_told(tmp_path, monkeypatch, caplog):
     keys = KeyRing(tmp_path / "keys.json")
-    right, wrong = keys.add("copy", ["admin"]), keys.add("page", ["read", "write"])
+    right, wrong = keys.add("copy", ["follow"]), keys.add("page", ["read", "write", "admin"])
     service = Service(Settings(tmp_path / "a", publishing=Publishing("always")))
     add_items(service, vectors(5))
     with served(service, keys) as port:
@@ -200,7 +200,7 @@ def test_a_key_is_needed_and_never_told(tmp_path, monkeypatch, caplog):
             done = CliRunner().invoke(main, command)
             assert done.exit_code == 1
             assert f"{url}: answers {status}" in done.output
-            assert "give a key of the scope admin in SIMSTREAM_KEY" in done.output
+            assert "give a key of the scope follow in SIMSTREAM_KEY" in done.output
             assert wrong not in done.output
             assert not (tmp_path / "b").exists()
         monkeypatch.setenv(mirror.KEY_VARIABLE, "a\nb")

@@ -4,7 +4,7 @@ import pytest
 from described import made_requests
 from live import add_items, judge, running, vectors
 
-from simstream.serve.access import KeyRing
+from simstream.serve.access import SCOPES, KeyRing
 from simstream.serve.app import create_app
 
 
@@ -15,7 +15,7 @@ def target(request, tmp_path):
         add_items(service, vectors(5, d=1), ["shoe-12", "shoe-7", "shoe-3", "0", "1"])
         service.wait_for(judge(service, "shoe-12", "shoe-7", "shoe-3"))
         keys = KeyRing(tmp_path / "keys.json")
-        key = keys.add("all", ["read", "write", "admin"]) if request.param else None
+        key = keys.add("all", SCOPES) if request.param else None
         yield create_app(service, keys), key
 
 

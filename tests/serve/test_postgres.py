@@ -64,6 +64,7 @@ def test_a_password_is_used_and_never_shown(tmp_path):
     assert done.exit_code == 1
     assert "postgresql://me@127.0.0.1:1/db?schema=a: connection failed" in done.output
     assert "hush" not in done.output
+    assert len(done.output.splitlines()) == 1, "told once"
 
 
 @pytest.mark.parametrize(
@@ -121,10 +122,19 @@ def test_the_folder_knows_its_log(tmp_path, place):
     with running(tmp_path / "a") as service:
         assert service.writer.last == 12
     assert not (tmp_path / "a" / "log.sqlite").exists()
-    with running(tmp_path / "b"):
-        pass
+    with running(tmp_path / "b") as service:
+        add_items(service, ROWS)
     with pytest.raises(LogError, match="has a log of its own"):
         Service(Settings(tmp_path / "b", log=place))
+
+
+def test_an_empty_log_of_a_start_that_failed_is_no_hindrance(tmp_path, place):
+    with running(tmp_path):
+        pass
+    for _ in range(2):
+        with running(tmp_path, log=place) as service:
+            assert service.log.name.startswith("postgresql://")
+    upkeep.back_up(tmp_path, tmp_path / "copy")
 
 
 def test_services_share_a_database(tmp_path, postgres):
@@ -316,7 +326,7 @@ def test_a_service_that_was_overtaken_never_writes_again(tmp_path, place):
     assert upkeep.check(tmp_path / "b").is_whole
 
 
-def test_a_server_that_is_stopped_for_a_while(tmp_path, postgres):
+def test_a_server_that_is_stopped_for_a_while(tmp_path, postgres, caplog):
     """Nothing is acknowledged meanwhile, searches go on, and so does the service once it is back."""
     place = postgres.address()
     with (
@@ -346,6 +356,8 @@ def test_a_server_that_is_stopped_for_a_while(tmp_path, postgres):
             assert one.engine.wait_for(last, 60)
             assert_same_matrix(learner_of(one), oasis_of(ROWS[[[0, 1, 2]]]))
         assert service.item("i0")[0] == 1
+    for told in ("the log cannot be reached to ", "the log can be reached again"):
+        assert caplog.text.count(told) == 2, "each of the two says it once"
 
 
 def test_who_only_reads_is_told_when_the_server_is_back(tmp_path, postgres):

@@ -21,8 +21,10 @@ from simstream.cli import main
 from simstream.serve import reader
 from simstream.serve import workers as readers_of
 from simstream.serve.access import KeyRing, TokenBuckets
+from simstream.serve.app import Guard
 from simstream.serve.forwarding import Forwarding
 from simstream.serve.log import LogError
+from simstream.serve.service import Limits
 
 pytestmark = pytest.mark.skipif(
     not os.path.isdir("/proc/self/task"), reason="processes are looked for in /proc"
@@ -190,6 +192,38 @@ def test_what_a_writer_kept_that_ended_before_it_answered_is_not_known(tmp_path)
     assert len(received) == 2
 
 
+def test_a_service_that_ends_answers_whose_body_has_not_arrived(tmp_path):
+    """Where it is written, and where it is passed on: it is cancelled, which is no failure."""
+
+    async def ended(app):
+        sent, is_asked = [], asyncio.Event()
+
+        async def receive():
+            is_asked.set()
+            await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/items", "raw_path": b"/v1/items"}
+        headers = [(b"host", b"localhost"), (b"content-length", b"9")]
+        call = app({**scope, "query_string": b"", "headers": headers, "app": None}, receive, send)
+        task = asyncio.create_task(call)
+        await is_asked.wait()
+        task.cancel()
+        await task
+        return sent[0]["status"], json.loads(sent[1]["body"])["error"]
+
+    keys, path = KeyRing(tmp_path / "keys.json"), tmp_path / "writer.sock"
+    guard = Guard(None, keys=keys, limits=Limits(), on_done=lambda *_: None)
+    assert asyncio.run(ended(guard)) == (503, "the service is ending")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        status, told = asyncio.run(ended(Forwarding(None, str(path), reader.refuse)))
+    assert (status, "whether the changes were kept is not known" in told) == (507, True)
+
+
 # -- readers that cannot start or learn -------------------------------------------------------
 
 
@@ -239,6 +273,22 @@ def test_a_reader_that_cannot_learn_is_replaced_if_that_may_help(monkeypatch):
         has_learnt_all.append(True)
         process.kill()  # the next one is replaced
         wait_until(lambda: readers.n_restarts >= 3)
+
+
+def test_a_reader_that_is_stopped_is_replaced(monkeypatch, caplog):
+    monkeypatch.setattr(readers_of, "_LOOK_SECONDS", 0.1)
+    program = READY.format([]).replace(
+        "sys.stdin.read()", "import time\nwhile True: print('alive', flush=True); time.sleep(0.1)"
+    )
+    with kept(monkeypatch, program) as readers:
+        assert readers.wait_until_ready(60)
+        (process,) = readers._running.values()
+        wait_until(lambda: readers._silent[0] > 0)
+        wait_until(lambda: readers._silent[0] == 0)  # it was heard again
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: readers.n_restarts == 1)
+        assert f"a reader (process {process.pid}) does not answer: killed" in caplog.text
+        assert readers.wait_until_ready(60)
 
 
 def test_workers_are_of_the_service_that_writes(tmp_path):
@@ -402,7 +452,7 @@ def test_searches_go_on_while_a_log_in_postgresql_is_away(tmp_path, postgres):
             assert call("POST", "/v1/feedback", triplet("i0", "i1", "i2"))[0] == 507
             wait_until(lambda: call("GET", "/readyz")[0] == 503)
             # The readers have noticed it, too.
-            wait_until(lambda: sum("reached to listen" in line for line in server.log) == 2)
+            wait_until(lambda: sum("cannot be reached to" in line for line in server.log) >= 3)
             assert search() == before
             assert children(server.process.pid) == server.readers
             # One that ends meanwhile cannot start again before the database does.
@@ -442,7 +492,7 @@ def test_a_reader_ends_only_if_it_cannot_follow(monkeypatch):
     monkeypatch.setattr(reader.time, "sleep", pause)
     monkeypatch.setattr(reader.os, "kill", lambda *args: ended.append((len(looks), *args)))
     reader._watch(service, said.append)
-    assert said == ["stopped"]
+    assert said == ["alive"] * 3 + ["stopped", "alive"]
     assert ended == [(5, os.getpid(), signal.SIGTERM)]
 
 

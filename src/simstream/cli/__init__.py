@@ -17,11 +17,12 @@ from .demo import demo
 from .evaluate import evaluate
 from .exits import ReportingGroup, exit_code_help
 from .info import info
+from .keys import keys
 from .listings import list_algorithms, list_datasets
 from .options import debug_option
 from .output import configure_logging
 from .query import query, recall
-from .serve import keys, replay, serve
+from .serve import replay, serve
 from .split import split
 from .train import train
 from .upkeep import backup, check, erase, restore

@@ -10,6 +10,7 @@ params = { C = 0.5 }
 from __future__ import annotations
 
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,6 @@ OF_A_COLLECTION = (
     "snapshot_every",
 )
 
-#: Names of parameters that are not those of their options.
-_SPELT = {"data": "folder", "add": "may_add", "log": "address"}
-
 
 def refuse_given(context: click.Context) -> None:
     """Refuse what was given for all collections but is for each of them to say."""
@@ -63,7 +61,7 @@ def refuse_given(context: click.Context) -> None:
 def read_collections(path: Path, command: click.Command) -> dict[str, dict[str, Any]]:
     """The parameters of every collection, checked as those of the command; paths start at the file.
 
-    Options are spelt as on the command line, with _ or - between words; `params` is a table.
+    Options are spelt as on the command line; `params` is a table.
     """
     from ..serve.collections import check_name
 
@@ -77,27 +75,48 @@ def read_collections(path: Path, command: click.Command) -> dict[str, dict[str, 
         check_name(name)
         if not isinstance(table, dict):
             raise ValueError(f"{path}: expected only tables, got {name} = {table!r}")
-    return {name: _parsed(path, name, table, command) for name, table in tables.items()}
+    told = {name: _parsed(path, name, table, command) for name, table in tables.items()}
+    owners: dict[Path, str] = {}
+    for name, given in told.items():
+        if given["follow"] is True:  # what another one writes, perhaps one of these
+            continue
+        other = owners.setdefault(given["folder"].resolve(), name)
+        if other != name:
+            raise click.UsageError(
+                f"{path}: expected a folder (data) for each collection, got {given['folder']} for both "
+                f"{other} and {name}"
+            )
+    for name, given in told.items():
+        folder = given["folder"]  # of one that follows, if it is not in `owners`
+        if given["address"] is None and not folder.is_dir() and folder.resolve() not in owners:
+            raise ValueError(f"collection {name}: follow: {folder}: no such folder")
+    return told
 
 
 def _parsed(path: Path, name: str, table: dict[str, Any], command: click.Command) -> dict[str, Any]:
-    options = {one.name: one for one in command.params if one.name in OF_A_COLLECTION}
-    table = {"data": name} | {key.replace("-", "_"): value for key, value in table.items()}
+    options = {
+        one.opts[0].lstrip("-"): one for one in command.params if one.name in OF_A_COLLECTION
+    }
+    options["params"] = options.pop("param")
     arguments: list[str] = []
-    for key, value in table.items():
-        parameter = options.get(_SPELT.get(key, key))
-        if parameter is None or key in _SPELT.values():
-            known = sorted({*OF_A_COLLECTION, *_SPELT} - {*_SPELT.values()})
-            raise ValueError(f"{path}: {name}: expected some of {', '.join(known)}, got {key}")
+    for key, value in ({"data": name} | table).items():
+        parameter = options.get(key)
+        if parameter is None:
+            near = "".join(f" (did you mean {one}?)" for one in get_close_matches(key, options, 1))
+            raise click.UsageError(
+                f"{path}: {name}: expected some of {', '.join(sorted(options))}, got {key}{near}"
+            )
         if key in ("data", "items"):
             arguments += [*([] if key == "items" else ["--data"]), str(path.parent / str(value))]
         elif key == "params":
             if not isinstance(value, dict):
-                raise ValueError(f"{path}: {name}: params: expected a table, got {value!r}")
+                raise click.UsageError(f"{path}: {name}: params: expected a table, got {value!r}")
             arguments += [f"--param={one}={_text(told)}" for one, told in value.items()]
         elif isinstance(parameter, click.Option) and parameter.is_flag:
             if not isinstance(value, bool):
-                raise ValueError(f"{path}: {name}: {key}: expected true or false, got {value!r}")
+                raise click.UsageError(
+                    f"{path}: {name}: {key}: expected true or false, got {value!r}"
+                )
             arguments += [parameter.opts[0]] * value
         elif key == "follow" and isinstance(value, bool):
             arguments += [f"{parameter.opts[0]}="] * value

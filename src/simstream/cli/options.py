@@ -172,8 +172,16 @@ service_folder_option = click.option(
 
 
 def _checked_address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and find_spec("psycopg") is None:
+    if value is None:
+        return None
+    if find_spec("psycopg") is None:
         raise click.UsageError("--log needs psycopg: pip install 'simstream[postgres]'")
+    from ..serve.postgres_store import address_of
+
+    try:
+        address_of(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error).removeprefix("log: ")) from None
     return value
 
 

@@ -1,4 +1,4 @@
-"""The service: ``simstream serve``, its clients' ``keys``, and ``replay`` of its log."""
+"""The service: ``simstream serve``, and ``replay`` of its log."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import os
 import shutil
 import socket
 import tempfile
-import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -109,7 +107,7 @@ def _checked_follow(context: Any, parameter: Any, value: str | None) -> bool | s
     metavar="[URL]",
     callback=_checked_follow,
     help="Read what another service writes to the log of --data or to --log, and answer searches only; with "
-    "http(s)://HOST:PORT of a service, copy its log to --data. Give its key in SIMSTREAM_KEY (scope admin).",
+    "http(s)://HOST:PORT of a service, copy its log to --data. Give its key in SIMSTREAM_KEY (scope follow).",
 )
 @click.option(
     "--workers",
@@ -289,7 +287,7 @@ def serve(
 
     from ..serve.access import KeyRing, check_host
     from ..serve.app import check_port, run
-    from ..serve.collections import run_collections
+    from ..serve.collections import check_hosts, run_collections
     from ..serve.demo import FOLDERS, load_demo
     from ..serve.log import damage_told
     from ..serve.logs import logged
@@ -305,6 +303,13 @@ def serve(
         raise click.BadParameter(text, param_hint=f"--{name}") from error
     check_port(host, port)
     told = {} if collections is None else read_collections(collections, serve)
+    try:
+        check_hosts(host, {name: given["folder"] for name, given in told.items()}, proxy)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    for name, given in told.items():
+        with _speaking_of(name, given["folder"]):
+            _check_service(**given)
     with ExitStack() as stack:
         stop_tracing = _start_tracing(otel)
         if stop_tracing is not None:
@@ -314,7 +319,10 @@ def serve(
         gc.disable()
         stack.callback(gc.enable)
         if collections is not None:
-            services = {name: _open_collection(stack, name, given) for name, given in told.items()}
+            services = {}
+            for name, given in told.items():
+                with _speaking_of(name, given["folder"]):
+                    services[name] = _open_service(stack, **given)
 
             def on_all_ready(url: str) -> None:
                 gc.freeze()
@@ -328,8 +336,10 @@ def serve(
             return
         stack.enter_context(damage_told(folder / "log.sqlite"))
         shown = None if demo is None else load_demo(demo)
-        options |= {"may_add": may_add, "follow": follow, "shown": shown, "shared": shared}
-        service = _open_service(stack, items, n_features, folder, **options)
+        options |= {"items": items, "n_features": n_features, "folder": folder}
+        options |= {"may_add": may_add, "follow": follow, "shown": shown}
+        _check_service(**options)
+        service = _open_service(stack, shared=shared, **options)
 
         def on_ready(url: str) -> None:
             gc.freeze()
@@ -352,14 +362,15 @@ def serve(
     logger.info("stopped at log position %d", service.version.position)
 
 
-def _open_collection(stack: ExitStack, name: str, given: dict[str, Any]) -> Any:
-    """Open the service of a collection; every error names it."""
+@contextmanager
+def _speaking_of(name: str, folder: Path) -> Iterator[None]:
+    """A block that works for a collection; every error names it."""
     from ..serve.log import damage_told
     from ..serve.logs import speaking_for
 
     try:
-        with speaking_for(name), damage_told(given["folder"] / "log.sqlite"):
-            return _open_service(stack, **given)
+        with speaking_for(name), damage_told(folder / "log.sqlite"):
+            yield
     except click.ClickException as error:
         kind = click.UsageError if isinstance(error, click.UsageError) else click.ClickException
         raise kind(f"collection {name}: {error.format_message()}") from error
@@ -367,12 +378,11 @@ def _open_collection(stack: ExitStack, name: str, given: dict[str, Any]) -> Any:
         raise ValueError(f"collection {name}: {error}") from error
 
 
-def _open_service(
-    stack: ExitStack,
+def _check_service(
+    *,
     items: Path | None,
     n_features: int | None,
     folder: Path,
-    *,
     address: str | None,
     may_add: bool,
     follow: bool | str,
@@ -380,12 +390,49 @@ def _open_service(
     move_index: bool,
     candidates: int | None,
     recall_share: float | None,
-    algorithm: str | None,
-    params: tuple[tuple[str, Any], ...],
-    block: int | None,
-    promote: str | None,
-    half_life: float | None,
-    propensity: float | str | None,
+    shown: Any = None,
+    **options: Any,
+) -> None:
+    """Refuse what cannot be opened, before anything is made."""
+    from ..serve.stores import is_store
+
+    if items is None:
+        refuse_options("requires ITEMS", {"--add": may_add, "--n-features": n_features is not None})
+    elif not items.exists():
+        raise FileNotFoundError(f"{items}: no such file")
+    if follow and (items is not None or shown is not None):
+        raise click.UsageError("--follow only reads: not with ITEMS or --demo")
+    _check_index(index, {"ITEMS": items is not None, "--demo": shown is not None})
+    if index == "exact":
+        refuse_options(
+            "requires --index",
+            {"--candidates": candidates is not None, "--recall-share": recall_share is not None},
+        )
+    if not is_store(index):
+        refuse_options("requires a database (--index)", {"--move-index": move_index})
+    if isinstance(follow, str):  # how to learn stands in the log of that service
+        refuse_options(
+            "not with the address of a service to follow", {"--log": address is not None}
+        )
+        return
+    kept = _kept(folder, address)
+    if kept is not None or not follow:
+        _chosen(kept, shown, **options)
+
+
+def _open_service(
+    stack: ExitStack,
+    *,
+    items: Path | None,
+    n_features: int | None,
+    folder: Path,
+    address: str | None,
+    may_add: bool,
+    follow: bool | str,
+    index: str,
+    move_index: bool,
+    candidates: int | None,
+    recall_share: float | None,
     randomise: float,
     delta: float | None,
     near: int | None,
@@ -394,57 +441,34 @@ def _open_service(
     snapshot_every: int,
     shown: Any = None,
     shared: Path | None = None,
+    **options: Any,
 ) -> Any:
     """Open the service of a folder, with items and the items of a demo if there are any."""
     from ..asking import Asking
     from ..data import read_items
     from ..serve.access import StorageError
-    from ..serve.evidence import Publishing
     from ..serve.import_export import import_file
     from ..serve.service import Limits, Service, Settings
-    from ..serve.state import Learning
-    from ..serve.stores import is_store
 
-    if items is None:
-        refuse_options("requires ITEMS", {"--add": may_add, "--n-features": n_features is not None})
-    if follow and (items is not None or shown is not None):
-        raise click.UsageError("--follow only reads: not with ITEMS or --demo")
-    if isinstance(follow, str):
-        refuse_options(
-            "not with the address of a service to follow", {"--log": address is not None}
-        )
-        address = follow
-    _check_index(index, {"ITEMS": items is not None, "--demo": shown is not None})
-    searching: dict[str, Any] = {"candidates": candidates, "recall_share": recall_share}
-    if index == "exact":
-        refuse_options(
-            "requires --index",
-            {f"--{name.replace('_', '-')}": v is not None for name, v in searching.items()},
-        )
-    if not is_store(index):
-        refuse_options("requires a database (--index)", {"--move-index": move_index})
+    address = follow if isinstance(follow, str) else address
     data = None if items is None else read_items(items, dtype="float32", n_features=n_features)
-    learning, asking, measure, publishing = Learning(), Asking(), None, Publishing()
-    opening = None
-    if shown is not None:
-        learning, asking, measure = shown.learning, shown.asking, shown.measure
-        publishing, opening = shown.publishing, shown.opening
     kept = _kept(folder, address)
-    learning, n_sparse = _learning(folder, kept, learning, algorithm, dict(params), block, data)
-    published = Publishing.stored_in(kept) if kept else publishing
+    learning, publishing = _chosen(kept, shown, **options)
+    searching: dict[str, Any] = {"candidates": candidates, "recall_share": recall_share}
     given: dict[str, Any] = {"delta": delta, "near": near, "random_share": random_share}
+    asking = Asking() if shown is None else shown.asking
     settings = Settings(
         folder,
         learning=learning,
-        n_features=n_sparse,
+        n_features=_length_of_sparse(data, kept, folder),
         asking=replace(asking, **{name: v for name, v in given.items() if v is not None}),
         limits=Limits(rate=rate),
         snapshot_every=snapshot_every,
-        measure=measure,
-        publishing=_published(published, promote, half_life, propensity),
+        measure=None if shown is None else shown.measure,
+        publishing=publishing,
         randomise=randomise,
         follow=bool(follow),
-        opening=opening,
+        opening=None if shown is None else shown.opening,
         shared=shared,
         log=address,
         index=index,
@@ -565,47 +589,66 @@ def _kept(folder: Path, address: str | None) -> dict[str, Any] | None:
 def _published(
     kept: Any, promote: str | None, half_life: float | None, propensity: float | str | None
 ) -> Any:
-    """What was published as the options change it."""
-    given = {"promote": promote, "half_life": half_life, "propensity": propensity}
-    return replace(kept, **{name: value for name, value in given.items() if value is not None})
+    """What was published as the options change it; None is the default."""
+    from ..serve.evidence import Publishing
+
+    options = {"promote": promote, "half_life": half_life, "propensity": propensity}
+    given = {name: value for name, value in options.items() if value is not None}
+    return replace(kept or Publishing(), **given) if given else kept
 
 
-def _learning(
-    folder: Path,
+def _chosen(
     kept: dict[str, Any] | None,
-    default: Any,
+    shown: Any,
+    *,
     algorithm: str | None,
-    params: dict[str, Any],
+    params: tuple[tuple[str, Any], ...],
     block: int | None,
-    items: Any,
-) -> tuple[Any, int | None]:
-    """How to learn, and the number of features if items are sparse: as the log was started, except where
-    options say otherwise."""
-    import scipy.sparse as sp
-
+    promote: str | None,
+    half_life: float | None,
+    propensity: float | str | None,
+    **_: Any,
+) -> tuple[Any, Any]:
+    """How to learn and what to publish: as the log was begun, except where options say otherwise."""
+    from ..serve.evidence import Publishing
     from ..serve.state import Learning
 
-    before = Learning(**kept["learning"]) if kept else default
-    learning = _changed(before, algorithm, params, block)
+    learning, publishing = Learning(), None
+    if kept is not None:
+        learning, publishing = Learning(**kept["learning"]), Publishing.stored_in(kept)
+    elif shown is not None:
+        learning, publishing = shown.learning, shown.publishing
+    learning = _changed(learning, algorithm, dict(params), block)
     if learning.algorithm not in ALGORITHMS:
         raise _unknown_algorithm(algorithm)
-    check_names(learning.algorithm, params)
+    check_names(learning.algorithm, dict(params))
     try:
         learning.new_learner()
     except (TypeError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="--algorithm") from error
-    is_sparse = items is not None and sp.issparse(items.items)
-    n_features = items.items.shape[1] if is_sparse else None
+    publishing = _published(publishing, promote, half_life, propensity)
+    try:
+        return learning, Publishing.checked(publishing, learning.params)
+    except ValueError as error:
+        raise click.UsageError(f"--{error}") from error
+
+
+def _length_of_sparse(data: Any, kept: dict[str, Any] | None, folder: Path) -> int | None:
+    """The number of features of sparse items, which are as the log was begun; None if they are dense."""
+    import scipy.sparse as sp
+
+    is_sparse = data is not None and sp.issparse(data.items)
+    n_features: int | None = data.items.shape[1] if is_sparse else None
     if kept is None:
-        return learning, n_features
-    known = kept["n_features"]
+        return n_features
+    known: int | None = kept["n_features"]
     if n_features not in (None, known):
         expected = "dense vectors" if known is None else f"sparse vectors of {known} features"
         raise ValueError(
             f"ITEMS: expected {expected}, as in {folder}, got sparse vectors of {n_features}; "
             "choose another folder (--data)"
         )
-    return learning, known
+    return known
 
 
 def _unknown_algorithm(name: str | None) -> click.BadParameter:
@@ -731,78 +774,3 @@ def replay(
             if agrees
             else f"the {what} model DIFFERS from {of}"
         )
-
-
-# -- keys -----------------------------------------------------------------------------------------
-
-
-@click.group(short_help="Create, list and remove keys of a service.")
-def keys() -> None:
-    """Manage the keys of a service's clients. A running service notices changes within a second."""
-
-
-@keys.command("add")
-@click.argument("name")
-@click.option(
-    "--scope",
-    "scopes",
-    type=click.Choice(["read", "write", "admin"]),
-    multiple=True,
-    required=True,
-    help="What the key allows; may be repeated.",
-)
-@click.option(
-    "--days",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Days until it expires (default: never).",
-)
-@service_folder_option
-def add(name: str, scopes: tuple[str, ...], days: float | None, folder: Path) -> None:
-    """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    click.echo(_keys_of(folder).add(name, scopes, days))
-
-
-@keys.command("list")
-@service_folder_option
-@json_option
-def list_keys(folder: Path, as_json: bool) -> None:
-    """List the id, name and scopes of every key, and when it expires."""
-    listed = [
-        {
-            "id": identity,
-            "name": name,
-            "scopes": scopes,
-            "expires": None if expires is None else _local_time(expires),
-            "is_expired": expires is not None and expires <= time.time(),
-        }
-        for identity, name, scopes, expires in _keys_of(folder).names()
-    ]
-    if as_json:
-        echo_json({"keys": listed})
-        return
-    for key in listed:
-        end = f"\t{'expired' if key['is_expired'] else 'until'} {key['expires']}"
-        scopes = ",".join(key["scopes"])
-        click.echo(f"{key['id']}\t{key['name']}\t{scopes}{end if key['expires'] else ''}")
-    if not listed:
-        click.echo(f"{folder} has no keys: only this machine may use the service", err=True)
-
-
-def _local_time(seconds: float) -> str:
-    """Seconds since 1970 in the time zone of this machine, which is named by its offset."""
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
-
-
-@keys.command("remove")
-@click.argument("identity")
-@service_folder_option
-def remove(identity: str, folder: Path) -> None:
-    """Remove the key with this id."""
-    click.echo(f"removed the key of {_keys_of(folder).remove(identity)}")
-
-
-def _keys_of(folder: Path) -> Any:
-    from ..serve.access import KeyRing
-
-    return KeyRing(folder / "keys.json")

@@ -26,12 +26,12 @@ from ..data import atomic_write
 logger = logging.getLogger("simstream.serve")
 
 #: What a key may allow. No scope includes another: a key that may write may not read unless it says so.
-SCOPES = ("read", "write", "admin")
+SCOPES = ("read", "write", "admin", "follow")
 
 _PREFIX = "simstream"
 
 _OPEN_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/favicon.ico")
-_ADMIN_PATHS = ("/v1/pin", "/v1/rollback", "/v1/log")
+_SCOPES_OF_PATHS = {"/v1/pin": "admin", "/v1/rollback": "admin", "/v1/log": "follow"}
 
 #: What machines that watch a service ask, as often as they like.
 WATCHED_PATHS = ("/healthz", "/readyz")
@@ -163,8 +163,8 @@ def scope_needed(method: str, path: str) -> str | None:
     """
     if path in _OPEN_PATHS or path.startswith("/static/"):
         return None
-    if path in _ADMIN_PATHS:
-        return "admin"
+    if path in _SCOPES_OF_PATHS:
+        return _SCOPES_OF_PATHS[path]
     if path == "/v1/search" or (method in ("GET", "HEAD") and path != "/v1/query"):
         return "read"
     return "write"

@@ -31,6 +31,7 @@ from .. import __version__
 from ..processors import allowed_cpus
 from .access import (
     WATCHED_PATHS,
+    BusyError,
     ForbiddenError,
     KeyRing,
     MalformedError,
@@ -275,6 +276,8 @@ class Guard:
         while True:
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()))
+            except asyncio.CancelledError:
+                raise BusyError("the service is ending") from None
             except TimeoutError:
                 seconds = self._limits.body_seconds
                 raise TooSlowError(f"body: expected all of it within {seconds:g} seconds") from None

@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -54,7 +55,7 @@ def create_collections_app(services: Mapping[str, Service], keys: KeyRing) -> St
 
     `keys` are those of the routes that concern all of them; each service has those in its own folder.
     """
-    rings = {name: _keys_of(service) for name, service in services.items()}
+    rings = {name: KeyRing(one.settings.folder / "keys.json") for name, one in services.items()}
     apps = {}
     for name, service in services.items():
         check_name(name)
@@ -84,8 +85,13 @@ def _named(name: str, app: ASGIApp) -> ASGIApp:
     return answer
 
 
-def _keys_of(service: Service) -> KeyRing:
-    return KeyRing(service.settings.folder / "keys.json")
+def check_hosts(host: str, folders: Mapping[str, Path], proxy: str | None) -> None:
+    """Refuse to listen for other machines unless every collection has keys in its folder."""
+    for name, folder in folders.items():
+        try:
+            check_host(host, KeyRing(folder / "keys.json"), proxy)
+        except ValueError as error:
+            raise ValueError(f"collection {name}: {error}") from None
 
 
 def _whole(
@@ -95,7 +101,7 @@ def _whole(
     metrics: Mapping[str, Metrics],
 ) -> FastAPI:
     """The routes that concern all collections."""
-    app = bare_app(keys, Limits(), lambda route, status, seconds: None)
+    app = bare_app(keys, Limits(), lambda route, status, seconds: None, redirect_slashes=False)
 
     @app.get("/v1/collections", responses=answers(schemas.Collections), tags=["collections"])
     def list_collections() -> Any:
@@ -192,11 +198,7 @@ def run_collections(
 ) -> None:
     """Serve several services until a signal; as `simstream.serve.app.run` serves one."""
     check_host(host, keys, proxy)
-    for name, service in services.items():
-        try:
-            check_host(host, _keys_of(service), proxy)
-        except ValueError as error:
-            raise ValueError(f"collection {name}: {error}") from None
+    check_hosts(host, {name: one.settings.folder for name, one in services.items()}, proxy)
     app = create_collections_app(services, keys)
     config = server_config(app, Limits(), host=host, port=port, proxy=proxy)
     run_server(config, lambda server: on_ready(address_of(server)))

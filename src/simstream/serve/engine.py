@@ -296,6 +296,25 @@ class Pace:
         return max(0.0, self._ended + times * min(self._last, default=0.0) - self._clock())
 
 
+def _told(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a log is bound to, by the names of their options.
+
+    Examples
+    --------
+    >>> _told({"learning": {"algorithm": "oasis", "params": {"C": 0.5}, "block": 1}, "n_features": None})
+    {'-p C': 0.5, '--algorithm': 'oasis', '--block': 1, '--promote': 'always', 'vectors': 'dense'}
+    """
+    learning = dict(settings["learning"])
+    params = {f"-p {name}": value for name, value in learning.pop("params").items()}
+    options = learning | Publishing.stored_in(settings).as_json()
+    n_features = settings["n_features"]
+    return {
+        **params,
+        **{f"--{name.replace('_', '-')}": value for name, value in options.items()},
+        "vectors": "dense" if n_features is None else f"sparse of {n_features} features",
+    }
+
+
 class LearningEngine:
     """Keeps a state up to date with a log, in a thread of its own.
 
@@ -367,15 +386,9 @@ class LearningEngine:
     def _check_settings(self, n_features: int | None, publishing: Publishing | None) -> Publishing:
         """A log is bound to how it is learnt from and published, and to the kind of its vectors."""
         stored = self._log.setting("service")
-        is_cosine = bool(self._learning.params.get("normalise"))
-        if publishing is None:
-            new = Publishing("always" if is_cosine else "safe")
-            publishing = new if stored is None else Publishing.stored_in(stored)
-        if is_cosine and publishing.promote == "safe":
-            raise ValueError(
-                "promote: expected 'always' for a learner that is read as a cosine (normalise), got 'safe': "
-                "cosines and inner products cannot be mixed"
-            )
+        if publishing is None and stored is not None:
+            publishing = Publishing.stored_in(stored)
+        publishing = Publishing.checked(publishing, self._learning.params)
         mine = {
             "learning": self._learning.as_json(),
             "n_features": n_features,
@@ -387,8 +400,15 @@ class LearningEngine:
             self._learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
         elif stored | {"publishing": Publishing.stored_in(stored).as_json()} != mine:
+            before, given = _told(stored), _told(mine)
+            changes = [
+                f"{name} {before.get(name, 'by default')}, got {given.get(name, 'the default')}"
+                for name in before | given
+                if before.get(name) != given.get(name)
+                and (name.startswith("-p ") or (name in before and name in given))
+            ]
             raise LogError(
-                f"{self._log.name}: was begun with {stored}, got {mine}; use the same settings, or "
+                f"{self._log.name}: was begun with {'; '.join(changes)}; use the same settings, or "
                 "change them with simstream replay --adopt"
             )
         return publishing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -85,6 +86,24 @@ class Publishing:
     def stored_in(cls, settings: dict[str, Any]) -> Publishing:
         """As the settings of a log say; earlier versions published always."""
         return cls(**settings["publishing"]) if "publishing" in settings else cls("always")
+
+    @classmethod
+    def checked(cls, given: Publishing | None, params: Mapping[str, Any]) -> Publishing:
+        """What is published of a learner with these parameters: what is given, or the default.
+
+        Examples
+        --------
+        >>> Publishing.checked(None, {"normalise": True}).promote
+        'always'
+        """
+        is_cosine = bool(params.get("normalise"))
+        published = given or cls("always" if is_cosine else "safe")
+        if is_cosine and published.promote == "safe":
+            raise ValueError(
+                "promote: expected 'always' for a learner that is read as a cosine (normalise), got 'safe': "
+                "cosines and inner products cannot be mixed"
+            )
+        return published
 
     def as_json(self) -> dict[str, Any]:
         """JSON values; nothing but `promote` matters if it is "always"."""

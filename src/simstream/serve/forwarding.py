@@ -65,10 +65,11 @@ class Forwarding:
                 await asyncio.get_running_loop().sock_connect(connected, self._writer)
                 is_connected = True
                 await passing.exchange(receive, send)
-            except (OSError, h11.ProtocolError) as error:
+            except (OSError, h11.ProtocolError, asyncio.CancelledError) as error:
                 if passing.is_gone:
                     return
-                logger.warning("the service that writes does not answer: %s", error)
+                if not isinstance(error, asyncio.CancelledError):  # then this process is ending
+                    logger.warning("the service that writes does not answer: %s", error)
                 if passing.is_answered:
                     raise
                 may_be_kept = is_connected and scope["method"] not in ("GET", "HEAD")

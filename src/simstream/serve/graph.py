@@ -22,6 +22,7 @@ from ..search.hnsw import graph_class
 from .engine import Version, hits_of
 from .log import Log
 from .logs import in_context
+from .saved_items import remove_unfinished
 from .searching import Hits, exactly
 
 logger = logging.getLogger("simstream.serve")
@@ -80,6 +81,8 @@ class GraphIndex:
         #: The newest view whose items all are in the graph.
         self._covered: ExactView | None = None
         self._n_unsaved = 0
+        if is_mine:
+            remove_unfinished(folder)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=in_context(self._run), name="index", daemon=True)
         self._thread.start()

@@ -112,7 +112,7 @@ def open_log(folder: Path, address: str | None = None, *, is_owner: bool = False
                 f"{folder}: expected the folder of a service, got one without {file.name}"
             )
         return Log(file, is_owner=is_owner)
-    if file.exists():
+    if file.exists() and _has_events(file):  # else it was left by a start that failed
         raise LogError(
             f"{folder}: has a log of its own, {file.name}; copy it to a database with: "
             f"simstream restore {folder} NEW_FOLDER --log ADDRESS"
@@ -123,6 +123,11 @@ def open_log(folder: Path, address: str | None = None, *, is_owner: bool = False
     if is_owner and log.name != noted:
         note.write_text(f"{log.name}\n")
     return log
+
+
+def _has_events(file: Path) -> bool:
+    with contextlib.closing(Log(file)) as log:
+        return bool(log.last)
 
 
 def _refuse_another(folder: Path, noted: str, address: str) -> None:

@@ -138,19 +138,20 @@ class TextLines(logging.Formatter):
 
 @contextlib.contextmanager
 def logged(form: str, *, quiet: bool = False) -> Iterator[None]:
-    """Write the lines of the service, the command line and the server to stderr, in a form: text or json.
+    """Write lines of the service, its libraries and the command line to stderr, in a form: text or json.
 
     As JSON there is a line for every request, too.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     level = logging.ERROR if quiet else logging.INFO if form == "json" else logging.WARNING
-    names = ["simstream.serve", "uvicorn"] + (["simstream.cli"] if form == "json" else [])
+    libraries = ["uvicorn", "opentelemetry"]
+    names = ["simstream.serve", *libraries] + (["simstream.cli"] if form == "json" else [])
     loggers = [logging.getLogger(name) for name in names]
     before = [(one.handlers, one.level) for one in loggers]
     for one in loggers:
         one.handlers = [handler]
-        one.setLevel(max(level, logging.WARNING) if one.name == "uvicorn" else level)
+        one.setLevel(max(level, logging.WARNING) if one.name in libraries else level)
     try:
         yield
     finally:

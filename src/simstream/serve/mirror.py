@@ -127,7 +127,7 @@ class Source:
             status, reason, content = self._ask(path)
         told = f"{self.name}: answers {status} {reason}"
         if status in (401, 403):
-            raise RefusedError(f"{told}; give a key of the scope admin in {KEY_VARIABLE}")
+            raise RefusedError(f"{told}; give a key of the scope follow in {KEY_VARIABLE}")
         if 300 <= status < 500 and status not in (408, 429):
             raise RefusedError(f"{told}; expected the address of a service with /v1/log")
         if status != 200:

@@ -111,10 +111,13 @@ class PostgresStore(EventStore):
         self._writing_thread: int | None = None
         self._has_changed = False
         self._local = threading.local()
+        #: Whether it has been reached: an error before that is told by whoever opens it.
+        self._is_open = False
         try:
             if is_owner:
                 self._create_if_missing()
             self._check()
+            self._is_open = True
         except BaseException:
             self.close()
             raise
@@ -134,13 +137,14 @@ class PostgresStore(EventStore):
                 try:
                     found = self._connections[role] = self._connect(role)
                 except LostError as error:
-                    if role not in self._lost:
+                    if self._is_open and not self._lost:  # each outage once
                         logger.warning("the log cannot be reached to %s: %s", role, error)
                     self._lost.add(role)
                     raise
-                if role in self._lost:
-                    logger.warning("the log can be reached again to %s", role)
+                was_lost = bool(self._lost)
                 self._lost -= {role, "read"}  # which is as good, and may not be needed for long
+                if was_lost and not self._lost:
+                    logger.warning("the log can be reached again")
             return found
 
     def _connect(self, role: str) -> psycopg.Connection[Any]:

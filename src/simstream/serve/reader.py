@@ -96,14 +96,13 @@ def _listen(lines: TextIO, first: Future[int], service: Future[Service], shared:
 
 
 def _watch(service: Service, say: _Voice) -> None:
-    """End if the service cannot follow any more: another process begins where this one stopped.
+    """Say that this process lives; end if it cannot follow any more: another begins where this one stopped.
 
     A log that cannot be reached is no reason: searches go on with what is in memory. If learning has stopped,
     the service that writes knows whether another process would do better.
     """
     while service.follow_failure is None:
-        if service.engine.failure is not None:
-            say("stopped")
+        say("alive" if service.engine.failure is None else "stopped")
         time.sleep(_WATCH_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 

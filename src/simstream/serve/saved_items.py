@@ -30,6 +30,9 @@ logger = logging.getLogger("simstream.serve")
 
 _NAME = re.compile(r"items-(\d{12})\.safetensors")
 
+#: Files that are being written; see `_private` and `simstream.data.atomic_write`.
+_UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{12}(\.|$)")
+
 #: Bytes of vectors that are written and verified at a time.
 _PIECE = 2**22
 
@@ -68,7 +71,8 @@ class ItemFiles:
     def _remove_remains(self) -> None:
         """Delete what a process left that ended while it wrote: temporary files, and rows without ids."""
         whole = {path.stem for path in item_files(self._folder).values()}
-        for path in (*self._folder.glob(".tmp-*"), *self._folder.glob("items-*.rows")):
+        remove_unfinished(self._folder)
+        for path in self._folder.glob("items-*.rows"):
             if path.stem not in whole:
                 with contextlib.suppress(OSError):  # they only take space
                     path.unlink()
@@ -122,6 +126,14 @@ class ItemFiles:
                     except (ModelFileError, OSError, KeyError, ValueError) as error:
                         logger.warning("saved items refused, the log is read: %s", error)
         return None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete the temporary files of processes that were killed; nobody may be writing to the folder."""
+    for path in folder.glob(".tmp-*"):
+        if _UNFINISHED.match(path.name):
+            with contextlib.suppress(OSError):  # they only take space
+                path.unlink()
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ in a line:
   on "readers can see" includes this one, and it accepts connections once it has caught up with the first
   number that it is sent in return. So no reader ever shows less than what was acknowledged as visible.
 
-A reader also says that it is "ready", and every second that its learning has "stopped". Then another one
-takes its place, unless the writer has not learnt everything either: the next one would fail at the same
-event, and this one can still search.
+A reader also says that it is "ready", and then every second that it is "alive" or that its learning has
+"stopped". One that says nothing for long is killed. One that has stopped is ended, too, unless the writer has
+not learnt everything either: the next one would fail at the same event, and this one can still search.
 
 A reader ends when its pipe is closed, and so when the process that writes ends, however that ends.
 """
@@ -40,6 +40,9 @@ BACKLOG = 2048
 
 #: Seconds until a reader that ended is started again: each time twice as long, unless it had been ready.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+
+#: Seconds between two looks at the readers, and how many of them one that is ready may be silent.
+_LOOK_SECONDS, _MOST_SILENT = 1.0, 60
 
 #: Seconds that readers have to answer what they have accepted.
 _SECONDS_TO_END = 15.0
@@ -89,6 +92,8 @@ class Readers:
         #: By process: what it has published, once it counts.
         self._positions: dict[int, int] = {}
         self._ready: set[int] = set()
+        #: Looks since each one was last heard: not seconds, because this process may have been paused itself.
+        self._silent: dict[int, int] = {}
         self._awaited: dict[Future[bool], int] = {}
         self._is_ending = False
         #: Processes that ended, and were started again.
@@ -102,6 +107,7 @@ class Readers:
         """Start them."""
         for thread in self._threads:
             thread.start()
+        threading.Thread(target=self._watch, name="watch-readers", daemon=True).start()
 
     # -- what they have seen ------------------------------------------------------------------
 
@@ -183,6 +189,17 @@ class Readers:
                 logger.warning("%s, the next starts in %.1f s", told, pause)
                 self._condition.wait_for(lambda: self._is_ending, pause)
 
+    def _watch(self) -> None:
+        """Kill readers that are stopped or stuck; `_keep` starts others."""
+        with self._condition:
+            while not self._condition.wait_for(lambda: self._is_ending, _LOOK_SECONDS):
+                for place in self._ready:
+                    self._silent[place] += 1
+                    if self._silent[place] == _MOST_SILENT:
+                        process = self._running[place]
+                        logger.warning("a reader (process %d) does not answer: killed", process.pid)
+                        process.kill()
+
     def _hear_all(self, place: int, process: subprocess.Popen[bytes]) -> tuple[bool, int]:
         """Hear what a reader says until it ends; return whether it was ready, and its exit code."""
         for line in process.stdout or ():
@@ -222,12 +239,13 @@ class Readers:
 
     def _hear(self, place: int, line: bytes) -> None:
         with self._condition:
+            self._silent[place] = 0
             if line == b"ready\n":
                 self._ready.add(place)
             elif line == b"stopped\n":
                 if self._has_learnt_all():
                     self._running[place].terminate()
-            else:
+            elif line != b"alive\n":
                 is_first = place not in self._positions
                 self._positions[place] = max(int(line), self._positions.get(place, 0))
                 if is_first:

@@ -1,0 +1,99 @@
+"""Keys of a service's clients: ``simstream keys``."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import json_option, service_folder_option
+from .output import echo_json
+
+
+@click.group(short_help="Create, list and remove keys of a service.")
+def keys() -> None:
+    """Manage the keys of a service's clients. A running service notices changes within a second."""
+
+
+@keys.command("add")
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(["read", "write", "admin", "follow"]),
+    multiple=True,
+    required=True,
+    help="What the key allows; may be repeated. follow: to copy the log (serve --follow URL), and no more.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Days until it expires (default: never).",
+)
+@service_folder_option
+def add(name: str, scopes: tuple[str, ...], days: float | None, folder: Path) -> None:
+    """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
+    click.echo(_keys_of(folder).add(name, scopes, days))
+
+
+@keys.command("list")
+@service_folder_option
+@json_option
+def list_keys(folder: Path, as_json: bool) -> None:
+    """List the id, name and scopes of every key, and when it expires."""
+    listed = [
+        {
+            "id": identity,
+            "name": name,
+            "scopes": scopes,
+            "expires": None if expires is None else _local_time(expires),
+            "is_expired": expires is not None and expires <= time.time(),
+        }
+        for identity, name, scopes, expires in _keys_of(folder).names()
+    ]
+    if as_json:
+        echo_json({"keys": listed})
+        return
+    for key in listed:
+        end = f"\t{'expired' if key['is_expired'] else 'until'} {key['expires']}"
+        scopes = ",".join(key["scopes"])
+        click.echo(f"{key['id']}\t{key['name']}\t{scopes}{end if key['expires'] else ''}")
+    if not listed:
+        click.echo(f"{folder} has no keys: only this machine may use the service", err=True)
+
+
+def _local_time(seconds: float) -> str:
+    """Seconds since 1970 in the time zone of this machine, which is named by its offset."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+
+
+@keys.command("remove")
+@click.argument("identity")
+@service_folder_option
+def remove(identity: str, folder: Path) -> None:
+    """Remove the key with this id."""
+    click.echo(f"removed the key of {_keys_of(folder).remove(identity)}")
+
+
+def _keys_of(folder: Path) -> Any:
+    """The keys of a service, which may not have been started yet, or of a file of collections."""
+    from ..serve.access import KeyRing
+
+    if not folder.is_dir():
+        raise click.BadParameter(
+            f"{folder}: no such folder; make it if a service is to be started there",
+            param_hint="--data",
+        )
+    found = {
+        one.name for one in folder.iterdir() if one.name[0] != "." and one.name != "lost+found"
+    }
+    is_known = found & {"log.sqlite", "log.address", "keys.json", "snapshots", "lock"}
+    if found and not is_known and not any(name.endswith(".toml") for name in found):
+        raise click.BadParameter(
+            f"expected the folder of a service, or of a file of collections, got {folder}",
+            param_hint="--data",
+        )
+    return KeyRing(folder / "keys.json")
