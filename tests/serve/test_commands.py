@@ -18,6 +18,7 @@ import simstream
 from simstream import catalogue
 from simstream.cli import main
 from simstream.data import write_items
+from simstream.serve.evidence import Publishing
 from simstream.serve.import_export import import_file, import_items
 from simstream.serve.log import Log, LogError
 from simstream.serve.snapshots import adopt_learning
@@ -138,6 +139,14 @@ def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
     text = run("serve", "--data", folder, "-a", "sors", "--promote", "always", code=1)
     changes = "--algorithm oasis, got sors; --promote safe, got always; use the same"
     assert f"was begun with -p C 0.5, got the default; {changes}" in text
+
+
+@pytest.mark.parametrize("option", [("--half-life", 100), ("--propensity", 0.5)])
+def test_options_of_evidence_leave_a_cosine_published_always(tmp_path, option):
+    server = ServerProcess(tmp_path, "-p", "normalise=true", *option)
+    server.terminate()
+    with running(tmp_path, learning=Learning(params={"normalise": True})) as service:
+        assert service.engine.publishing == Publishing("always")
 
 
 @pytest.mark.parametrize(
