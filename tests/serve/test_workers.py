@@ -216,12 +216,12 @@ def test_a_service_that_ends_answers_whose_body_has_not_arrived(tmp_path):
 
     keys, path = KeyRing(tmp_path / "keys.json"), tmp_path / "writer.sock"
     guard = Guard(None, keys=keys, limits=Limits(), on_done=lambda *_: None)
-    assert asyncio.run(ended(guard)) == (503, "the service is ending")
+    ending = (503, "the service is ending")
+    assert asyncio.run(ended(guard)) == ending
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        status, told = asyncio.run(ended(Forwarding(None, str(path), reader.refuse)))
-    assert (status, "whether the changes were kept is not known" in told) == (507, True)
+        assert asyncio.run(ended(Forwarding(None, str(path), reader.refuse))) == ending
 
 
 # -- readers that cannot start or learn -------------------------------------------------------
