@@ -16,8 +16,8 @@ from live import (
     vectors,
     wait_until,
 )
-from postgres import connected
 
+from postgres import connected
 from simstream.cli import main
 from simstream.serve import upkeep
 from simstream.serve.access import StorageError
