@@ -361,6 +361,17 @@ def test_who_only_reads_is_told_when_the_server_is_back(tmp_path, postgres):
         wait_until(lambda: service.stopped() is None)
 
 
+def test_a_service_that_does_nothing_notices_that_the_server_is_away(tmp_path, postgres):
+    with running(tmp_path, log=postgres.address()) as service:
+        add_items(service, ROWS)
+        postgres.stop()
+        try:
+            wait_until(lambda: service.stopped() == "the log cannot be reached")
+        finally:
+            postgres.start()
+        wait_until(lambda: service.stopped() is None)
+
+
 def test_a_follower_never_takes_the_lock_of_the_writer(tmp_path, postgres, monkeypatch):
     place, roles = postgres.address(), []
     with running(tmp_path / "a", log=place) as service:
