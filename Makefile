@@ -93,7 +93,6 @@ connectors: ## the recipes for vector stores, encoders and frameworks, with ever
 	$(CONNECTORS)/bin/python -m pytest -q tests/test_recipes.py tests/test_connectors.py src/simstream/connectors
 
 durability: $(INSTALLED) ## all tests of the service, slow ones too: kills, full disks, damage, replicas, PostgreSQL (half an hour)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt "pgserver; python_version < '3.13'"
 	$(BIN)/python -m pytest -q --counts tests/serve
 
 bench: $(INSTALLED) ## speed and memory, written to docs/benchmarks.md (20 minutes)

@@ -172,8 +172,28 @@ def test_a_threshold_brings_labels_where_there_are_none(model, labels):
     same_labels(found, named(labels, np.where(model.pair_distance(P) <= model.threshold_, 1, -1)))
     other = Mahalanobis(np.eye(13), preprocessor=X).calibrate_threshold(P, y)
     same_labels(np.unique(other.predict(P)), labels)
-    other.calibrate_threshold(P, SIGNS)
+    same_labels(other.classes_, labels)
     same_labels(np.unique(other.truncated(3).set_threshold(9.0).predict(P)), labels)
+
+
+@labelled
+@pytest.mark.parametrize(
+    "model", [of(PAMetric(0.01)), of(ITML(max_iter=5, tol=1e3, **BOUNDS))], ids=repr
+)
+def test_predictions_have_the_labels_of_the_last_calibration(model, labels):
+    y = named(labels)
+    for first in (SIGNS, SIGNS > 0):
+        model.fit(P, first).calibrate_threshold(P, y)
+        same_labels(model.classes_, labels)
+        assert accuracy_score(y, model.predict(P)) == model.score(P, y)
+        model.calibrate_threshold(P[SIGNS > 0], SIGNS[SIGNS > 0])  # 1 alone does not say
+        same_labels(model.classes_, labels)
+
+
+def test_labels_that_do_not_go_together():
+    for y, got in (([0, 1, 2], "0 and 2"), ([0, 1, -1], "0 and -1"), ([-1, 0, 3], "0 and 3")):
+        with pytest.raises(ValueError, match=rf"-1 \(dissimilar\), or 1 and 0, .* got {got}$"):
+            of(PAMetric()).fit(P[:3], y)
 
 
 @with_labels
@@ -208,8 +228,6 @@ def test_row_numbers_need_items(learner):
     assert not hasattr(model, "n_features_in_")
     assert model.fit(P.astype(float), SIGNS).n_features_in_ == 2
     assert model.fit(P, SIGNS > 0).n_features_in_ == 2  # a class of items as well
-    equal = np.vstack([P, [[3, 3]]])  # no pair
-    assert model.fit(equal, np.append(SIGNS, 1)).n_features_in_ == 2
     rows, vectors = of(learner).fit(triplets, None), clone(learner).fit(X[triplets], None)
     np.testing.assert_allclose(
         rows.get_mahalanobis_matrix(), vectors.get_mahalanobis_matrix(), rtol=1e-6, atol=1e-8

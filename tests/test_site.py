@@ -1,8 +1,8 @@
 """What the documentation site is made of fits together; `make docs` builds it."""
 
-import ast
 import inspect
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -84,10 +84,18 @@ def test_version_is_the_same_everywhere():
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_conda_recipe_needs_what_the_package_needs():
-    pyproject = (ROOT / "pyproject.toml").read_text()
-    needed = ast.literal_eval(re.search(r"^dependencies = (\[.*?^\])", pyproject, re.M | re.S)[1])
+def test_conda_recipe_is_that_of_the_package():
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = pyproject["project"]
     recipe = (ROOT / "conda" / "recipe.yaml").read_text()
-    run = recipe.split("  run:\n")[1].split("\n\n")[0]
-    listed = {line.strip(" -").replace(" ", "") for line in run.splitlines()}
-    assert listed - {"python>=3.11"} == set(needed)
+
+    def listed(key):
+        block = re.search(rf"^( +){key}:\n((?:\1 +- .*\n)+)", recipe, re.M)[2]
+        return {line.strip(" -").replace(" ", "") for line in block.splitlines()}
+
+    assert listed("run") == {f"python{project['requires-python']}", *project["dependencies"]}
+    assert set(pyproject["build-system"]["requires"]) <= listed("host")
+    scripts = {f"{name}={target}" for name, target in project["scripts"].items()}
+    assert listed("entry_points") == scripts
+    assert f'  summary: "{project["description"]}"\n' in recipe
+    assert f"  license: {project['license']}\n" in recipe

@@ -1,6 +1,7 @@
 """The sparse store: growth, compaction, forgetting, rebasing, and where an entry lives."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -108,8 +109,10 @@ def test_reading_gives_back_the_memory_that_tables_have_left(monkeypatch):
     X, T = sp.random(300, 2000, 0.01, "csr", random_state=0), triplets(n=300, n_items=300)
     model = SORS(preprocessor=X, **HASHED).fit(T[:150])
     arrays = model._engine.store.arrays
-    if stores._memory_of(arrays.tail) is None:
-        pytest.skip("this system gives no part of an array back")
+    if sys.platform != "linux":
+        pytest.skip(
+            "other systems keep what they are given back, or cannot be given part of an array"
+        )
     assert arrays.room.sum() < 7 / 8 * arrays.arena_top[0]
     arrays.tail[arrays.arena_top[0] :] = 1.0
     model.get_bilinear_matrix()

@@ -615,6 +615,13 @@ def check_pair_labels(y: Any, n: int) -> np.ndarray:
         array = np.asarray(y)
         if array.dtype.kind == "b" or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all()):
             y = np.where(array > 0, 1, -1)
+        elif array.dtype.kind in "iuf" and (array == 0).any():
+            others = array[~np.isin(array, (0, 1))]  # other numbers, before -1
+            y = others[np.argsort(others == -1, kind="stable")]
+            raise ValueError(
+                "y: expected +1 (similar) and -1 (dissimilar), or 1 and 0, for every pair, "
+                f"got 0 and {y[0].item()}"
+            )
     return _check_signs(y, n, "+1 (similar) or -1 (dissimilar)", "label", "pair")
 
 

@@ -3,8 +3,8 @@
 import pytest
 from browser import chromium
 from live import Client, ServerProcess, add_items, served, vectors
-from postgres import PostgresServer
 
+from postgres import PostgresServer
 from simstream.serve.evidence import Publishing
 from simstream.serve.service import Service, Settings
 

@@ -23,8 +23,8 @@ from live import (
     vectors,
     wait_until,
 )
-from postgres import connected
 
+from postgres import connected
 from simstream.serve import upkeep
 from simstream.serve.access import BusyError, ConflictError, NotFoundError, StorageError
 from simstream.serve.log import Log, LogError

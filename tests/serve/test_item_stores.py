@@ -2,12 +2,12 @@
 
 import contextlib
 import socket
-import tempfile
 
 import numpy as np
 import pytest
 from live import Client, ServerProcess, add_items, learner_of, running, served, vectors, wait_until
 
+from postgres import PostgresServer, with_pgvector
 from simstream.serve import qdrant
 from simstream.serve.log import LogError
 from simstream.serve.service import Limits
@@ -77,9 +77,6 @@ class PgvectorItems:
         self._connection = psycopg.connect(url, autocommit=True)
         self.close, self.kind = self._connection.close, kind
         self._connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        if self._connection.execute("SELECT to_regtype(%s)", [kind]).fetchone() == (None,):
-            self.close()
-            pytest.skip(f"this pgvector has no {kind}")
         for command in (
             "DROP TABLE IF EXISTS things",
             f"CREATE TABLE things (name {id_type} PRIMARY KEY, place {kind}({D}))",
@@ -107,18 +104,11 @@ def closed_port():
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
+def postgres():
     """A PostgreSQL with pgvector."""
-    pytest.importorskip("psycopg")
-    pgserver = pytest.importorskip("pgserver")
-    runtime = tmp_path_factory.mktemp("runtime")
-    runtime.chmod(0o700)
-    # Not in a folder of pytest: for root the server is another user, who may not enter that.
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-        server = pgserver.get_server(folder)
-        yield server.get_uri()
-        server.cleanup()
+    server = PostgresServer(with_pgvector())
+    yield server.database
+    server.remove()
 
 
 @pytest.fixture(params=["qdrant", "named", "cosine", "pgvector", "halfvec"])
@@ -392,7 +382,7 @@ def test_an_address_that_cannot_be_read_is_not_repeated(tmp_path, text):
 
     pytest.importorskip("qdrant_client")
     pytest.importorskip("psycopg")
-    done = run("serve", "--data", tmp_path / "data", "--index", text)
+    done = run("serve", "--data", tmp_path / "data", "--port", 0, "--index", text)
     assert done.exit_code in (1, 2)
     assert "expected" in done.output
     assert "hush" not in done.output

@@ -16,8 +16,8 @@ from live import (
     vectors,
     wait_until,
 )
-from postgres import connected
 
+from postgres import connected
 from simstream.cli import main
 from simstream.serve import upkeep
 from simstream.serve.access import StorageError
@@ -368,6 +368,17 @@ def test_who_only_reads_is_told_when_the_server_is_back(tmp_path, postgres):
             with pytest.raises(LostError):
                 service.item("i0")
             assert service.stopped() == "the log cannot be reached"
+        finally:
+            postgres.start()
+        wait_until(lambda: service.stopped() is None)
+
+
+def test_a_service_that_does_nothing_notices_that_the_server_is_away(tmp_path, postgres):
+    with running(tmp_path, log=postgres.address()) as service:
+        add_items(service, ROWS)
+        postgres.stop()
+        try:
+            wait_until(lambda: service.stopped() == "the log cannot be reached")
         finally:
             postgres.start()
         wait_until(lambda: service.stopped() is None)

@@ -28,8 +28,8 @@ from live import (
     running,
     vectors,
 )
-from postgres import connected
 
+from postgres import connected
 from simstream.cli import main
 from simstream.serve import upkeep
 from simstream.serve.log import Log, LogError

@@ -52,6 +52,9 @@ _AT_A_TIME = 1 << 20
 #: Numbers that move together to a larger arena: whole pages of memory.
 _MOVED_AT_A_TIME = 1 << 22
 
+#: Whether the system takes memory when it is first written to, and part of it back.
+_GIVES_BACK = hasattr(mmap, "MADV_DONTNEED") and hasattr(mmap, "MAP_ANONYMOUS")
+
 
 class Entries(NamedTuple):
     """Raw entries of a matrix in CSR order; ``numbers[k]`` are those of the k-th entry."""
@@ -135,7 +138,7 @@ class SparseStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, including memory that was not written to yet."""
+        """Bytes of all arrays, with memory that was not written to yet, without what they have in reserve."""
         return sum(a.nbytes for a in self.arrays if isinstance(a, np.ndarray))
 
     def have_rows(self, n_rows: int) -> None:
@@ -216,9 +219,9 @@ def head_widths(n_rows: int, n_columns: int, n_places: int) -> np.ndarray:
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Zeros; where the system allows it, in memory that can be given back piece by piece."""
+    """Zeros; where the system has the means, in memory that can be given back piece by piece."""
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if not (n_bytes and hasattr(mmap, "MADV_DONTNEED") and hasattr(mmap, "MAP_ANONYMOUS")):
+    if not (n_bytes and _GIVES_BACK):
         return np.zeros(shape, dtype)
     memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -236,9 +239,13 @@ def _memory_of(array: np.ndarray) -> mmap.mmap | None:
 
 
 def _reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Zeros that `_enlarged` can make twice as long where they are, if the system has so much memory."""
-    with suppress(OSError, MemoryError):
-        return _zeros((2 * shape[0], *shape[1:]), dtype)[: shape[0]]
+    """Zeros that `_enlarged` can make twice as long where they are, if the system has so many addresses.
+
+    Only where memory is taken when it is first written to.
+    """
+    if _GIVES_BACK:
+        with suppress(OSError, MemoryError):
+            return _zeros((2 * shape[0], *shape[1:]), dtype)[: shape[0]]
     return _zeros(shape, dtype)
 
 
@@ -262,7 +269,7 @@ def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
 
 
 def _give_back(array: np.ndarray, n: int) -> None:
-    """Give the memory behind the first n rows back: they read as zeros, or as they were."""
+    """Give the memory behind the first n rows back; what is there is zero then, or, on macOS, as it was."""
     memory = _memory_of(array)
     if memory is not None and n < len(array):
         begin = -(-n * array.strides[0] // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -346,9 +346,8 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
 
 def _check_items_are_meant(X: np.ndarray, y: Any) -> None:
-    """Raise where integers labelled -1 and +1 can be pairs of row numbers, though there are no items."""
-    is_pairs = X.shape[1] == 2 and len(X) and X.min() >= 0 and (X[:, 0] != X[:, 1]).all()
-    if is_pairs and given_classes(y) == SIGNS:
+    """Raise for two columns of integers with labels -1 and +1: they are most likely row numbers."""
+    if X.shape[1] == 2 and given_classes(y) == SIGNS:
         raise ValueError(
             "preprocessor: expected the items that pairs of row numbers in X refer to, got None; where X "
             "are items, two integer features with labels -1 and +1 have to be floats"

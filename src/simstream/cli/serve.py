@@ -525,13 +525,13 @@ def _check_index(index: str, items_of: dict[str, bool]) -> None:
         raise click.BadParameter(
             str(error).removeprefix("index: "), param_hint="--index"
         ) from error
+    if is_store(index):
+        refuse_options("not with items in a database (--index)", items_of)
     package, extra = _NEEDED_BY.get(index.partition(":")[0], ("numpy", ""))
     if find_spec(package) is None:
         raise click.UsageError(
             f"--index: {package} not installed: pip install 'simstream[{extra}]'"
         )
-    if is_store(index):
-        refuse_options("not with items in a database (--index)", items_of)
 
 
 def _check_installed() -> None:

@@ -130,7 +130,7 @@ class PairLearner(OnlineLearner):
         return self._learn_alone(read, 2)
 
     def predict_one(self, x: Any, other: Any, negative: Any = None) -> int:
-        """+1 if the distance of two vectors is at most `threshold_`, else -1: one of `classes_`.
+        """The second of `classes_` if the distance of two vectors is at most `threshold_`, else the first.
 
         With a third vector: +1 if x is more similar to `other` than to `negative`, else -1. The first reading
         after a step costs an eigendecomposition of M, which is cubic in the number of features; a step is

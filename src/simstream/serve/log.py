@@ -207,7 +207,7 @@ class Log:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the database of the log was away when it was last needed."""
+        """Whether the database of the log is known to be away."""
         return self.store.is_lost
 
     @property

@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import secrets
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +54,9 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 #: Of the columns of events, for `COPY`, and the fewest rows that are worth it.
 _TYPES = ("int8", "float8", "text", "text", "bytea", "text", "bytea", "bytea")
 _FEWEST_COPIED = 20
+
+#: The other side of a connection has closed it: not all systems tell before both sides have.
+_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 #: Longest time until a follower looks at the log again, whether or not it was notified.
 _POLL_SECONDS = 0.5
@@ -126,8 +130,18 @@ class PostgresStore(EventStore):
 
     @property
     def is_lost(self) -> bool:  # type: ignore[override]
-        """Whether a connection could not be made when it was last needed."""
-        return bool(self._lost)
+        """Whether a connection could not be made when last needed, or the one that writes has ended since."""
+        if self._lost:
+            return True
+        try:
+            writing = self._connections["write"].fileno()
+        except KeyError:  # who follows writes nothing, and reads often
+            return False
+        except psycopg.OperationalError:
+            return True
+        poll = select.poll()
+        poll.register(writing, _HUNG_UP)
+        return bool(poll.poll(0))
 
     def _connection(self, role: str) -> psycopg.Connection[Any]:
         """The connection to "write", "read" or "listen"; made anew if it was lost."""

@@ -419,11 +419,13 @@ class Mahalanobis(Similarity):
             )
         return float(self._threshold)
 
-    def predict_pairs(self, pairs: Any) -> np.ndarray:
-        """+1 where the distance of a pair is at most `threshold_`, else -1.
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels of pairs last learnt or calibrated from, dissimilar first; -1 and +1 without any."""
+        return np.array(self._classes or SIGNS)
 
-        Labels are those that were learnt or calibrated from: 1 and 0, or True and False, where y was such.
-        """
+    def predict_pairs(self, pairs: Any) -> np.ndarray:
+        """The second of `classes_` where the distance of a pair is at most `threshold_`, else the first."""
         return self._labels(self._are_similar(pairs))
 
     def _are_similar(self, pairs: Any) -> np.ndarray:
@@ -431,7 +433,7 @@ class Mahalanobis(Similarity):
 
     def _labels(self, similar: Any) -> np.ndarray:
         """What is answered for pairs, some of which are similar."""
-        return np.array(self._classes or SIGNS)[np.asarray(similar, int)]
+        return self.classes_[np.asarray(similar, int)]
 
     def calibrate_threshold(
         self,
@@ -448,6 +450,7 @@ class Mahalanobis(Similarity):
         ----------
         pairs : as in `pair_distance`
         y : array of +1 (similar) and -1 (dissimilar), or 1 and 0, or booleans
+            Predictions for pairs are such labels from then on.
         criterion : "accuracy", "balanced_accuracy", "f1", "f_beta", "max_tpr" or "max_tnr"
             What is as large as possible. "f1" and "f_beta" are those of the similar pairs. "max_tpr" accepts
             as many similar pairs as can be while a share of at least `min_rate` of the dissimilar ones is
@@ -477,7 +480,7 @@ class Mahalanobis(Similarity):
         distances = self.pair_distance(pairs)
         similar = check_pair_labels(y, len(distances)) > 0
         self._threshold = best_threshold(distances, similar, criterion, beta, min_rate)
-        self._classes = self._classes or given_classes(y)
+        self._classes = given_classes(y) or self._classes
         return self
 
     def set_threshold(self, threshold: float) -> Any:
@@ -515,9 +518,8 @@ class Mahalanobis(Similarity):
         return self._tuple_margin(tuples)
 
     def predict(self, tuples: Any) -> np.ndarray:
-        """+1 for pairs with a distance up to `threshold_`, and for triplets in the right order; else -1.
+        """Of a pair, what `predict_pairs` says; of a triplet, +1 if it is in the right order, else -1.
 
-        Pairs get the labels that were learnt from: 1 and 0, or True and False, where y was such.
         `calibrate_threshold` sets the threshold that decides given pairs best.
         """
         if tuple_size(tuples) == 2:

