@@ -18,6 +18,8 @@ import simstream
 from simstream import catalogue
 from simstream.cli import main
 from simstream.data import write_items
+from simstream.serve.access import SCOPES
+from simstream.serve.evidence import Publishing
 from simstream.serve.import_export import import_file, import_items
 from simstream.serve.log import Log, LogError
 from simstream.serve.snapshots import adopt_learning
@@ -140,6 +142,14 @@ def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
     assert f"was begun with -p C 0.5, got the default; {changes}" in text
 
 
+@pytest.mark.parametrize("option", [("--half-life", 100), ("--propensity", 0.5)])
+def test_options_of_evidence_leave_a_cosine_published_always(tmp_path, option):
+    server = ServerProcess(tmp_path, "-p", "normalise=true", *option)
+    server.terminate()
+    with running(tmp_path, learning=Learning(params={"normalise": True})) as service:
+        assert service.engine.publishing == Publishing("always")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -211,22 +221,39 @@ def test_keys_are_made_listed_and_removed(tmp_path):
 
 
 def test_keys_are_of_a_service_that_is_there_or_will_be(tmp_path):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "cat.png").touch()
-    for name, message in {"typo": "no such folder", "photos": "expected the folder of"}.items():
-        for command in (["list"], ["add", "page", "--scope", "read"], ["remove", "00"]):
+    add = ["add", "page", "--scope", "follow"]
+    for name, file in {"photos": "cat.png", "project": "pyproject.toml"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).touch()
+    (tmp_path / "empty").mkdir()
+    for name, message, commands in [
+        ("photos", "expected the folder of", [["list"], add, ["remove", "00"]]),
+        ("project", "expected the folder of", [["list"], add, ["remove", "00"]]),
+        ("empty", "expected the folder of", [["list"], ["remove", "00"]]),
+        ("typo", "typo: no such folder", [["list"], ["remove", "00"]]),
+        ("typo/data", "typo: no such folder", [["list"], add, ["remove", "00"]]),
+    ]:
+        for command in commands:
             text = run("keys", *command, "--data", tmp_path / name, code=2)
             assert "--data" in text
-            assert message in text
-    assert {path.name for path in tmp_path.iterdir()} == {"photos"}
-    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.png"]
+            assert message in text.replace("typo/data", "typo")
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {
+        *("photos", "photos/cat.png", "project", "project/pyproject.toml", "empty")
+    }
     with running(tmp_path / "served"):
         pass
     (tmp_path / "volume" / "lost+found").mkdir(parents=True)
     (tmp_path / "all.toml").touch()
-    for folder in (tmp_path / "served", tmp_path / "volume", tmp_path):
-        run("keys", "add", "page", "--scope", "follow", "--data", folder)
+    for name in ("served", "volume", ".", "empty", "new"):
+        folder = tmp_path / name
+        assert ("made the folder" in run("keys", *add, "--data", folder)) == (name == "new")
         assert "page\tfollow" in run("keys", "list", "--data", folder)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+def test_every_scope_can_be_given():
+    (scope,) = (one for one in main.commands["keys"].commands["add"].params if one.name == "scopes")
+    assert tuple(scope.type.choices) == SCOPES
 
 
 def test_keys_that_have_expired_are_marked(tmp_path, monkeypatch):

@@ -1,7 +1,11 @@
 """The log in PostgreSQL: one writer, woken readers, lost connections, and nothing written twice."""
 
+import importlib
 import logging
+import select
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -86,8 +90,6 @@ def test_an_address_that_cannot_be_read_is_not_repeated(text):
 
 
 def test_a_missing_driver_is_told_with_the_extra(tmp_path, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "simstream.serve.postgres_store")
     with pytest.raises(ImportError, match=r"pip install 'simstream\[postgres\]'"):
@@ -382,6 +384,16 @@ def test_a_service_that_does_nothing_notices_that_the_server_is_away(tmp_path, p
         finally:
             postgres.start()
         wait_until(lambda: service.stopped() is None)
+
+
+def test_where_connections_cannot_be_polled_they_are_not_lost_before_they_are_needed(monkeypatch):
+    for name in ("poll", "POLLHUP", "POLLRDHUP"):  # which Windows lacks
+        monkeypatch.delattr(select, name, raising=False)
+    name = "simstream.serve.postgres_store"
+    monkeypatch.delitem(sys.modules, name)
+    store = object.__new__(importlib.import_module(name).PostgresStore)
+    store._lost, store._connections = set(), {"write": SimpleNamespace(fileno=lambda: 0)}
+    assert not store.is_lost
 
 
 def test_a_follower_never_takes_the_lock_of_the_writer(tmp_path, postgres, monkeypatch):

@@ -26,6 +26,7 @@ from simstream.serve.events import (
     excluded_ranges,
     is_excluded,
 )
+from simstream.serve.log import LogError
 from simstream.serve.service import Settings
 from simstream.serve.snapshots import compare, same_bits
 from simstream.serve.state import Learning, State
@@ -302,6 +303,23 @@ def test_other_settings_are_refused(tmp_path):
     ):
         pass
     assert Settings(tmp_path).learning == Learning()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"learning": Learning("oasis", {"dtype": None}).as_json()}, "-p dtype None, got the def"),
+        ({"of_a_later_version": 1}, "'of_a_later_version': 1"),
+    ],
+)
+def test_it_is_told_which_settings_differ(tmp_path, changed, message):
+    with running(tmp_path, learning=Learning("oasis", {})) as service:
+        service.log.set_setting("service", service.log.setting("service") | changed)
+    with (
+        pytest.raises(LogError, match=f"was begun with .*{message}"),
+        running(tmp_path, learning=Learning("oasis", {})),
+    ):
+        pass
 
 
 def test_a_learner_that_diverges_is_not_served(tmp_path):

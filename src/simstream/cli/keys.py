@@ -35,8 +35,11 @@ def keys() -> None:
 )
 @service_folder_option
 def add(name: str, scopes: tuple[str, ...], days: float | None, folder: Path) -> None:
-    """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again."""
-    click.echo(_keys_of(folder).add(name, scopes, days))
+    """Create a key for NAME and print it. Only its hash is stored: it cannot be shown again.
+
+    The folder is made if it is missing, for a service that is to be started there.
+    """
+    click.echo(_keys_of(folder, may_make=True).add(name, scopes, days))
 
 
 @keys.command("list")
@@ -78,20 +81,21 @@ def remove(identity: str, folder: Path) -> None:
     click.echo(f"removed the key of {_keys_of(folder).remove(identity)}")
 
 
-def _keys_of(folder: Path) -> Any:
-    """The keys of a service, which may not have been started yet, or of a file of collections."""
+def _keys_of(folder: Path, *, may_make: bool = False) -> Any:
+    """The keys of a service, or of a file of collections; `may_make`: of one that is to be started there."""
     from ..serve.access import KeyRing
 
-    if not folder.is_dir():
-        raise click.BadParameter(
-            f"{folder}: no such folder; make it if a service is to be started there",
-            param_hint="--data",
-        )
-    found = {
-        one.name for one in folder.iterdir() if one.name[0] != "." and one.name != "lost+found"
-    }
-    is_known = found & {"log.sqlite", "log.address", "keys.json", "snapshots", "lock"}
-    if found and not is_known and not any(name.endswith(".toml") for name in found):
+    needed = folder.absolute().parent if may_make else folder
+    if not needed.is_dir():
+        raise click.BadParameter(f"{needed}: no such folder", param_hint="--data")
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
+        click.echo(f"made the folder {folder}", err=True)
+    found = {one.name for one in folder.iterdir() if one.name != "lost+found"}
+    known = {"log.sqlite", "log.address", "keys.json", "snapshots", "lock"}
+    known |= {name for name in found if name.endswith(".toml") and name != "pyproject.toml"}
+    is_empty = all(name.startswith(".") for name in found)
+    if not (found & known or (may_make and is_empty)):
         raise click.BadParameter(
             f"expected the folder of a service, or of a file of collections, got {folder}",
             param_hint="--data",

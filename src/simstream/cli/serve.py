@@ -589,12 +589,10 @@ def _kept(folder: Path, address: str | None) -> dict[str, Any] | None:
 def _published(
     kept: Any, promote: str | None, half_life: float | None, propensity: float | str | None
 ) -> Any:
-    """What was published as the options change it; None is the default."""
-    from ..serve.evidence import Publishing
-
+    """What was published as the options change it."""
     options = {"promote": promote, "half_life": half_life, "propensity": propensity}
     given = {name: value for name, value in options.items() if value is not None}
-    return replace(kept or Publishing(), **given) if given else kept
+    return replace(kept, **given)
 
 
 def _chosen(
@@ -626,6 +624,7 @@ def _chosen(
         learning.new_learner()
     except (TypeError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="--algorithm") from error
+    publishing = publishing or Publishing.checked(None, learning.params)
     publishing = _published(publishing, promote, half_life, propensity)
     try:
         return learning, Publishing.checked(publishing, learning.params)

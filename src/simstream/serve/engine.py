@@ -400,13 +400,13 @@ class LearningEngine:
             self._learning.new_learner()  # raises if that is impossible
             self._log.set_setting("service", mine)
         elif stored | {"publishing": Publishing.stored_in(stored).as_json()} != mine:
-            before, given = _told(stored), _told(mine)
+            before, given, absent = _told(stored), _told(mine), object()
             changes = [
                 f"{name} {before.get(name, 'by default')}, got {given.get(name, 'the default')}"
                 for name in before | given
-                if before.get(name) != given.get(name)
+                if before.get(name, absent) != given.get(name, absent)
                 and (name.startswith("-p ") or (name in before and name in given))
-            ]
+            ] or [f"{stored}, got {mine}"]
             raise LogError(
                 f"{self._log.name}: was begun with {'; '.join(changes)}; use the same settings, or "
                 "change them with simstream replay --adopt"

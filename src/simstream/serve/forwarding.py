@@ -60,25 +60,25 @@ class Forwarding:
             return
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as connected:
             connected.setblocking(False)
-            passing, is_connected = _Passing(connected, scope), False
+            passing = _Passing(connected, scope)
             try:
                 await asyncio.get_running_loop().sock_connect(connected, self._writer)
-                is_connected = True
                 await passing.exchange(receive, send)
             except (OSError, h11.ProtocolError, asyncio.CancelledError) as error:
                 if passing.is_gone:
                     return
-                if not isinstance(error, asyncio.CancelledError):  # then this process is ending
+                is_ending = isinstance(error, asyncio.CancelledError)
+                if not is_ending:
                     logger.warning("the service that writes does not answer: %s", error)
                 if passing.is_answered:
                     raise
-                may_be_kept = is_connected and scope["method"] not in ("GET", "HEAD")
-                refusal = self._refuse(_unknown() if may_be_kept else _busy())
-                await refusal(scope, receive, send)
-
-
-def _busy() -> ServiceError:
-    return BusyError("the service that writes does not answer")
+                if passing.may_be_whole and scope["method"] not in ("GET", "HEAD"):
+                    refusal: ServiceError = _unknown()
+                elif is_ending:
+                    refusal = BusyError("the service is ending")
+                else:
+                    refusal = BusyError("the service that writes does not answer")
+                await self._refuse(refusal)(scope, receive, send)
 
 
 def _unknown() -> ServiceError:
@@ -98,6 +98,8 @@ class _Passing:
         self._loop = asyncio.get_running_loop()
         #: Whether the answer has begun, and whether the caller has gone away.
         self.is_answered = self.is_gone = False
+        #: Whether all of the request may have arrived: before that nothing is done.
+        self.may_be_whole = False
 
     async def exchange(self, receive: Receive, send: Send) -> None:
         """Send the request while the answer is awaited: it may come before all of the request has arrived."""
@@ -130,9 +132,9 @@ class _Passing:
                 self.is_gone = True
                 self._socket.shutdown(socket.SHUT_RDWR)
                 return
+            is_complete = self.may_be_whole = not message.get("more_body")
             if message.get("body"):
                 await self._send(h11.Data(data=message["body"]))
-            is_complete = not message.get("more_body")
         await self._send(h11.EndOfMessage())
 
     async def _send(self, event: h11.Event) -> None:

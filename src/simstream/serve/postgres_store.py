@@ -55,9 +55,6 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 _TYPES = ("int8", "float8", "text", "text", "bytea", "text", "bytea", "bytea")
 _FEWEST_COPIED = 20
 
-#: The other side of a connection has closed it: not all systems tell before both sides have.
-_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
-
 #: Longest time until a follower looks at the log again, whether or not it was notified.
 _POLL_SECONDS = 0.5
 
@@ -130,7 +127,10 @@ class PostgresStore(EventStore):
 
     @property
     def is_lost(self) -> bool:  # type: ignore[override]
-        """Whether a connection could not be made when last needed, or the one that writes has ended since."""
+        """Whether a connection could not be made when last needed, or the one that writes has ended since.
+
+        That a server is silent is known once the system has given the connection up: see `postgres_address`.
+        """
         if self._lost:
             return True
         try:
@@ -139,8 +139,11 @@ class PostgresStore(EventStore):
             return False
         except psycopg.OperationalError:
             return True
+        if not hasattr(select, "poll"):  # Windows: it is known when the connection is needed
+            return False
         poll = select.poll()
-        poll.register(writing, _HUNG_UP)
+        # That both sides have closed it is told anyway; that the other side has, not by all systems.
+        poll.register(writing, getattr(select, "POLLRDHUP", 0))
         return bool(poll.poll(0))
 
     def _connection(self, role: str) -> psycopg.Connection[Any]:

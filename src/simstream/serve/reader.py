@@ -14,6 +14,7 @@ Its settings are the first line of its standard input, as JSON values:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
@@ -95,13 +96,21 @@ def _listen(lines: TextIO, first: Future[int], service: Future[Service], shared:
     os._exit(1)  # nothing is lost: it only reads
 
 
-def _watch(service: Service, say: _Voice) -> None:
-    """Say that this process lives; end if it cannot follow any more: another begins where this one stopped.
+def _watch(service: Service, say: _Voice, answering: Future[asyncio.AbstractEventLoop]) -> None:
+    """Say that this process lives, as long as its event loop turns once it answers requests.
 
-    A log that cannot be reached is no reason: searches go on with what is in memory. If learning has stopped,
-    the service that writes knows whether another process would do better.
+    End if it cannot follow any more: another begins where this one stopped. A log that cannot be reached is
+    no reason: searches go on with what is in memory. If learning has stopped, the service that writes knows
+    whether another process would do better.
     """
     while service.follow_failure is None:
+        if answering.done():
+            turned = threading.Event()
+            try:
+                answering.result().call_soon_threadsafe(turned.set)
+            except RuntimeError:  # it has ended
+                return
+            turned.wait()
         say("alive" if service.engine.failure is None else "stopped")
         time.sleep(_WATCH_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -150,11 +159,12 @@ def _follow_and_answer(lines: TextIO, say: _Voice, told: dict[str, Any]) -> None
     opened.set_result(service)
     service.engine.on_publish = say
     say(service.version.position)
+    answering: Future[asyncio.AbstractEventLoop] = Future()
+    threading.Thread(target=_watch, args=[service, say, answering], daemon=True).start()
     last = first.result()
     service.look()
     if not service.engine.published(last).result():
         raise SystemExit(1)
-    threading.Thread(target=_watch, args=[service, say], daemon=True).start()
     config = configuration(
         service, KeyRing(service.settings.folder / "keys.json"), proxy=told["proxy"]
     )
@@ -168,6 +178,7 @@ def _follow_and_answer(lines: TextIO, say: _Voice, told: dict[str, Any]) -> None
         listening.listen(BACKLOG)
         gc.freeze()
         gc.enable()
+        answering.set_result(asyncio.get_running_loop())
         say("ready")
 
     run_server(config, on_started, [listening])

@@ -9,7 +9,7 @@ in a line:
   on "readers can see" includes this one, and it accepts connections once it has caught up with the first
   number that it is sent in return. So no reader ever shows less than what was acknowledged as visible.
 
-A reader also says that it is "ready", and then every second that it is "alive" or that its learning has
+A reader also says when it is "ready", and every second that it is "alive" or that its learning has
 "stopped". One that says nothing for long is killed. One that has stopped is ended, too, unless the writer has
 not learnt everything either: the next one would fail at the same event, and this one can still search.
 
@@ -41,7 +41,7 @@ BACKLOG = 2048
 #: Seconds until a reader that ended is started again: each time twice as long, unless it had been ready.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 
-#: Seconds between two looks at the readers, and how many of them one that is ready may be silent.
+#: Seconds between two looks at the readers, and how many of them one that counts may be silent.
 _LOOK_SECONDS, _MOST_SILENT = 1.0, 60
 
 #: Seconds that readers have to answer what they have accepted.
@@ -190,20 +190,35 @@ class Readers:
                 self._condition.wait_for(lambda: self._is_ending, pause)
 
     def _watch(self) -> None:
-        """Kill readers that are stopped or stuck; `_keep` starts others."""
+        """Kill readers that are stopped or stuck; `_keep` starts others.
+
+        On a machine that swaps, all may fall silent: one is killed at a time, and the last that is ready
+        stays until another one is.
+        """
         with self._condition:
             while not self._condition.wait_for(lambda: self._is_ending, _LOOK_SECONDS):
-                for place in self._ready:
+                for place in self._positions:
                     self._silent[place] += 1
-                    if self._silent[place] == _MOST_SILENT:
-                        process = self._running[place]
-                        logger.warning("a reader (process %d) does not answer: killed", process.pid)
-                        process.kill()
+                needed = self._ready if len(self._ready) == 1 < len(self._threads) else ()
+                stuck = [
+                    place
+                    for place in self._positions
+                    if self._silent[place] >= _MOST_SILENT and place not in needed
+                ]
+                for place in stuck[:1]:
+                    process = self._running[place]
+                    logger.warning("a reader (process %d) does not answer: killed", process.pid)
+                    process.kill()
+                    # It may take long to end: the next look is for another one.
+                    self._silent[place] = 0
+                    self._ready.discard(place)
 
     def _hear_all(self, place: int, process: subprocess.Popen[bytes]) -> tuple[bool, int]:
         """Hear what a reader says until it ends; return whether it was ready, and its exit code."""
+        was_ready = False
         for line in process.stdout or ():
             self._hear(place, line)
+            was_ready |= line == b"ready\n"
         code = process.wait()
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
@@ -211,7 +226,6 @@ class Readers:
         with self._condition:
             del self._running[place]
             self._positions.pop(place, None)
-            was_ready = place in self._ready
             self._ready.discard(place)
         self._tell_waiting()
         return was_ready, code
