@@ -180,14 +180,44 @@ def test_a_threshold_brings_labels_where_there_are_none(model, labels):
 @pytest.mark.parametrize(
     "model", [of(PAMetric(0.01)), of(ITML(max_iter=5, tol=1e3, **BOUNDS))], ids=repr
 )
-def test_predictions_have_the_labels_of_the_last_calibration(model, labels):
+def test_calibrating_keeps_the_labels_of_learning(model, labels):
     y = named(labels)
-    for first in (SIGNS, SIGNS > 0):
-        model.fit(P, first).calibrate_threshold(P, y)
-        same_labels(model.classes_, labels)
-        assert accuracy_score(y, model.predict(P)) == model.score(P, y)
-        model.calibrate_threshold(P[SIGNS > 0], SIGNS[SIGNS > 0])  # 1 alone does not say
-        same_labels(model.classes_, labels)
+    model.fit(P, y).calibrate_threshold(P, SIGNS)
+    same_labels(model.classes_, labels)
+    model.calibrate_threshold(P[SIGNS > 0], SIGNS[SIGNS > 0])
+    same_labels(model.classes_, labels)
+    model.fit(P, SIGNS)
+    if labels != [-1, 1]:
+        before = model.threshold_
+        with pytest.raises(ValueError, match=r"expected labels -1 and \+1, as before, got"):
+            model.calibrate_threshold(P, y)
+        assert model.threshold_ == before
+
+
+def test_a_metric_answers_in_the_labels_of_its_last_calibration():
+    metric = Mahalanobis(np.eye(13), preprocessor=X)
+    for y in (SIGNS, SIGNS > 0, SIGNS):
+        metric.calibrate_threshold(P, y)
+        assert accuracy_score(y, metric.predict(P)) == metric.score(P, y)
+
+
+@pytest.mark.parametrize(
+    "learner", [PAMetric(0.01), *BATCH], ids=lambda model: type(model).__name__
+)
+def test_other_labels_are_no_pairs(learner):
+    wrong = SIGNS.copy()
+    wrong[7] = 0
+    for y in (wrong, np.where(SIGNS > 0, 1, 2), np.where(SIGNS > 0, "yes", "no")):
+        with pytest.raises(ValueError, match=r"^y: expected \+1 .* or 1 and 0, or booleans"):
+            of(learner).fit(P, y)
+    objects = (SIGNS > 0).astype(object)
+    same_labels(of(learner).fit(P, objects).classes_, [False, True])
+
+
+def test_items_beside_a_preprocessor_have_its_features():
+    for learner in BATCH:
+        with pytest.raises(ValueError, match=r"X: expected items of 13 features.*got 2 features"):
+            of(learner).fit(P.astype(float), SIGNS)
 
 
 def test_labels_that_do_not_go_together():
@@ -227,7 +257,8 @@ def test_row_numbers_need_items(learner):
         model.fit(triplets, None)
     assert not hasattr(model, "n_features_in_")
     assert model.fit(P.astype(float), SIGNS).n_features_in_ == 2
-    assert model.fit(P, SIGNS > 0).n_features_in_ == 2  # a class of items as well
+    with pytest.warns(UserWarning, match="two integer features are taken as items"):
+        assert model.fit(P, SIGNS > 0).n_features_in_ == 2  # a class of items as well
     rows, vectors = of(learner).fit(triplets, None), clone(learner).fit(X[triplets], None)
     np.testing.assert_allclose(
         rows.get_mahalanobis_matrix(), vectors.get_mahalanobis_matrix(), rtol=1e-6, atol=1e-8

@@ -609,20 +609,26 @@ def check_vector(name: str, vector: Any, size: int, dtype: Any) -> np.ndarray:
     return array
 
 
+_PAIR_LABELS = "+1 (similar) and -1 (dissimilar), or 1 and 0, or booleans"
+
+
 def check_pair_labels(y: Any, n: int) -> np.ndarray:
     """Check labels of n pairs: +1 for similar, -1 (or 0, or False) for dissimilar. Returns +1 and -1."""
     if y is not None:
-        array = np.asarray(y)
+        y = array = plain_labels(y)
         if array.dtype.kind == "b" or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all()):
             y = np.where(array > 0, 1, -1)
         elif array.dtype.kind in "iuf" and (array == 0).any():
-            others = array[~np.isin(array, (0, 1))]  # other numbers, before -1
-            y = others[np.argsort(others == -1, kind="stable")]
-            raise ValueError(
-                "y: expected +1 (similar) and -1 (dissimilar), or 1 and 0, for every pair, "
-                f"got 0 and {y[0].item()}"
-            )
-    return _check_signs(y, n, "+1 (similar) or -1 (dissimilar)", "label", "pair")
+            others = array[~np.isin(array, (0, 1))]
+            other = max(others, key=lambda label: label != -1)  # -1 only if there is nothing worse
+            raise ValueError(f"y: expected {_PAIR_LABELS}, for every pair, got 0 and {other}")
+    return _check_signs(y, n, _PAIR_LABELS, "label", "pair")
+
+
+def plain_labels(y: Any) -> np.ndarray:
+    """Labels as an array; objects of Python as the numbers or booleans that they are."""
+    array = np.asarray(y)
+    return np.array(array.tolist()) if array.dtype.kind == "O" else array
 
 
 def check_answers(y: Any, n: int) -> np.ndarray:

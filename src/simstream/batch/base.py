@@ -141,8 +141,8 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         X : array of shape (n_items, n_features), or (n_items,) row numbers of `preprocessor`
             Or what `fit_pairs` takes: vectors of shape (n, 2, n_features), or (n, 2) row numbers, ids or keys
             of `preprocessor` with labels +1 and -1, 1 and 0, or booleans. scikit-learn's cross-validation
-            calls `fit` alone. Beside a preprocessor, items of two integer features have to be floats, and
-            without one where their labels are -1 and +1.
+            calls `fit` alone. Beside a preprocessor, items of two or three integer features have to be
+            floats, and so have items of two without one where their labels are -1 and +1.
         y : array of shape (n_items,)
             Class of each item, or label of each pair.
         """
@@ -158,6 +158,12 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def _fit(self, X: Any, y: Any, solve: Callable[..., None]) -> Any:
         self._check_parameters()
         X = self._item_cache().rows(self.preprocessor, X, np.float64)
+        own: tuple[int, ...] = getattr(self.preprocessor, "shape", ())
+        if len(own) == 2 and len(shape_of(X)) == 2 and shape_of(X)[1] != own[1]:
+            raise ValueError(
+                f"X: expected items of {own[1]} features, as those of preprocessor, or row numbers of "
+                f"them, which are integers; got {shape_of(X)[1]} features"
+            )
         with unchanged_on_error(self):
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
             check_classification_targets(y)
@@ -187,7 +193,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """Learn from checked items; item i is of class ``classes[codes[i]]``."""
 
     def _look_like_tuples(self, X: Any, y: Any) -> bool:
-        """Whether X are vectors of tuples, or name items of a preprocessor beside labels of pairs."""
+        """Whether X are vectors of tuples, or name items of a preprocessor."""
         if sp.issparse(X):
             return False
         shape = shape_of(X)
@@ -196,18 +202,14 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         if len(shape) == 3:
             return True
         # Row numbers, ids or keys: what has a fraction is an item.
-        array = np.asarray(X)
-        if array.dtype.kind not in ("iu" if self.preprocessor is None else "iuOUS"):
+        kind = np.asarray(X).dtype.kind
+        if self.preprocessor is not None:
+            return kind in "iuOUS"
+        if kind not in "iu" or not hasattr(self, "fit_pairs"):
             return False
-        if y is None:
-            return hasattr(self, "fit_pairs")
-        try:
-            check_pair_labels(y, shape[0])
-        except ValueError:
-            return False
-        if self.preprocessor is None and hasattr(self, "fit_pairs"):
-            _check_items_are_meant(array, y)
-        return self.preprocessor is not None
+        if shape[1] == 2 and y is not None:
+            _check_items_are_meant(y, shape[0])
+        return y is None
 
     def _report(self, iteration: int, objective: float) -> None:
         """What the solver calls after every iteration."""
@@ -345,13 +347,22 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             setattr(self, name, arrays[name])
 
 
-def _check_items_are_meant(X: np.ndarray, y: Any) -> None:
-    """Raise for two columns of integers with labels -1 and +1: they are most likely row numbers."""
-    if X.shape[1] == 2 and given_classes(y) == SIGNS:
+def _check_items_are_meant(y: Any, n: int) -> None:
+    """Two integer columns with labels of pairs may be row numbers; with -1 and +1 they most likely are."""
+    try:
+        check_pair_labels(y, n)
+    except ValueError:
+        return  # classes of items
+    if given_classes(y) == SIGNS:
         raise ValueError(
             "preprocessor: expected the items that pairs of row numbers in X refer to, got None; where X "
             "are items, two integer features with labels -1 and +1 have to be floats"
         )
+    warnings.warn(
+        "X: two integer features are taken as items; if these are pairs of row numbers, preprocessor has "
+        "to be the items they refer to (floats are items without this warning)",
+        stacklevel=4,
+    )
 
 
 def named_items(pairs: Comparisons) -> np.ndarray:

@@ -152,7 +152,9 @@ class PairLearner(OnlineLearner):
 
     def _begin(self, tuples: Comparisons, *, anew: bool = False) -> None:
         tuples.check_one_space("distance")
-        classes = known_classes(None if anew else self._classes, tuples)
+        # Similar pairs alone go with all labels.
+        given = tuples.classes if tuples.y is None or (tuples.y < 0).any() else None
+        classes = known_classes(None if anew else self._classes, given) or tuples.classes
         super()._begin(tuples, anew=anew)
         self._classes = classes
 
@@ -189,8 +191,12 @@ class PairLearner(OnlineLearner):
         self._decided = None if threshold is None else (self._engine.version, threshold)
 
     @wraps(Mahalanobis.calibrate_threshold)
-    def calibrate_threshold(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
-        return self._take_threshold(self._similarity().calibrate_threshold(*args, **kwargs))
+    def calibrate_threshold(self, pairs: Any, y: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
+        check_pair_labels(y, np.size(y))
+        known_classes(self._classes, given_classes(y))  # before anything is changed
+        return self._take_threshold(
+            self._similarity().calibrate_threshold(pairs, y, *args, **kwargs)
+        )
 
     @wraps(Mahalanobis.set_threshold)
     def set_threshold(self, threshold: float) -> Any:  # noqa: D102
@@ -198,7 +204,8 @@ class PairLearner(OnlineLearner):
 
     def _take_threshold(self, decided: Mahalanobis) -> Any:
         """Keep the threshold of a similarity, and the labels of the pairs that it is from."""
-        self._calibrated, self._classes = decided.threshold_, decided._classes
+        classes = known_classes(self._classes, decided._classes)
+        self._calibrated, self._classes = decided.threshold_, classes
         return self
 
     decision_function = delegated(Mahalanobis.decision_function)  # type: ignore[arg-type]

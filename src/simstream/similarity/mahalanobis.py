@@ -450,7 +450,8 @@ class Mahalanobis(Similarity):
         ----------
         pairs : as in `pair_distance`
         y : array of +1 (similar) and -1 (dissimilar), or 1 and 0, or booleans
-            Predictions for pairs are such labels from then on.
+            A learner that has learnt from -1 and +1 takes no others; one that has no labels yet, and a
+            `Mahalanobis`, answer in these from then on.
         criterion : "accuracy", "balanced_accuracy", "f1", "f_beta", "max_tpr" or "max_tnr"
             What is as large as possible. "f1" and "f_beta" are those of the similar pairs. "max_tpr" accepts
             as many similar pairs as can be while a share of at least `min_rate` of the dissimilar ones is

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import ClassifierTags
 
-from ..data.comparisons import Comparisons, PairClasses
-from ..validation import is_sign
+from ..data.comparisons import PairClasses
+from ..validation import is_sign, plain_labels
 
 #: What is answered where no label has been seen: dissimilar, similar.
 SIGNS: PairClasses = (-1, 1)
@@ -31,23 +31,22 @@ def given_classes(y: Any) -> PairClasses | None:
     >>> given_classes([1, 0, 1]), given_classes([True, True]), given_classes([1, 1])
     ((0, 1), (False, True), None)
     """
-    labels = np.asarray(y)
+    labels = plain_labels(y)
     if labels.dtype.kind == "b":
         return (False, True)
     lowest = int(labels.min())
     return None if lowest == 1 else (lowest, 1)
 
 
-def known_classes(known: PairClasses | None, pairs: Comparisons) -> PairClasses | None:
-    """The labels to answer in after these pairs: those known before, or the ones of these pairs.
+def known_classes(known: PairClasses | None, given: PairClasses | None) -> PairClasses | None:
+    """The labels to answer in after further pairs: those known before, or the ones that were given.
 
-    -1 and +1 are understood after all others, and 0 and False mean the same. After -1, 0 and False are
-    refused: who gives them would expect them as answers.
+    -1 and +1 are understood after all others: samplers and files have them. 0 and False mean the same. After
+    -1, they are refused: who gives them would expect them as answers.
     """
-    given = pairs.classes
     if known is None or given is None:
         return given if known is None else known
-    if known == SIGNS != given and pairs.y is not None and (pairs.y < 0).any():
+    if known == SIGNS != given:
         raise ValueError(f"y: expected labels -1 and +1, as before, got {given[0]}")
     return known
 
