@@ -126,7 +126,9 @@ def _parsed(path: Path, name: str, table: dict[str, Any], command: click.Command
             arguments += [parameter.opts[0]] * value
         elif key == "follow" and isinstance(value, bool):
             arguments += [f"{parameter.opts[0]}="] * value
-        elif isinstance(value, str) and isinstance(parameter.type, click.IntRange | click.FloatRange):
+        elif isinstance(value, str) and isinstance(
+            parameter.type, click.IntRange | click.FloatRange
+        ):
             raise click.UsageError(f"{path}: {name}: {key}: expected a number, got {value!r}")
         else:
             arguments.append(f"{parameter.opts[0]}={_text(value)}")
