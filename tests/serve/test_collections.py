@@ -22,6 +22,7 @@ from live import (
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from commands import run
+from simstream.serve import mirror
 from simstream.serve.access import KeyRing
 from simstream.serve.app import create_app, server_config
 from simstream.serve.collections import create_collections_app
@@ -307,7 +308,8 @@ def test_a_file_of_collections_is_served(tmp_path, file):
         (2, "[a]\n[b]\nmove-index = true", "collection b: --move-index requires a database"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_made(tmp_path, code, text, message):
+def test_what_is_wrong_is_told_before_anything_is_made(tmp_path, monkeypatch, code, text, message):
+    monkeypatch.setattr(mirror, "_PATIENCE", 0)
     path = tmp_path / "all.toml"
     path.write_text(text)
     np.save(tmp_path / "shoes.npy", vectors(3))
