@@ -22,6 +22,7 @@ from live import (
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from commands import run
+from simstream.serve import mirror
 from simstream.serve.access import KeyRing
 from simstream.serve.app import create_app, server_config
 from simstream.serve.collections import create_collections_app
@@ -288,7 +289,9 @@ def test_a_file_of_collections_is_served(tmp_path, file):
         (2, "[a]\nfolder = 'x'", "a: expected some of add, algorithm, block"),
         (2, "[a]\nport = 1", "a: expected some of add, algorithm, block"),
         (2, "[a]\nhalf_life = 3", "got half_life (did you mean half-life?)"),
-        (2, "[a]\nnear = 'x'", "all.toml: a: Invalid value for '--near'"),
+        (2, "[a]\nnear = -1", "all.toml: a: Invalid value for '--near'"),
+        (2, "[a]\nnear = '9'", "all.toml: a: near: expected a number, got '9'"),
+        (2, "[a]\nhalf-life = '500'", "a: half-life: expected a number, got '500'"),
         (2, "[a]\nparams = 1", "a: params: expected a table, got 1"),
         (2, "[a]\nfollow = 'yes'", "a: Invalid value for '--follow': expected http"),
         (2, "[a]\nlog = 'http://x'", "a: Invalid value for '--log': expected"),
@@ -296,6 +299,8 @@ def test_a_file_of_collections_is_served(tmp_path, file):
         (2, "[a]\n[b]\nparams = {C = -1}", "collection b: "),
         (2, "[a]\n[b]\nparams = {normalise = true}\npromote = 'safe'", "b: --promote: expected"),
         (2, "[a]\n[b]\ndata = './x/../a'", "for both a and b"),
+        (2, "[a]\n[b]\ndata = './a/c/d'", "got that of b inside that of a"),
+        (2, "[a]\n[b]\ndata = '.'", "got that of a inside that of b"),
         (2, "[a]\nadd = 'yes'", "a: add: expected true or false, got 'yes'"),
         (2, "[a]\n[b]\ndata = 'a'\nfollow = true\nitems = 'shoes.npy'", "b: --follow only reads"),
         (2, "[a]\n[b]\nadd = true", "collection b: --add requires ITEMS"),
@@ -303,7 +308,8 @@ def test_a_file_of_collections_is_served(tmp_path, file):
         (2, "[a]\n[b]\nmove-index = true", "collection b: --move-index requires a database"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_made(tmp_path, code, text, message):
+def test_what_is_wrong_is_told_before_anything_is_made(tmp_path, monkeypatch, code, text, message):
+    monkeypatch.setattr(mirror, "_PATIENCE", 0)
     path = tmp_path / "all.toml"
     path.write_text(text)
     np.save(tmp_path / "shoes.npy", vectors(3))

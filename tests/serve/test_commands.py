@@ -220,6 +220,21 @@ def test_keys_are_made_listed_and_removed(tmp_path):
     assert json.loads(run("keys", "list", "--json", "--data", tmp_path)) == {"keys": []}
 
 
+def test_keys_have_names_which_may_be_shared(tmp_path):
+    for name in ("", " "):
+        text = run("keys", "add", name, "--scope", "read", "--data", tmp_path / "new", code=2)
+        assert "NAME" in text
+    assert not (tmp_path / "new").exists()
+    add = ["keys", "add", "ann", "--scope", "read", "--data", str(tmp_path)]
+    first, second = (CliRunner().invoke(main, add) for _ in range(2))
+    assert first.stderr == ""
+    assert second.stderr == "another key is named ann: both are one caller (serve --rate)\n"
+    assert len({first.stdout, second.stdout}) == 2
+    assert "no key has the id 'ann' (simstream keys list shows ids)" in run(
+        *("keys", "remove", "ann", "--data", tmp_path), code=1
+    )
+
+
 def test_keys_are_of_a_service_that_is_there_or_will_be(tmp_path):
     add = ["add", "page", "--scope", "follow"]
     for name, file in {"photos": "cat.png", "project": "pyproject.toml"}.items():

@@ -299,7 +299,8 @@ def test_one_damaged_snapshot_leaves_the_older_ones(tmp_path):
         assert same_bits(learner_of(service), before)
 
 
-def test_a_snapshot_of_another_learner_is_refused(tmp_path):
+@pytest.mark.parametrize("is_adopted", [True, False])
+def test_a_snapshot_of_another_learner_is_deleted_or_refused(tmp_path, is_adopted):
     from simstream.serve.snapshots import adopt_learning
     from simstream.serve.state import Learning
 
@@ -308,9 +309,18 @@ def test_a_snapshot_of_another_learner_is_refused(tmp_path):
         add_items(service, rows)
         judge(service, "i0", "i1", "i2")
     other = Learning("oasis", {"C": 0.01})
+    snapshots = tmp_path / "snapshots"
+    kept = {path: path.read_bytes() for path in snapshots.glob("model-*")}
+    assert len(kept) == 1
+    adopt_learning(tmp_path, lambda kept: kept)  # no change
+    assert list(snapshots.glob("model-*")) == list(kept)
     adopt_learning(tmp_path, lambda kept: other)
+    assert not list(snapshots.glob("*.safetensors"))
+    if not is_adopted:  # as if it had ended before they were deleted
+        for path, content in kept.items():
+            path.write_bytes(content)
     with running(tmp_path, learning=other) as service:
-        assert service.engine.snapshots.n_refused == 1
+        assert service.engine.snapshots.n_refused == (not is_adopted)
         assert learner_of(service).C == 0.01
 
 

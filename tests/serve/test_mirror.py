@@ -62,6 +62,7 @@ def _no_long_rests(monkeypatch):
     monkeypatch.delenv(mirror.KEY_VARIABLE, raising=False)
     monkeypatch.setattr(mirror, "_LONGEST_RETRY", 0.5)
     monkeypatch.setattr(mirror, "_WAIT", 0)
+    monkeypatch.setattr(mirror, "_PATIENCE", 0)
 
 
 def test_a_copy_searches_as_what_it_follows(tmp_path, address):
@@ -143,6 +144,26 @@ def test_the_writer_goes_away_and_comes_back(tmp_path):
         with writing(tmp_path / "a", port) as (writer, _):
             judge(writer, "i0", "i1", "i2")
             assert_same(reader, writer)
+
+
+def test_a_first_start_waits_for_a_service_that_is_starting(tmp_path, monkeypatch, caplog):
+    with writing(tmp_path / "a") as (writer, url):
+        add_items(writer, vectors(20))
+    monkeypatch.setattr(mirror, "_PATIENCE", 120)
+    position = []
+
+    def follow():
+        with following(tmp_path / "b", url) as reader:
+            position.append((reader.version.position, reader.stopped()))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    wait_until(lambda: f"will try again: {url}" in caplog.text)
+    assert not (tmp_path / "b").exists()
+    with writing(tmp_path / "a", int(url.rsplit(":", 1)[1])):
+        thread.join(60)
+        assert position == [(20, None)]
+    assert caplog.text.count("will try again") == 1
 
 
 def test_a_follower_that_is_killed_goes_on_where_it_was(tmp_path, monkeypatch):

@@ -298,7 +298,7 @@ def test_other_settings_are_refused(tmp_path):
     with running(tmp_path) as service:
         add_items(service, vectors(3))
     with (
-        pytest.raises(ValueError, match="was begun with"),
+        pytest.raises(ValueError, match=r"was begun with -p C 0\.1 \(the default\), got 0\.5;"),
         running(tmp_path, learning=Learning("oasis", {"C": 0.5})),
     ):
         pass
@@ -308,7 +308,7 @@ def test_other_settings_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"learning": Learning("oasis", {"dtype": None}).as_json()}, "-p dtype None, got the def"),
+        ({"learning": Learning("oasis", {"dtype": None}).as_json()}, "-p dtype None, got float32"),
         ({"of_a_later_version": 1}, "'of_a_later_version': 1"),
     ],
 )

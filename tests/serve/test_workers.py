@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import http.client
 import json
 import os
@@ -449,6 +450,25 @@ def test_sigterm_ends_all_processes(tmp_path):
         assert server.process.returncode == 0
         assert any("stopped at log position 5" in line for line in server.log)
         assert not any("Traceback" in line for line in server.log)
+
+
+def test_clients_are_refused_while_what_was_accepted_is_answered(tmp_path):
+    def is_refused():
+        with socket.socket() as other:
+            return other.connect_ex(("127.0.0.1", server.port)) == errno.ECONNREFUSED
+
+    body = json.dumps(items(5)).encode()
+    head = "POST /v1/items HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+    with started(tmp_path) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.settimeout(60)
+        slow.sendall(head.encode())
+        assert slow.recv(1000).startswith(b"HTTP/1.1 100")  # it waits for the body
+        assert not is_refused()
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(is_refused)
+        slow.sendall(body)
+        assert slow.recv(1000).startswith(b"HTTP/1.1 201")
 
 
 def test_no_reader_outlives_a_killed_service(tmp_path):

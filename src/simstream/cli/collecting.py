@@ -86,6 +86,12 @@ def read_collections(path: Path, command: click.Command) -> dict[str, dict[str, 
                 f"{path}: expected a folder (data) for each collection, got {given['folder']} for both "
                 f"{other} and {name}"
             )
+    for folder, name in owners.items():
+        for other in (owners[parent] for parent in folder.parents if parent in owners):
+            raise click.UsageError(
+                f"{path}: expected folders (data) beside each other, got that of {name} inside that of "
+                f"{other}"
+            )
     for name, given in told.items():
         folder = given["folder"]  # of one that follows, if it is not in `owners`
         if given["address"] is None and not folder.is_dir() and folder.resolve() not in owners:
@@ -120,6 +126,10 @@ def _parsed(path: Path, name: str, table: dict[str, Any], command: click.Command
             arguments += [parameter.opts[0]] * value
         elif key == "follow" and isinstance(value, bool):
             arguments += [f"{parameter.opts[0]}="] * value
+        elif isinstance(value, str) and isinstance(
+            parameter.type, click.IntRange | click.FloatRange
+        ):
+            raise click.UsageError(f"{path}: {name}: {key}: expected a number, got {value!r}")
         else:
             arguments.append(f"{parameter.opts[0]}={_text(value)}")
     try:

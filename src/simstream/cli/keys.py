@@ -39,7 +39,12 @@ def add(name: str, scopes: tuple[str, ...], days: float | None, folder: Path) ->
 
     The folder is made if it is missing, for a service that is to be started there.
     """
-    click.echo(_keys_of(folder, may_make=True).add(name, scopes, days))
+    if not name.strip():
+        raise click.BadParameter(f"expected a name, got {name!r}", param_hint="NAME")
+    ring = _keys_of(folder, may_make=True)
+    if name in {other for _, other, _, _ in ring.names()}:
+        click.echo(f"another key is named {name}: both are one caller (serve --rate)", err=True)
+    click.echo(ring.add(name, scopes, days))
 
 
 @keys.command("list")

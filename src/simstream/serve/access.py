@@ -266,7 +266,7 @@ class KeyRing:
     def remove(self, identity: str) -> str:
         """Remove a key by its id; return its name."""
         if identity not in self._entries:
-            raise ValueError(f"key: no key has the id {identity!r}")
+            raise ValueError(f"key: no key has the id {identity!r} (simstream keys list shows ids)")
         entry = self._entries.pop(identity)
         self._save()
         return str(entry["name"])

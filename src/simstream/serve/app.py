@@ -479,10 +479,11 @@ def _run_with_readers(
             count, listening, told, lambda: service.writer.last, lambda: _has_learnt_all(service)
         )
         service.readers = readers
+        address = f"http://{in_brackets(host)}:{listening.getsockname()[1]}"
 
         def tell() -> None:
             if readers.wait_until_ready():
-                on_ready(f"http://{in_brackets(host)}:{listening.getsockname()[1]}")
+                on_ready(address)
 
         def on_started(_: uvicorn.Server) -> None:
             readers.start()

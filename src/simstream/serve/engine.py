@@ -315,6 +315,19 @@ def _told(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _default(settings: dict[str, Any], option: str) -> str:
+    """The value of a parameter that settings do not name.
+
+    Examples
+    --------
+    >>> _default({"learning": {"algorithm": "oasis"}}, "-p C")
+    '0.1 (the default)'
+    """
+    values = Learning(settings["learning"]["algorithm"]).new_learner().get_params()
+    name = option.removeprefix("-p ")
+    return f"{values[name]} (the default)" if name in values else "the default"
+
+
 class LearningEngine:
     """Keeps a state up to date with a log, in a thread of its own.
 
@@ -402,7 +415,8 @@ class LearningEngine:
         elif stored | {"publishing": Publishing.stored_in(stored).as_json()} != mine:
             before, given, absent = _told(stored), _told(mine), object()
             changes = [
-                f"{name} {before.get(name, 'by default')}, got {given.get(name, 'the default')}"
+                f"{name} {before[name] if name in before else _default(stored, name)}, "
+                f"got {given[name] if name in given else _default(mine, name)}"
                 for name in before | given
                 if before.get(name, absent) != given.get(name, absent)
                 and (name.startswith("-p ") or (name in before and name in given))

@@ -18,6 +18,7 @@ import socket
 import sqlite3
 import struct
 import threading
+import time
 from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +44,9 @@ _PAUSE = 1.0
 
 #: Seconds after which a service that is away is tried again, at first and at most.
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 30.0
+
+#: Seconds that a follower without a copy waits for the service, which may be starting, too.
+_PATIENCE = 30.0
 
 
 def encode_rows(log: Log, after: int, limit: int) -> bytes:
@@ -160,6 +164,7 @@ class MirrorLog(Log):
     """The copy of a service's log in a folder of its own, which a thread continues.
 
     It is opened once it has all that the service had then; if that is away, with what there was before.
+    Without a copy it waits half a minute for the service.
 
     Parameters
     ----------
@@ -180,7 +185,7 @@ class MirrorLog(Log):
             raise LogError(f"{folder}: its log is in a database; follow {url} in a new folder")
         try:
             if not path.exists():
-                self._source.read(0, limit=1)  # raises before anything is made
+                self._await_answer()  # raises before anything is made
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._opened.enter_context(lock_folder(folder))
             self._copy = Log(path, is_owner=True)
@@ -217,6 +222,8 @@ class MirrorLog(Log):
     def _begin(self) -> None:
         """Copy all that there is now; the first time, all of it must arrive."""
         has_some = bool(self._copy.end.position)
+        if not has_some:
+            self._await_answer()
         try:
             last = self._pull(is_start=True).last
             while self._copy.end.position < last and self._pull().rows:
@@ -227,6 +234,23 @@ class MirrorLog(Log):
             if not has_some:
                 raise
             self._tell_away(error)
+
+    def _await_answer(self) -> None:
+        """Ask until the service answers; raise if it refuses, or is away for long."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._source.read(0, limit=1)
+            except RefusedError:
+                raise
+            except OSError as error:
+                if time.monotonic() >= end:
+                    raise
+                self._tell_away(error)
+                self._ending.wait(_FIRST_RETRY)
+            else:
+                self._is_away = False
+                return
 
     def _run(self) -> None:
         delay = _FIRST_RETRY

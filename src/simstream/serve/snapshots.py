@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -46,7 +46,8 @@ class Snapshots:
         if publishing.promote != "always":  # else nothing but what was learnt is saved
             bound["publishing"] = publishing.as_json()
         settings = json.dumps(bound, sort_keys=True)
-        self._digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
+        #: Of the settings that files are bound to.
+        self.digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         if is_mine:
             folder.mkdir(parents=True, exist_ok=True)
         #: Files refused so far.
@@ -65,7 +66,7 @@ class Snapshots:
         extra = {
             "position": state.position,
             "log": log.hash_at(state.position),
-            "learning": self._digest,
+            "learning": self.digest,
             "tally": asdict(state.tally),
         }
         if state.evidence is not None:
@@ -84,7 +85,7 @@ class Snapshots:
         try:
             learner = load(path)  # verifies the checksum of header and arrays
             extra = read_header(path)["extra"]
-            if extra["position"] != position or extra["learning"] != self._digest:
+            if extra["position"] != position or extra["learning"] != self.digest:
                 raise ModelFileError(f"{path}: made at another position or with other settings")
             if not is_of(log, extra.get("log"), position):
                 raise ModelFileError(f"{path}: made from another log, or from events that are gone")
@@ -137,7 +138,14 @@ class Snapshots:
     def thin_out(self, keep: set[int]) -> None:
         """Delete files, never those to `keep`; their number grows with the logarithm of the log's length."""
         positions = self.positions()
-        for position in set(positions) - to_keep(positions) - keep:
+        self._remove(set(positions) - to_keep(positions) - keep)
+
+    def remove_all(self) -> None:
+        """Delete all files."""
+        self._remove(self.positions())
+
+    def _remove(self, positions: Iterable[int]) -> None:
+        for position in positions:
             self.path(position).unlink(missing_ok=True)
             self._reference_path(position).unlink(missing_ok=True)
 
@@ -231,14 +239,21 @@ def compare(
 def adopt_learning(folder: Path, choose: Choice, publish: Publish = _as_before) -> None:
     """Bind a log that no service uses to another way of learning or of publishing.
 
-    Its old snapshots are refused then: the log is learnt again, and the evidence measured from its beginning.
+    Its old snapshots are of no use then and are deleted: the log is learnt again, and the evidence measured
+    from its beginning.
     """
     with lock_folder(folder), contextlib.closing(open_log(folder, is_owner=True)) as log:
         kept, n_features, published = _stored_settings(log)
-        chosen = choose(kept)
+        chosen, publishing = choose(kept), publish(published)
         chosen.new_learner()  # raises if that is impossible
         settings = {"learning": chosen.as_json(), "n_features": n_features}
-        log.set_setting("service", settings | {"publishing": publish(published).as_json()})
+        log.set_setting("service", settings | {"publishing": publishing.as_json()})
+        old, new = (
+            Snapshots(folder / "snapshots", *how)
+            for how in ((kept, published), (chosen, publishing))
+        )
+        if new.digest != old.digest:
+            old.remove_all()
 
 
 def _replayed(

@@ -1,8 +1,8 @@
 """Processes that answer searches for one that writes: starting them, and knowing what they have seen.
 
 The process that writes starts the others and hands them the socket that clients connect to. It keeps that
-socket itself, so clients can connect while a reader starts again. Numbers go over the pipes of a reader, one
-in a line:
+socket itself until it ends, so clients can connect while a reader starts again. Numbers go over the pipes of
+a reader, one in a line:
 
 - the writer sends the position of the last event after each commit, so that readers need not wait to look;
 - a reader sends each position that it has published. The first says that it has begun to follow: from then
@@ -154,6 +154,8 @@ class Readers:
         """End them: they answer what they have accepted. May be called twice."""
         with self._condition:
             self._is_ending = True
+            # Readers close theirs: nobody is left to accept a connection, so clients are refused at once.
+            self._listening.close()
             self._condition.notify_all()
             for process in self._running.values():
                 process.send_signal(signal.SIGTERM)
