@@ -507,7 +507,7 @@ def test_loreta_near_singular_factors(eta, seed):
     assert worst > 1000  # squared, that is most of the digits of an inverse
     model = Loreta(7, eta, preprocessor=X_).fit(T_)
     error = np.abs(model.get_bilinear_matrix() - exact).max() / np.abs(exact).max()
-    assert error < 1e-6
+    assert error < 1e-5  # how much rounding is left differs between CPUs
     halves = Loreta(7, eta, preprocessor=X_).fit(T_[:77]).partial_fit(T_[77:])
     np.testing.assert_array_equal(halves.get_bilinear_matrix(), model.get_bilinear_matrix())
 
