@@ -21,6 +21,8 @@ from simstream.data import atomic_write
 
 #: Modules whose code decides a result: these, and all inside them.
 _PACKAGES = ("simstream", "simstream_repro.protocols", "simstream_repro.reference")
+#: Loaded by the command that starts the processes, and without influence on what they compute.
+_ONLY_STARTS = ("simstream.cli",)
 
 
 def imported_modules() -> list[str]:
@@ -34,11 +36,16 @@ def imported_modules() -> list[str]:
     >>> "simstream_repro.sources" in imported_modules()
     False
     """
-    return sorted(
-        name
-        for name in sys.modules
-        if any(name == one or name.startswith(f"{one}.") for one in _PACKAGES)
-    )
+    return sorted(name for name in sys.modules if _decides(name))
+
+
+def _decides(name: str) -> bool:
+    """Whether the code of a module may decide a result."""
+
+    def inside(packages: Iterable[str]) -> bool:
+        return any(name == one or name.startswith(f"{one}.") for one in packages)
+
+    return inside(_PACKAGES) and not inside(_ONLY_STARTS)
 
 
 def code_digest(source: str) -> str:
@@ -98,7 +105,7 @@ class SourceLog:
 
     def note(self, modules: Iterable[str]) -> str:
         """The digest of these modules, kept in the file."""
-        codes = {name: module_digest(name) for name in sorted(modules)}
+        codes = {name: module_digest(name) for name in sorted(modules) if _decides(name)}
         digest = hashlib.sha256(json.dumps(codes).encode()).hexdigest()[:12]
         known = self._load()
         if digest not in known:
@@ -120,4 +127,6 @@ class SourceLog:
     def is_current(self, digest: str | None) -> bool:
         """Whether every module that a digest stands for has the same code now; never of no modules."""
         codes = self._load().get(digest or "", {})
-        return bool(codes) and all(module_digest(name) == code for name, code in codes.items())
+        return bool(codes) and all(
+            module_digest(name) == code for name, code in codes.items() if _decides(name)
+        )

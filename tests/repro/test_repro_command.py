@@ -46,6 +46,7 @@ def test_tidying_keeps_finished_cells_of_the_plan(tmp_path):
     store = RecordStore(tmp_path)
     assert not store.sources.is_current(store.sources.note([]))  # of no code at all
     used, _ = (store.sources.note([name]) for name in ("simstream.data", "simstream.metrics"))
+    assert store.sources.note(["simstream.data", "simstream.cli.train"]) == used
     for one, status in zip(cells, ("done", "failed", "over budget"), strict=True):
         store.append(one, {"status": status, "measures": {}, "versions": {"source": used}})
     store.append(replace(cells[0], preprocessing="other"), {"status": "done", "measures": {}})
