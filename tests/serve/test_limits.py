@@ -23,6 +23,7 @@ from simstream.serve.access import (
 )
 from simstream.serve.app import SECURITY_HEADERS
 from simstream.serve.import_export import in_chunks
+from simstream.serve.schemas import Feedback
 from simstream.serve.service import Limits, Service
 from simstream.serve.state import State
 from simstream.serve.writer import Judgement, Ledger, NewItem, Write
@@ -55,6 +56,38 @@ def test_lists_with_too_many_comparisons_are_refused_before_any_is_made(service)
             assert status == 422
             assert "expected at most 2500 comparisons from one list, got 250000" in content.decode()
             assert peak < 100 * len(body)  # the pairs would take 20 * 250,000 * 64 bytes
+
+
+@pytest.mark.parametrize("marks", ["thumbs", "clicks on top"])
+def test_requests_with_too_many_comparisons_are_refused_before_any_is_made(service, marks):
+    names = [f"i{number}" for number in range(1, 21)]
+    given = {"up": names[:10], "down": names[10:]} if marks == "thumbs" else {"clicked": names[:10]}
+    body = [
+        {"query": "i0", "shown": names, **given}
+    ] * 2001  # each is 100 pairs to learn or to measure
+    last = service.log.last
+    with served(service) as port:
+        status, answer = Client(port)("POST", "/v1/feedback", body)
+        assert status == 422
+        expected = "feedback: expected at most 200000 comparisons in one request, got 200100"
+        assert answer["error"] == expected
+        assert service.log.last == last
+
+
+def test_lists_become_pairs_outside_of_the_event_loop(service, monkeypatch):
+    made_by = []
+    real = Feedback.as_judgement
+
+    def noting(self):
+        made_by.append(threading.current_thread())
+        return real(self)
+
+    monkeypatch.setattr(Feedback, "as_judgement", noting)
+    with served(service) as port:
+        (server,) = (one for one in threading.enumerate() if "run" in one.name)
+        body = [{"query": "i0", "shown": ["i1", "i2"], "clicked": ["i2"]}]
+        assert Client(port)("POST", "/v1/feedback", body)[0] == 201
+    assert made_by and server not in made_by
 
 
 def test_a_long_list_with_few_clicks_is_kept(service):

@@ -31,7 +31,7 @@ from .mirror import MOST_ROWS, encode_rows
 from .service import Service, digest_of
 from .stores import StoreIndex
 from .tracing import span
-from .writer import Ledger, Receipt, Write, check_shape
+from .writer import Judgement, Ledger, Receipt, Write, check_shape
 
 Key = Annotated[
     schemas.Name | None,
@@ -303,14 +303,23 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
             raise BadRequestError(f"feedback: expected at most {limits.batch}, got {len(given)}")
         if key is not None and any(one.key is not None for one in given):
             raise BadRequestError("key: expected it in the header or with each judgement, not both")
-        judgements = [one.as_judgement() for one in given]
-        if key is not None:
-            writes = [_once(key, "feedback", given, Ledger.judge, *judgements)]
-        else:
-            writes = [
+        n_built = sum(one.n_built() for one in given)
+        if n_built > limits.lag:
+            raise BadRequestError(
+                f"feedback: expected at most {limits.lag} comparisons in one request, got {n_built}"
+            )
+
+        def build() -> tuple[list[Judgement], list[Write]]:
+            judgements = [one.as_judgement() for one in given]
+            if key is not None:
+                return judgements, [_once(key, "feedback", given, Ledger.judge, *judgements)]
+            return judgements, [
                 _once(one.key, "feedback", one, Ledger.judge, judgement)
                 for one, judgement in zip(given, judgements, strict=True)
             ]
+
+        # Lists may become many pairs: not in the event loop.
+        judgements, writes = await run_in_threadpool(build)
         before: list[Write] = []
         if service.store is not None:
             before.append(await run_in_threadpool(service.read_items, judgements))

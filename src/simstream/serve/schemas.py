@@ -324,6 +324,13 @@ class Feedback(_Strict):
                 n_skipped += 1
         return count
 
+    def n_built(self) -> int:
+        """How many pairs `as_judgement` makes: those of clicks that are only measured, too."""
+        if self.clicked is None:
+            return self.n_comparisons()
+        n_other = len(self.shown or []) - len(self.clicked)
+        return self.n_comparisons() + min(MOST_TRIPLETS, len(self.clicked) * n_other)
+
     @model_serializer(mode="wrap")
     def _as_before(self, handler: Any) -> Any:
         """Without a field that is not used: digests of the requests in a log were made without it."""

@@ -78,7 +78,7 @@ class Limits:
     waiting : int
         Requests that may wait to be written, and searches that may wait for others.
     lag : int
-        Events that may wait to be learnt from, and triplets in them.
+        Events that may wait to be learnt from, and triplets in them; and comparisons of one request.
     model_bytes : int, optional
         Memory that similarities may take; half of the machine's by default.
     body_seconds : float
