@@ -456,13 +456,14 @@ def test_erased_texts_are_gone_and_the_chain_still_holds(tmp_path, address):
 # -- files ------------------------------------------------------------------------------------
 
 
-def test_only_the_owner_may_read_the_log_of_a_folder_that_was_there(tmp_path):
+def test_only_the_owner_may_read_the_log_and_the_models_of_a_folder_that_was_there(tmp_path):
     before = os.umask(0o022)
     try:
         filled(tmp_path, n_judged=1)
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "log.sqlite").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "snapshots").stat().st_mode) == 0o700
 
 
 def test_the_commands(tmp_path):

@@ -49,7 +49,7 @@ class Snapshots:
         #: Of the settings that files are bound to.
         self.digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         if is_mine:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         #: Files refused so far.
         self.n_refused = 0
 
