@@ -23,6 +23,7 @@ from simstream.serve.access import (
 )
 from simstream.serve.app import SECURITY_HEADERS
 from simstream.serve.import_export import in_chunks
+from simstream.serve.log import LogError
 from simstream.serve.schemas import Feedback
 from simstream.serve.service import Limits, Service
 from simstream.serve.state import State
@@ -349,7 +350,10 @@ def test_hangup_ends_a_service_in_order(tmp_path):
 def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(OSError, match="denied"), running(tmp_path):
+        with (
+            pytest.raises(LogError, match=r"cannot be written to \(Permission denied\)"),
+            running(tmp_path),
+        ):
             pass
     finally:
         tmp_path.chmod(0o700)
