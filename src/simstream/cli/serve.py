@@ -394,7 +394,7 @@ def _check_service(
     **options: Any,
 ) -> None:
     """Refuse what cannot be opened, before anything is made."""
-    from ..serve.stores import is_store
+    from ..serve.item_stores import is_store
 
     if items is None:
         refuse_options("requires ITEMS", {"--add": may_add, "--n-features": n_features is not None})
@@ -517,7 +517,7 @@ _NEEDED_BY = {
 
 
 def _check_index(index: str, items_of: dict[str, bool]) -> None:
-    from ..serve.stores import check_index, is_store
+    from ..serve.item_stores import check_index, is_store
 
     try:
         check_index(index)

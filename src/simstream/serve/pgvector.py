@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .item_stores import IndexUnavailableError, Proposed
 from .postgres_address import Address
-from .stores import IndexUnavailableError, Proposed
 
 #: Parameters of an address that are not PostgreSQL's.
 _DEFAULTS = {"table": "items", "id": "id", "vector": "embedding"}

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import numpy as np
 
-from .stores import IndexUnavailableError, Proposed
+from .item_stores import IndexUnavailableError, Proposed
 
 #: Seconds to wait for an answer.
 _TIMEOUT = 10

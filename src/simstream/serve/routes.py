@@ -26,10 +26,10 @@ from . import import_export, schemas
 from .access import BadRequestError, KeyRing, NotFoundError
 from .events import SparseVector
 from .graph import GraphIndex
+from .item_stores import StoreIndex
 from .log import LogError
 from .mirror import MOST_ROWS, encode_rows
 from .service import Service, digest_of
-from .stores import StoreIndex
 from .tracing import span
 from .writer import Judgement, Ledger, Receipt, Write, check_shape
 

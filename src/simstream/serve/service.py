@@ -34,12 +34,7 @@ from .engine import LearningEngine, Version, margins, similarities
 from .events import Vector, decode_vector
 from .evidence import Publishing
 from .graph import GraphIndex
-from .log import LogError, lock_folder, open_log
-from .logs import in_context
-from .searching import Hits, Recall, Searches
-from .state import Learning
-from .store import LostError, NoLogError
-from .stores import (
+from .item_stores import (
     IndexUnavailableError,
     Store,
     StoreIndex,
@@ -49,6 +44,11 @@ from .stores import (
     open_store,
     vectors_of,
 )
+from .log import LogError, lock_folder, open_log
+from .logs import in_context
+from .searching import Hits, Recall, Searches
+from .state import Learning
+from .store import LostError, NoLogError
 from .workers import Readers
 from .writer import Judgement, Ledger, NewItem, Question, Receipt, Write, Writer, public
 
@@ -151,7 +151,7 @@ class Settings:
         Folder in which the processes of one service count together; see `simstream.serve.workers`.
     index : str
         What searches: ``exact``, ``usearch`` (a graph in this process), or the address of a database that
-        holds the items; see `simstream.serve.stores`.
+        holds the items; see `simstream.serve.item_stores`.
     move_index : bool
         Whether items that were in one database may be in another one now.
     candidates : int
