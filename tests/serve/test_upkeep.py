@@ -456,9 +456,14 @@ def test_erased_texts_are_gone_and_the_chain_still_holds(tmp_path, address):
 # -- files ------------------------------------------------------------------------------------
 
 
-def test_only_the_owner_may_read_the_log_and_the_models_of_a_folder_that_was_there(tmp_path):
+@pytest.mark.parametrize("has_snapshots", [False, True])
+def test_only_the_owner_may_read_the_log_and_the_models_of_a_folder_that_was_there(
+    tmp_path, has_snapshots
+):
     before = os.umask(0o022)
     try:
+        if has_snapshots:  # as services before 0.2.0 left it
+            (tmp_path / "snapshots").mkdir(mode=0o755)
         filled(tmp_path, n_judged=1)
     finally:
         os.umask(before)

@@ -49,7 +49,8 @@ class Snapshots:
         #: Of the settings that files are bound to.
         self.digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         if is_mine:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)  # earlier services made it for all to read
         #: Files refused so far.
         self.n_refused = 0
 
