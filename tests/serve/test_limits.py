@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -351,9 +352,16 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
     tmp_path.chmod(0o500)
     try:
         with (
-            pytest.raises(LogError, match=r"cannot be written to \(Permission denied\)"),
+            pytest.raises(LogError, match=r"cannot be locked \(Permission denied\)"),
             running(tmp_path),
         ):
             pass
     finally:
         tmp_path.chmod(0o700)
+
+
+def test_a_folder_that_cannot_be_locked_is_told_with_the_reason(tmp_path):
+    (tmp_path / "lock").mkdir()
+    message = f"{tmp_path}: cannot be locked (Is a directory)"
+    with pytest.raises(LogError, match=re.escape(message)), running(tmp_path):
+        pass

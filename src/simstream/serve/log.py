@@ -82,7 +82,7 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[Any]:
     except Timeout:
         raise LogError(f"{folder}: another service uses this folder; stop it first") from None
     except OSError as error:
-        raise LogError(f"{folder}: cannot be written to ({error.strerror})") from error
+        raise LogError(f"{folder}: cannot be locked ({error.strerror})") from error
 
 
 def open_log(folder: Path, address: str | None = None, *, is_owner: bool = False) -> Log:
