@@ -24,6 +24,7 @@ from simstream.serve import reader
 from simstream.serve import workers as readers_of
 from simstream.serve.access import KeyRing, TokenBuckets
 from simstream.serve.app import Guard
+from simstream.serve.forwarding import Forwarding
 from simstream.serve.log import LogError
 from simstream.serve.service import Limits
 
@@ -157,7 +158,7 @@ def passed_on(writer, method, path):
     async def search(scope, receive, send):
         sent.append("a search")
 
-    app = reader.Forwarding(search, str(writer))
+    app = Forwarding(search, str(writer))
     scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
     headers = [(b"host", b"localhost"), (b"content-length", b"2")]
     asyncio.run(app({**scope, "query_string": b"", "headers": headers}, receive, send))
@@ -222,7 +223,7 @@ def test_a_service_that_ends_answers_whose_body_has_not_arrived(tmp_path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        assert asyncio.run(ended(reader.Forwarding(None, str(path)))) == ending
+        assert asyncio.run(ended(Forwarding(None, str(path)))) == ending
 
 
 # -- readers that cannot start or learn -------------------------------------------------------
