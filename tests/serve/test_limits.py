@@ -1,5 +1,6 @@
 """What one caller may cost the others, and what a server says when it refuses or fails."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from live import Client, ServerProcess, add_items, do, running, served, vectors, wait_until
+from pydantic import ValidationError
 
 from simstream.serve.access import (
     BadRequestError,
@@ -61,36 +63,66 @@ def test_lists_with_too_many_comparisons_are_refused_before_any_is_made(service)
 
 
 @pytest.mark.parametrize("marks", ["thumbs", "clicks on top"])
-def test_requests_with_too_many_comparisons_are_refused_before_any_is_made(service, marks):
+def test_requests_with_too_many_pairs_are_refused_before_any_is_made(service, monkeypatch, marks):
+    def made(self):
+        raise AssertionError("a list has become pairs")
+
+    monkeypatch.setattr(Feedback, "as_judgement", made)
     names = [f"i{number}" for number in range(1, 21)]
     given = {"up": names[:10], "down": names[10:]} if marks == "thumbs" else {"clicked": names[:10]}
     body = [
         {"query": "i0", "shown": names, **given}
     ] * 2001  # each is 100 pairs to learn or to measure
-    last = service.log.last
     with served(service) as port:
         status, answer = Client(port)("POST", "/v1/feedback", body)
-        assert status == 422
-        expected = "feedback: expected at most 200000 comparisons in one request, got 200100"
-        assert answer["error"] == expected
-        assert service.log.last == last
+    expected = "expected at most 200000 pairs to learn or to measure in one request, got 200100"
+    assert (status, answer["error"]) == (422, f"feedback: {expected}")
+
+
+def test_a_list_may_have_more_pairs_than_may_wait(tmp_path):
+    names = [f"i{number}" for number in range(1, 21)]
+    with running(tmp_path, limits=Limits(lag=99)) as service:
+        add_items(service, vectors(21))
+        with served(service) as port:
+            body = {"query": "i0", "shown": names, "clicked": names[10:]}
+            assert Client(port)("POST", "/v1/feedback", body)[0] == 201
+
+
+def test_pairs_are_counted_as_they_are_made():
+    generator, are_cut = np.random.default_rng(0), set()
+    for _ in range(200):
+        shown = [f"i{number}" for number in range(generator.integers(2, 130))]
+        n_marked = int(generator.integers(1, len(shown)))
+        marked = generator.permutation(shown).tolist()[:n_marked]
+        n_up = int(generator.integers(0, n_marked + 1))
+        for given in (
+            {"clicked": marked},
+            {"clicked": shown[:n_marked]},  # on top: only to measure
+            {"up": marked[:n_up], "down": marked[n_up:]},
+        ):
+            with contextlib.suppress(ValidationError):  # more than 2,500 from one list
+                feedback = Feedback(query="i0", shown=shown, **given)
+                judgement = feedback.as_judgement()
+                compared = judgement.compared or []
+                assert feedback.n_built() == len(judgement.pairs) + len(compared)
+                are_cut.add(len(compared) < len(given.get("clicked", [])) * (len(shown) - n_marked))
+    assert are_cut == {False, True}
+    assert Feedback(anchor="a", positive="b", negative="c").n_built() == 1
 
 
 def test_lists_become_pairs_outside_of_the_event_loop(service, monkeypatch):
-    made_by = []
+    made_in = []
     real = Feedback.as_judgement
 
     def noting(self):
-        made_by.append(threading.current_thread())
+        made_in.append(asyncio._get_running_loop())
         return real(self)
 
     monkeypatch.setattr(Feedback, "as_judgement", noting)
     with served(service) as port:
-        (server,) = (one for one in threading.enumerate() if "run" in one.name)
         body = [{"query": "i0", "shown": ["i1", "i2"], "clicked": ["i2"]}]
         assert Client(port)("POST", "/v1/feedback", body)[0] == 201
-    assert made_by
-    assert server not in made_by
+    assert made_in == [None]
 
 
 def test_a_long_list_with_few_clicks_is_kept(service):

@@ -304,9 +304,10 @@ def _add_feedback_routes(app: FastAPI, service: Service) -> None:
         if key is not None and any(one.key is not None for one in given):
             raise BadRequestError("key: expected it in the header or with each judgement, not both")
         n_built = sum(one.n_built() for one in given)
-        if n_built > limits.lag:
+        if n_built > limits.pairs:
             raise BadRequestError(
-                f"feedback: expected at most {limits.lag} comparisons in one request, got {n_built}"
+                f"feedback: expected at most {limits.pairs} pairs to learn or to measure in one request, "
+                f"got {n_built}"
             )
 
         def build() -> tuple[list[Judgement], list[Write]]:

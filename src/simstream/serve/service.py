@@ -70,15 +70,16 @@ class Limits:
 
     Parameters
     ----------
-    body_bytes, vectors, k, batch : int
-        Per request: largest body, most vectors in it, most items found, most judgements.
+    body_bytes, vectors, k, batch, pairs : int
+        Per request: largest body, most vectors in it, most items found, most judgements, most pairs that
+        these become, to learn or to measure.
     rate, burst : float
         Requests per second of one key or address, and how many it may send at once; a rate of 0 means no
         limit.
     waiting : int
         Requests that may wait to be written, and searches that may wait for others.
     lag : int
-        Events that may wait to be learnt from, and triplets in them; and comparisons of one request.
+        Events that may wait to be learnt from, and triplets in them.
     model_bytes : int, optional
         Memory that similarities may take; half of the machine's by default.
     body_seconds : float
@@ -89,6 +90,7 @@ class Limits:
     vectors: int = 10_000
     k: int = 1000
     batch: int = 10_000
+    pairs: int = 200_000
     rate: float = 0.0
     burst: float = 100.0
     waiting: int = 1024
