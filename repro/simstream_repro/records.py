@@ -174,8 +174,13 @@ class RecordStore:
         return not self.sources.is_current(record.get("versions", {}).get("source"))
 
     def append(self, cell: Cell, result: Record) -> None:
-        """Write the record of a cell, durably."""
+        """Write the record of a cell, durably; one that replaces another says how much has changed."""
         record = {"fingerprint": cell.fingerprint, **cell.__dict__, **result}
+        if (earlier := self.find(cell)) is not None:
+            record["repeats"] = {
+                "source": earlier.get("versions", {}).get("source"),
+                "change": largest_change(earlier, record),
+            }
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(cell.study)
         needs_end = False
@@ -195,6 +200,59 @@ class RecordStore:
         with atomic_write(self._path(study)) as temporary:
             temporary.write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
         self._cache[study] = {record["fingerprint"]: record for record in records}
+
+
+#: Measures with one of these words in their names depend on the machine and on what else it does.
+_OF_THE_MACHINE = ("seconds", "MB", "speed-up")
+
+
+def largest_change(before: Record, after: Record) -> float | None:
+    """The largest relative difference between the results of two records of a cell.
+
+    None if they cannot be compared: other parameters were chosen, other things measured, or one is not done.
+
+    Examples
+    --------
+    >>> first = {"status": "done", "parameters": {"C": 1}, "measures": {"mAP": 0.5, "seconds": 1.0}}
+    >>> largest_change(first, first | {"measures": {"mAP": 0.25, "seconds": 9.0}})
+    0.5
+    >>> largest_change(first, first | {"parameters": {"C": 2}}) is None
+    True
+    """
+    results = [
+        {
+            name: value
+            for name, value in one.get("measures", {}).items()
+            if not any(word in name for word in _OF_THE_MACHINE)
+        }
+        for one in (before, after)
+    ]
+    comparable = (
+        before["status"] == after["status"] == "done"
+        and before.get("parameters") == after.get("parameters")
+        and results[0].keys() == results[1].keys()
+    )
+    if not comparable:
+        return None
+    pairs = [(results[0][name], results[1][name]) for name in results[0]]
+    changes = [abs(old - new) / max(abs(old), abs(new)) for old, new in pairs if old != new]
+    return max(changes, default=0.0)
+
+
+#: Results that differ relatively by less came out as before: sums are taken in other orders on other CPUs.
+_ROUNDING = 1e-6
+
+
+def repeated(records: Iterable[Record]) -> tuple[int, int]:
+    """How many records have replaced others, and how many of these came out as before, to six digits.
+
+    Examples
+    --------
+    >>> repeated([{}, {"repeats": {"change": 1e-15}}, {"repeats": {"change": None}}])
+    (2, 1)
+    """
+    changes = [one["repeats"]["change"] for one in records if "repeats" in one]
+    return len(changes), sum(one is not None and one < _ROUNDING for one in changes)
 
 
 def mean_curve(

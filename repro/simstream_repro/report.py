@@ -20,7 +20,7 @@ from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
-from .records import RecordStore
+from .records import RecordStore, repeated
 from .scatter import scatter
 from .verdicts import (
     COUNTED,
@@ -449,7 +449,8 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
             for one in records
             if "versions" in one
         }
-        stale = sum(given.store.is_stale(one) for one in records)
+        current = [one for one in records if not given.store.is_stale(one)]
+        n_repeated, n_same = repeated(current)
         runs.append(
             {
                 "study": study,
@@ -459,7 +460,9 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "n_left_out": known.n_left_out,
                 "tuned_instead": known.tuned_instead,
                 "duration": _duration(sum(r.get("wall_seconds", 0) for r in records) / 3600),
-                "n_stale": stale,
+                "n_stale": len(records) - len(current),
+                "n_repeated": n_repeated,
+                "n_same": n_same,
                 "same_streams": _same_streams(records),
                 "versions": [json.loads(one) for one in sorted(versions)],
             }

@@ -657,3 +657,22 @@ def test_what_is_outstanding(paper, tmp_path):
     found = outstanding(paper, study, store)
     assert (found.n_cells, found.n_done, found.n_missing, found.n_stale) == (8, 1, 7, 1)
     assert (found.missing_hours, found.stale_hours) == (7.0, 1.0)
+    assert (found.n_repeated, found.n_same) == (0, 0)
+
+
+def test_cells_run_again_say_what_has_changed(paper, tmp_path):
+    """Equal to rounding, another result, another choice; times do not count, nor records of other code."""
+    store = RecordStore(tmp_path)
+    study = paper.studies["x-main"]
+    here = {"source": store.sources.note(["simstream.validation"])}
+    first, second, third, fourth = list(paper.cells(study))[:4]
+    for cell in (first, second, third, fourth):
+        old = {"status": "done", "measures": {"mAP": 0.5, "seconds": 1.0}, "versions": {}}
+        store.append(cell, old)
+    again = old | {"versions": here}
+    store.append(first, again | {"measures": {"mAP": 0.5 + 1e-12, "seconds": 7.0}})
+    store.append(second, again | {"measures": {"mAP": 0.51, "seconds": 1.0}})
+    store.append(third, again | {"status": "over budget"})
+    store.append(fourth, old)
+    found = outstanding(paper, study, store)
+    assert (found.n_done, found.n_stale, found.n_repeated, found.n_same) == (4, 1, 3, 1)

@@ -96,6 +96,10 @@ def test_records_of_other_code_are_run_again_when_asked(tmp_path):
     assert store.is_stale(store.find(cell()))
     seen, _ = run([tuned, cell()], tmp_path)
     assert seen == []
+    seen, store = run([tuned, cell(), cell(seed=1)], tmp_path, stale=True, sample=1)
+    assert len(seen) == seen[0].n_cells == 1
+    assert store.find(seen[0].job.cell)["repeats"] == {"source": "older", "change": 0.0}
+    path.write_text(path.read_text().replace(digest, "older"))
     seen, store = run([tuned, cell()], tmp_path, stale=True)
     assert sorted(one.job.cell.seed for one in seen) == [-1, 0, 0]
     assert seen[[one.job.cell.grid == grid for one in seen].index(True)].job.cell.is_tuning
