@@ -227,7 +227,7 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
             if widths[number] > _WIDTH and len(x) <= _FEW_MARKS:  # rings around the marks above it
                 size = 3 * widths[number]
                 ring = {"markerfacecolor": "none", "markeredgecolor": style.colour}
-                axes.plot(x, y, "", marker=style.marker, markersize=size, label="_ring", **ring)
+                axes.plot(x, y, style.marker, markersize=size, label="_ring", **ring)
             # On a logarithmic axis the band would have no end where mean - deviation is below zero.
             if spread is not None and np.any(spread) and not how.log_y:
                 low, high = y - spread, y + spread

@@ -337,7 +337,7 @@ def _tables(
                 "label": measure.label,
                 "methods": [paper.shown(one) if exhibit.study else one for one in methods],
                 "rows": rows,
-                "compared": any(one.theirs for one in mine),
+                "compared": bool(exhibit.study) and any(one.theirs for one in mine),
                 "is_time": measure.kind == "time",
             }
         )

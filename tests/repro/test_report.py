@@ -591,6 +591,10 @@ def test_no_line_hides_another_and_no_band_leaves_the_range(paper, store):
     figure = draw(PaperRecords(paper, store), paper.exhibits["x-lines"])
     lines = lines_of(figure)
     assert lines["SDCA"].get_linewidth() > lines["OASIS"].get_linewidth()
+    ring = lines["_ring"]  # the marks of the covered one, around those above it
+    assert ring.get_linestyle() == "None"
+    assert ring.get_markeredgecolor() == lines["SDCA"].get_color()
+    assert ring.get_markersize() > 2 * lines["OASIS"].get_markersize()
     bands = [area.get_datalim(figure.axes[0].transData) for area in figure.axes[0].collections]
     assert bands
     assert max(one.y1 for one in bands) == pytest.approx(1.0)
