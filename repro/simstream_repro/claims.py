@@ -77,7 +77,9 @@ class _Outcome(NamedTuple):
     text: str
 
 
-def _summed_up(paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0) -> tuple[str, str]:
+def _summed_up(
+    paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0, *, always: bool = False
+) -> tuple[str, str]:
     """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
     if not outcomes:
         return "open", "not run"
@@ -92,7 +94,8 @@ def _summed_up(paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0) -
     elif len(outcomes) > 1:
         parts = [_counted(outcomes)]
     listed = [one.text for one in outcomes if len(outcomes) <= _MOST_LISTED or one.sign <= 0]
-    verdict = _verdict([one.sign for one in judged])
+    signs = [one.sign for one in judged]
+    verdict = "does not hold" if always and -1 in signs else _verdict(signs)
     if n_missing:
         verdict += " so far"
         listed.append(
@@ -208,7 +211,7 @@ def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
                     continue
                 best = best_of(means, key=lambda name: means[name])
                 place = f"{paper.datasets[dataset].label}: "
-                place += f"{check.each} {swept}, " if swept else ""
+                place += f"{check.each.replace('_', ' ')} {swept}, " if swept else ""
                 place += f"{paper.shown(winner)} " if len(contests) > 1 else ""
                 rival = (paper.shown(best), rivals[best][swept])
                 outcomes.append(_outcome(check, dataset, place, mine, rival))
@@ -220,7 +223,8 @@ def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
         for key, runs in records.items()
         if over_seeds(runs, check.measure) is not None
     }
-    return _summed_up(paper, outcomes, _n_missing(check, given, wanted, found))
+    n_missing = _n_missing(check, given, wanted, found)
+    return _summed_up(paper, outcomes, n_missing, always=check.always)
 
 
 def _outcome(
@@ -290,7 +294,9 @@ def _n_missing(
     check: Check, given: PaperRecords, wanted: set[str], found: set[tuple[str, str]]
 ) -> int:
     """How many numbers that a claim is about are planned, and missing."""
-    studies = [given.paper.studies[name] for name in _studies(check)]
+    against = check.against if isinstance(check, Beats) else ""
+    names = [*_studies(check), *([against] if against else [])]
+    studies = [given.paper.studies[name] for name in names]
     planned = {
         (dataset, name)
         for study in studies
@@ -353,11 +359,14 @@ def _exact_ranks(
 def _trend(check: Trend, given: PaperRecords) -> tuple[str, str]:
     table = given.merged(_studies(check))
     direction = 1 if check.direction == "rises" else -1
-    outcomes = []
+    sweep = given.paper.studies[check.study].sweep
+    planned = {float(one) for key in sweep if key.endswith(f".{check.along}") for one in sweep[key]}
+    outcomes, n_missing = [], 0
     for dataset in _datasets(check, given.paper):
         groups: dict[float, list[Record]] = {}
         for one in table.get((dataset, check.method), []):
             groups.setdefault(float(one["variant"][check.along]), []).append(one)
+        n_missing += len(planned - groups.keys())
         means = {place: _mean(groups[place], check.measure) for place in sorted(groups)}
         ends = [min(means, default=0.0), max(means, default=0.0)]
         # Records of the two ends that agree in everything else pair up.
@@ -372,7 +381,7 @@ def _trend(check: Trend, given: PaperRecords) -> tuple[str, str]:
         label = given.paper.datasets[dataset].label
         text = f"{label}: {text}; highest {means[best]:.3f} at {best:g}"
         outcomes.append(_Outcome(dataset, sign, change > 0, text))
-    return _summed_up(given.paper, outcomes)
+    return _summed_up(given.paper, outcomes, n_missing)
 
 
 def _without(records: list[Record], swept: str) -> list[Record]:

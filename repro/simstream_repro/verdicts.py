@@ -262,7 +262,9 @@ def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
                 ours = _scaled(over_seeds(records, measure.ours), measure.scale)
                 if ours is None and not theirs and not records:
                     continue
-                state = _state(paper, dataset, measure, ours, theirs, records)
+                state = "data absent"
+                if study is not None:
+                    state = _state(paper, dataset, measure, ours, theirs, records)
                 limits = [one["error"] for one in records if one["status"] == "over budget"]
                 number = JudgedNumber(
                     dataset,
