@@ -70,7 +70,7 @@ other-cpus: $(INSTALLED) ## the tests as if on other CPUs
 	OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(BIN)/python $(QUICK) tests
 	NPY_DISABLE_CPU_FEATURES="$$($(BIN)/python tests/cpu_features.py)" $(BIN)/python $(QUICK) tests
 
-wheel-test: build ## the built wheel in an empty environment runs the README's tour
+wheel-test: build ## the built wheel in an empty environment runs the README and the tour
 	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install -qq -c constraints.txt dist/*.whl
 	.venv-wheel/bin/simstream --help > /dev/null
