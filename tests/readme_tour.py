@@ -1,4 +1,4 @@
-"""Run the README and the tour: the Python blocks of each in order, in one session, then its `simstream` commands.
+"""Run the README and the tour: the Python blocks of each in one session, then its `simstream` commands.
 
 Needs nothing but simstream itself, so that a freshly installed wheel can be tried with it:
 ``python tests/readme_tour.py``.
