@@ -29,7 +29,7 @@ def headline(summary):
     )
 
 
-def test_headline_numbers_are_those_of_the_records():
+def test_headline_numbers_are_those_of_the_pages():
     summary = json.loads((ROOT / "docs/repro/summary.json").read_text())
     text = " ".join((ROOT / "README.md").read_text().split())
     assert headline(summary) in text

@@ -19,7 +19,18 @@ import numpy as np
 
 from simstream.metrics.statistics import FriedmanResult, friedman
 
-from .plan import Beats, BestRank, Check, MeasureRatio, NoDifference, Paper, Reaches, Trend, Where
+from .plan import (
+    Beats,
+    BestRank,
+    Check,
+    MeasureRatio,
+    NoDifference,
+    Paper,
+    Reaches,
+    Study,
+    Trend,
+    Where,
+)
 from .records import TUNING, Record, mean_curve, over_seeds
 from .verdicts import PaperRecords, RecordTable
 
@@ -95,9 +106,10 @@ def _summed_up(
         parts = [_counted(outcomes)]
     listed = [one.text for one in outcomes if len(outcomes) <= _MOST_LISTED or one.sign <= 0]
     signs = [one.sign for one in judged]
-    verdict = "does not hold" if always and -1 in signs else _verdict(signs)
+    is_refuted = always and -1 in signs
+    verdict = "does not hold" if is_refuted else _verdict(signs)
     if n_missing:
-        verdict += " so far"
+        verdict += "" if is_refuted else " so far"
         listed.append(
             f"{n_missing} of the numbers it compares {'is' if n_missing == 1 else 'are'} missing"
         )
@@ -302,7 +314,7 @@ def _n_missing(
         for study in studies
         for dataset in study.datasets
         for name in study.methods
-        if (dataset, name) not in study.skip and given.paper.datasets[dataset].data
+        if _is_planned(study, given.paper, dataset, name)
     }
     datasets = _datasets(check, given.paper)
     return sum(
@@ -359,14 +371,12 @@ def _exact_ranks(
 def _trend(check: Trend, given: PaperRecords) -> tuple[str, str]:
     table = given.merged(_studies(check))
     direction = 1 if check.direction == "rises" else -1
-    sweep = given.paper.studies[check.study].sweep
-    planned = {float(one) for key in sweep if key.endswith(f".{check.along}") for one in sweep[key]}
     outcomes, n_missing = [], 0
     for dataset in _datasets(check, given.paper):
         groups: dict[float, list[Record]] = {}
         for one in table.get((dataset, check.method), []):
             groups.setdefault(float(one["variant"][check.along]), []).append(one)
-        n_missing += len(planned - groups.keys())
+        n_missing += len(_planned_places(check, given.paper, dataset) - groups.keys())
         means = {place: _mean(groups[place], check.measure) for place in sorted(groups)}
         ends = [min(means, default=0.0), max(means, default=0.0)]
         # Records of the two ends that agree in everything else pair up.
@@ -382,6 +392,28 @@ def _trend(check: Trend, given: PaperRecords) -> tuple[str, str]:
         text = f"{label}: {text}; highest {means[best]:.3f} at {best:g}"
         outcomes.append(_Outcome(dataset, sign, change > 0, text))
     return _summed_up(given.paper, outcomes, n_missing)
+
+
+def _planned_places(check: Trend, paper: Paper, dataset: str) -> set[float]:
+    """The swept values that are to be run on a data set."""
+    return {
+        float(value)
+        for study in (paper.studies[name] for name in _studies(check))
+        if _is_planned(study, paper, dataset, check.method)
+        for key, values in study.sweep.items()
+        if key.endswith(f".{check.along}")
+        for value in values
+    }
+
+
+def _is_planned(study: Study, paper: Paper, dataset: str, method: str) -> bool:
+    """Whether a study runs a method on a data set that there is."""
+    return (
+        dataset in study.datasets
+        and method in study.methods
+        and (dataset, method) not in study.skip
+        and bool(paper.datasets[dataset].data)
+    )
 
 
 def _without(records: list[Record], swept: str) -> list[Record]:

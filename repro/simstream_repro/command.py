@@ -247,9 +247,7 @@ def run(
             "variable SIMSTREAM_DATA; simstream datasets says how to get them"
         )
     store = RecordStore(results)
-    if sample is not None:
-        work = [job for job in work if store.find(job.cell) is not None]
-    _run(work, store, jobs, data_dir, quiet, stale=stale or sample is not None, sample=sample)
+    _run(work, store, jobs, data_dir, quiet, stale=stale, sample=sample)
     _summarise(work, store)
 
 

@@ -224,7 +224,9 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
                 alpha=1.0 if widths[number] <= _WIDTH else 0.45,
                 label=label,
             )
-            if widths[number] > _WIDTH and len(x) <= _FEW_MARKS:  # rings around the marks above it
+            if (
+                widths[number] > _WIDTH and len(x) <= _FEW_MARKS and not is_flat
+            ):  # rings around the marks above it
                 size = 3 * widths[number]
                 ring = {"markerfacecolor": "none", "markeredgecolor": style.colour}
                 axes.plot(x, y, style.marker, markersize=size, label="_ring", **ring)

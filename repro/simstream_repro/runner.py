@@ -142,12 +142,13 @@ class _Queue:
                 choosing = Job(job.cell.tuning(), job.budget)
                 wanted.setdefault(choosing.cell.fingerprint, choosing)
             wanted.setdefault(job.cell.fingerprint, job)
-        if stale:
+        if stale or sample is not None:
             records = {name: store.find(job.cell) for name, job in wanted.items()}
             self._stale = {name for name, one in records.items() if one and store.is_stale(one)}
         if sample is not None:
-            self._stale = set(random.sample(sorted(self._stale), min(sample, len(self._stale))))
-            wanted = {name: wanted[name] for name in wanted if name in self._stale}
+            drawn = _drawn([wanted[name].cell for name in sorted(self._stale)], store, sample)
+            wanted = {name: wanted[name] for name in wanted if name in drawn}
+            self._stale = drawn
         self.n_cells = len(wanted)
         self.waiting = [job for job in wanted.values() if not self._is_final(job)]
         self.n_done = self.n_cells - len(self.waiting)
@@ -210,6 +211,21 @@ class _Queue:
         self.waiting.remove(job)
         self._stale.discard(job.cell.fingerprint)
         self.n_done += 1
+
+
+def _drawn(cells: Sequence[Cell], store: RecordStore, sample: int) -> set[str]:
+    """Fingerprints of some cells that ended well, and whose parameters are known; of equal ones the same."""
+
+    def is_done(cell: Cell) -> bool:
+        found = store.find(cell)
+        return found is not None and found["status"] == "done"
+
+    names = [
+        one.fingerprint
+        for one in cells
+        if is_done(one) and (not one.grid or one.is_tuning or is_done(one.tuning()))
+    ]
+    return set(random.Random(0).sample(names, min(sample, len(names))))
 
 
 class _Running:

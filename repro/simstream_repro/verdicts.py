@@ -297,7 +297,7 @@ def _judged(given: PaperRecords, exhibit: Exhibit, number: JudgedNumber) -> Judg
         number,
         verdict=verdict,
         explanation=text("below") if verdict == "below" else "",
-        is_tested=any(given.store.of_study(name) for name in tests),
+        is_tested=any(given.of(given.paper.studies[name]).table for name in tests),
         another=text("another experiment") if verdict == "above" else "",
         fitted=text("fitted"),
     )

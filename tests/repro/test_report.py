@@ -680,19 +680,38 @@ def test_what_is_outstanding(paper, tmp_path):
     assert (found.n_repeated, found.n_same) == (0, 0)
 
 
-def test_cells_run_again_say_what_has_changed(paper, tmp_path):
-    """Equal to rounding, another result, another choice; times do not count, nor records of other code."""
+def test_cells_run_again_say_whether_they_came_out_as_before(paper, tmp_path):
     store = RecordStore(tmp_path)
     study = paper.studies["x-main"]
     here = {"source": store.sources.note(["simstream.validation"])}
-    first, second, third, fourth = list(paper.cells(study))[:4]
-    for cell in (first, second, third, fourth):
-        old = {"status": "done", "measures": {"mAP": 0.5, "seconds": 1.0}, "versions": {}}
+    cells = list(paper.cells(study))[:8]
+    curves = {"error": {"x": [1, 2], "y": [0.5, None]}, "query seconds": {"x": [1], "y": [9.0]}}
+    old = {
+        "status": "done",
+        "measures": {"mAP": 0.5, "seconds": 1.0},
+        "curves": curves,
+        "versions": {},
+    }
+    for cell in cells[:6]:
         store.append(cell, old)
+    store.append(cells[6], old | {"measures": {"seconds": 1.0}, "curves": {}})
+    store.append(cells[7], old | {"status": "over budget"})
     again = old | {"versions": here}
-    store.append(first, again | {"measures": {"mAP": 0.5 + 1e-12, "seconds": 7.0}})
-    store.append(second, again | {"measures": {"mAP": 0.51, "seconds": 1.0}})
-    store.append(third, again | {"status": "over budget"})
-    store.append(fourth, old)
+    slower = curves | {"query seconds": {"x": [1], "y": [1.0]}}
+    store.append(
+        cells[0], again | {"measures": {"mAP": 0.5 + 1e-12, "seconds": 7.0}, "curves": slower}
+    )
+    store.append(cells[1], again | {"measures": {"mAP": 0.51, "seconds": 1.0}})
+    store.append(cells[2], again | {"curves": {"error": {"x": [1, 2], "y": [0.5, 0.4]}}})
+    store.append(cells[3], again | {"parameters": {"C": 7}})
+    store.append(cells[4], again | {"status": "over budget"})
+    store.append(cells[5], old)  # by the same code
+    store.append(
+        cells[6], again | {"measures": {"seconds": 2.0}, "curves": {}}
+    )  # nothing but times
+    store.append(cells[7], again)  # there was nothing to compare with
+    changes = [store.find(one).get("repeats", {}).get("change") for one in cells]
+    assert changes[:2] == pytest.approx([2e-12, 0.01 / 0.51], rel=1e-3)
+    assert changes[2:] == [None] * 6
     found = outstanding(paper, study, store)
-    assert (found.n_done, found.n_stale, found.n_repeated, found.n_same) == (4, 1, 3, 1)
+    assert (found.n_done, found.n_stale, found.n_repeated, found.n_same) == (8, 1, 5, 1)
