@@ -24,10 +24,8 @@ test: $(WITH_RAY) ## the tests, on all cores
 	$(BIN)/python $(QUICK)
 
 # Nothing here depends on the operating system: no service, no processes, no limits of memory.
-learners: ## the tests of the learners alone, with what is installed: CI runs them on macOS
-	$(BIN)/python $(QUICK) tests/test_against_reference.py tests/test_pairs.py tests/test_listwise.py tests/test_quadruplets.py \
-	  tests/test_batch.py tests/test_closed_form.py tests/test_low_rank.py tests/test_multitask.py tests/test_normalise.py \
-	  tests/test_ordinal.py tests/test_samplers.py tests/test_sdca.py tests/test_similarity.py tests/test_metrics.py
+learners: ## the tests of the learners alone, with what is installed: CI runs them on macOS and Windows
+	$(BIN)/python $(QUICK) @tests/learners.txt
 
 docs: $(WITH_SPHINX) ## the documentation site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -j auto -b html docs docs/_build/html
@@ -70,7 +68,7 @@ other-cpus: $(INSTALLED) ## the tests as if on other CPUs
 	OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(BIN)/python $(QUICK) tests
 	NPY_DISABLE_CPU_FEATURES="$$($(BIN)/python tests/cpu_features.py)" $(BIN)/python $(QUICK) tests
 
-wheel-test: build ## the built wheel in an empty environment runs the README's tour
+wheel-test: build ## the built wheel in an empty environment runs the README and the tour
 	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install -qq -c constraints.txt dist/*.whl
 	.venv-wheel/bin/simstream --help > /dev/null

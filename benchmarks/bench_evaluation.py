@@ -72,7 +72,7 @@ def children(pid: int) -> list[int]:
 
 def run(*arguments: object) -> tuple[dict, float, float, int, int]:
     """Run a command: what it prints, seconds, CPU seconds, peak memory in all and of the largest process."""
-    command = [sys.executable, "-m", "simstream.cli", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "simstream", *map(str, arguments), "--json"]
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **_ONE_THREAD})
     peak = largest = 0

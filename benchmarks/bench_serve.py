@@ -61,7 +61,7 @@ class Server:
         command = [
             sys.executable,
             "-m",
-            "simstream.cli",
+            "simstream",
             "serve",
             "--data",
             str(folder),

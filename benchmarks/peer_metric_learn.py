@@ -70,6 +70,21 @@ def rca(X, chunks, repeats):
     }
 
 
+def supervised(name, options, X, y):
+    """Any of its learners from class labels. What it cannot learn from is an answer, too."""
+    import metric_learn
+
+    model = getattr(metric_learn, name)(**options)
+    X, y = np.array(X), np.array(y)
+    try:
+        seconds = timed(lambda: model.fit(X, y))
+    except (RuntimeError, ValueError) as error:
+        return {"error": str(error)}
+    if not np.isrealobj(model.components_):
+        return {"error": "complex numbers"}
+    return {"seconds": seconds, "components": model.components_.tolist()}
+
+
 def main():
     import metric_learn
     import scipy
@@ -77,7 +92,8 @@ def main():
 
     warnings.simplefilter("ignore")  # it uses names that scikit-learn is about to drop
     request = json.loads(Path(sys.argv[1]).read_text())
-    learner = {"itml": itml, "lmnn": lmnn, "rca": rca}[request.pop("learner")]
+    learners = {"itml": itml, "lmnn": lmnn, "rca": rca, "supervised": supervised}
+    learner = learners[request.pop("learner")]
     answer = learner(**request)
     answer["versions"] = (
         f"metric-learn {metric_learn.__version__}, scikit-learn {sklearn.__version__}, "

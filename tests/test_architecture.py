@@ -28,6 +28,7 @@ LAYERS = [
     {"connectors", "distributed"},
     {"formats", "index", "serve"},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
 

@@ -60,7 +60,7 @@ FROM_SETS = [known.name.lower() for known in catalogue.ALGORITHMS if known.takes
 
 def start(*arguments, stdin=subprocess.DEVNULL):
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "simstream.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "simstream", *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, bufsize=0)
 
@@ -1498,7 +1498,7 @@ def test_the_number_of_sparse_features_is_an_option(tmp_path):
 def test_progress_bar_on_a_terminal(tmp_path, items_file):
     pty = pytest.importorskip("pty")
     controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "simstream.cli", "train", str(items_file)]
+    command = [sys.executable, "-m", "simstream", "train", str(items_file)]
     command += ["-n", "20000", "-o", str(tmp_path / "model.safetensors")]
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal, env=environment)

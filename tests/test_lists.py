@@ -85,9 +85,9 @@ def text_of(name):
     ("name", "sentence", "expected"),
     [
         ("README.md", r"usual batch metric learners \((.*?)\)", WITHOUT_TASKS),
-        ("README.md", r"# ([\w, ]*) work the same way", WITHOUT_TASKS - {"LMNN"}),
-        ("README.md", r"\* (`OASIS\(device=\"cuda\"\)`.*?):", ON_GPU),
-        ("README.md", r"([\w, ]*) can average their iterates", AVERAGED),
+        ("docs/tour.md", r"# ([\w, ]*) work the same way", WITHOUT_TASKS - {"LMNN"}),
+        ("docs/tour.md", r"\* (`OASIS\(device=\"cuda\"\)`.*?):", ON_GPU),
+        ("docs/tour.md", r"([\w, ]*) can average their iterates", AVERAGED),
         ("docs/coming-from.md", r"what is learnt has a space \((.*?)\)", WITH_SPACE),
         ("docs/coming-from.md", r"The batch learners \((.*?)\) are transformers", WITHOUT_TASKS),
         ("docs/coming-from.md", r"refuse weights: `variant=\"PA\"`, (.*?)\.", UNWEIGHTED),
@@ -106,7 +106,7 @@ def test_learners(name, sentence, expected):
 @pytest.mark.parametrize(
     ("name", "sentence", "expected"),
     [
-        ("README.md", r"Items come from (.*?) files", item_formats.FORMATS),
+        ("docs/tour.md", r"Items come from (.*?) files", item_formats.FORMATS),
         ("docs/service.md", r"Items come from (.*?) files", item_formats.FORMATS),
         ("docs/formats.md", r"\[items\]\(#items\): [^|]*\|(.*?)\|", item_formats.FORMATS),
         ("docs/formats.md", r"\[pairs\]\(#pairs\) \|(.*?)\|", records.FORMATS),

@@ -1,4 +1,4 @@
-"""The README's tour runs, word by word."""
+"""The README and the tour run, word by word."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_tour():
-    assert len(readme_tour.blocks("python")) >= 4
-    assert len(readme_tour.commands()) >= 3
+    readme, tour = readme_tour.PAGES
+    assert readme_tour.blocks("python", readme)
+    assert len(readme_tour.blocks("python", tour)) >= 4
+    assert len(readme_tour.commands(tour)) >= 3
     readme_tour.run(succeed)  # in this process: `make wheel-test` starts one for each
 
 
@@ -27,7 +29,7 @@ def headline(summary):
     )
 
 
-def test_headline_numbers_are_those_of_the_records():
+def test_headline_numbers_are_those_of_the_pages():
     summary = json.loads((ROOT / "docs/repro/summary.json").read_text())
     text = " ".join((ROOT / "README.md").read_text().split())
     assert headline(summary) in text

@@ -319,6 +319,45 @@ def test_a_run_that_ended_in_the_middle_is_continued_to_the_same_bits(
     assert len(list((tmp_path / "run").glob("shard-*"))) == 3
 
 
+@pytest.mark.filterwarnings("ignore:SDCA has not reached tol")
+@pytest.mark.parametrize("error", [Interrupt, KeyboardInterrupt])
+@pytest.mark.parametrize("output", ["average", "last", "random"])
+def test_sdca_goes_on_from_any_block_to_the_same_bits(output, error, tmp_path, monkeypatch):
+    """From draws of either half of an epoch, from its certificate, and from that of what is kept."""
+    params = {"lam": 0.01, "n_epochs": 2, "output": output, "tol": 1e-9, "block_size": 64}
+    options = {"backend": "serial", "checkpoint_seconds": 0.0}
+    advance, blocks = Shard.advance, []
+
+    def counted(self, *parts):
+        blocks.extend([1] * (self._number == 0))
+        return advance(self, *parts)
+
+    monkeypatch.setattr(Shard, "advance", counted)
+    learner, X = SDCA(random_state=3, **params), items()
+    with ShardedLearner(learner, 3, preprocessor=X, **options) as found:
+        expected = found.fit(TRIPLETS).learner_
+    n_blocks = len(blocks)
+    assert n_blocks > 2 * len(TRIPLETS) / 64
+    for after in range(2, n_blocks + 1):
+        folder = tmp_path / str(after)
+        with monkeypatch.context() as patch:
+            interrupted(patch, after, error)
+            found = ShardedLearner(learner, 3, preprocessor=X, folder=folder, **options)
+            with pytest.raises(error):
+                found.fit(TRIPLETS)
+        found._run.folder.unlock()  # as the end of its process does
+        assert json.loads((folder / "run.json").read_text())["block"] == after - 1
+        blocks.clear()
+        with ShardedLearner.resume(folder, **options) as found:
+            assert bits_of(found.learner_) == bits_of(expected)
+        # A certificate, two blocks here, is worked out from its beginning.
+        assert n_blocks - after < len(blocks) <= n_blocks - after + 2
+    with ShardedLearner.resume(tmp_path / "5", 2, **options) as found:  # two have what three had
+        np.testing.assert_allclose(found.learner_.alpha_, expected.alpha_, atol=1e-11)
+        matrix = found.learner_.get_bilinear_matrix()
+        np.testing.assert_allclose(matrix, expected.get_bilinear_matrix(), atol=1e-12)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
 @pytest.mark.parametrize("name", ["average", "lists", "tasks", "sdca"])
 def test_workers_that_are_lost_now_and_then_change_no_bit(name, seconds, monkeypatch):

@@ -79,9 +79,15 @@ def test_parameters_are_described_below_their_names(algorithm):
 
 def test_version_is_the_same_everywhere():
     version = simstream.__version__
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    released = re.search(
+        rf"^## \[{re.escape(version)}\] - (\d{{4}}-\d\d-\d\d)$",
+        (ROOT / "CHANGELOG.md").read_text(),
+        re.M,
+    )
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version}\ndate-released: {released[1]}\n" in citation
     assert f'version: "{version}"' in (ROOT / "conda" / "recipe.yaml").read_text()
-    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"# What is new in {version}\n" in (DOCS / "release-notes.md").read_text()
 
 
 def test_conda_recipe_is_that_of_the_package():

@@ -1,11 +1,14 @@
 """Scores of large sparse models are read from their stores, as if all of M had been decoded."""
 
+import gc
 import pickle
 import threading
+import weakref
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from cases import items, triplets
 from simstream import AROMA, OASIS, OGD, OMTRSL, OSTRSL, SORS, AdaSORS, ListwiseSoftmax
@@ -208,3 +211,17 @@ def test_learners_are_pickled_without_their_locks():
         model.partial_fit(T[100:]).get_bilinear_matrix().toarray(),
         SORS(lam=1e-3, preprocessor=X).fit(T).get_bilinear_matrix().toarray(),
     )
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learner_that_was_read_is_gone_with_its_last_reference(name):
+    """Its store may be of many GB: it must not wait for the collector of cycles."""
+    model = clone(LEARNERS[name]).set_params(preprocessor=X).fit(T)
+    model.pair_score(PAIRS)
+    engine = weakref.ref(model._engine)
+    gc.disable()
+    try:
+        del model
+        assert engine() is None
+    finally:
+        gc.enable()

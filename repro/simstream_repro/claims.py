@@ -19,7 +19,18 @@ import numpy as np
 
 from simstream.metrics.statistics import FriedmanResult, friedman
 
-from .plan import Beats, BestRank, Check, MeasureRatio, NoDifference, Paper, Reaches, Trend, Where
+from .plan import (
+    Beats,
+    BestRank,
+    Check,
+    MeasureRatio,
+    NoDifference,
+    Paper,
+    Reaches,
+    Study,
+    Trend,
+    Where,
+)
 from .records import TUNING, Record, mean_curve, over_seeds
 from .verdicts import PaperRecords, RecordTable
 
@@ -77,7 +88,9 @@ class _Outcome(NamedTuple):
     text: str
 
 
-def _summed_up(paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0) -> tuple[str, str]:
+def _summed_up(
+    paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0, *, always: bool = False
+) -> tuple[str, str]:
     """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
     if not outcomes:
         return "open", "not run"
@@ -92,9 +105,11 @@ def _summed_up(paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0) -
     elif len(outcomes) > 1:
         parts = [_counted(outcomes)]
     listed = [one.text for one in outcomes if len(outcomes) <= _MOST_LISTED or one.sign <= 0]
-    verdict = _verdict([one.sign for one in judged])
+    signs = [one.sign for one in judged]
+    is_refuted = always and -1 in signs
+    verdict = "does not hold" if is_refuted else _verdict(signs)
     if n_missing:
-        verdict += " so far"
+        verdict += "" if is_refuted else " so far"
         listed.append(
             f"{n_missing} of the numbers it compares {'is' if n_missing == 1 else 'are'} missing"
         )
@@ -208,7 +223,7 @@ def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
                     continue
                 best = best_of(means, key=lambda name: means[name])
                 place = f"{paper.datasets[dataset].label}: "
-                place += f"{check.each} {swept}, " if swept else ""
+                place += f"{check.each.replace('_', ' ')} {swept}, " if swept else ""
                 place += f"{paper.shown(winner)} " if len(contests) > 1 else ""
                 rival = (paper.shown(best), rivals[best][swept])
                 outcomes.append(_outcome(check, dataset, place, mine, rival))
@@ -220,7 +235,8 @@ def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
         for key, runs in records.items()
         if over_seeds(runs, check.measure) is not None
     }
-    return _summed_up(paper, outcomes, _n_missing(check, given, wanted, found))
+    n_missing = _n_missing(check, given, wanted, found)
+    return _summed_up(paper, outcomes, n_missing, always=check.always)
 
 
 def _outcome(
@@ -290,13 +306,15 @@ def _n_missing(
     check: Check, given: PaperRecords, wanted: set[str], found: set[tuple[str, str]]
 ) -> int:
     """How many numbers that a claim is about are planned, and missing."""
-    studies = [given.paper.studies[name] for name in _studies(check)]
+    against = check.against if isinstance(check, Beats) else ""
+    names = [*_studies(check), *([against] if against else [])]
+    studies = [given.paper.studies[name] for name in names]
     planned = {
         (dataset, name)
         for study in studies
         for dataset in study.datasets
         for name in study.methods
-        if (dataset, name) not in study.skip and given.paper.datasets[dataset].data
+        if _is_planned(study, given.paper, dataset, name)
     }
     datasets = _datasets(check, given.paper)
     return sum(
@@ -353,11 +371,12 @@ def _exact_ranks(
 def _trend(check: Trend, given: PaperRecords) -> tuple[str, str]:
     table = given.merged(_studies(check))
     direction = 1 if check.direction == "rises" else -1
-    outcomes = []
+    outcomes, n_missing = [], 0
     for dataset in _datasets(check, given.paper):
         groups: dict[float, list[Record]] = {}
         for one in table.get((dataset, check.method), []):
             groups.setdefault(float(one["variant"][check.along]), []).append(one)
+        n_missing += len(_planned_places(check, given.paper, dataset) - groups.keys())
         means = {place: _mean(groups[place], check.measure) for place in sorted(groups)}
         ends = [min(means, default=0.0), max(means, default=0.0)]
         # Records of the two ends that agree in everything else pair up.
@@ -372,7 +391,29 @@ def _trend(check: Trend, given: PaperRecords) -> tuple[str, str]:
         label = given.paper.datasets[dataset].label
         text = f"{label}: {text}; highest {means[best]:.3f} at {best:g}"
         outcomes.append(_Outcome(dataset, sign, change > 0, text))
-    return _summed_up(given.paper, outcomes)
+    return _summed_up(given.paper, outcomes, n_missing)
+
+
+def _planned_places(check: Trend, paper: Paper, dataset: str) -> set[float]:
+    """The swept values that are to be run on a data set."""
+    return {
+        float(value)
+        for study in (paper.studies[name] for name in _studies(check))
+        if _is_planned(study, paper, dataset, check.method)
+        for key, values in study.sweep.items()
+        if key.endswith(f".{check.along}")
+        for value in values
+    }
+
+
+def _is_planned(study: Study, paper: Paper, dataset: str, method: str) -> bool:
+    """Whether a study runs a method on a data set that there is."""
+    return (
+        dataset in study.datasets
+        and method in study.methods
+        and (dataset, method) not in study.skip
+        and bool(paper.datasets[dataset].data)
+    )
 
 
 def _without(records: list[Record], swept: str) -> list[Record]:

@@ -224,6 +224,12 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
                 alpha=1.0 if widths[number] <= _WIDTH else 0.45,
                 label=label,
             )
+            if (
+                widths[number] > _WIDTH and len(x) <= _FEW_MARKS and not is_flat
+            ):  # rings around the marks above it
+                size = 3 * widths[number]
+                ring = {"markerfacecolor": "none", "markeredgecolor": style.colour}
+                axes.plot(x, y, style.marker, markersize=size, label="_ring", **ring)
             # On a logarithmic axis the band would have no end where mean - deviation is below zero.
             if spread is not None and np.any(spread) and not how.log_y:
                 low, high = y - spread, y + spread

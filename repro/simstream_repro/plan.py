@@ -290,6 +290,8 @@ class Beats(Check, frozen=True, kw_only=True, tag="beats"):
     against: str = ""
     #: A swept quantity: one comparison for each of its values, not one for their mean.
     each: str = ""
+    #: The paper says so of all cases: one that speaks against it refutes it.
+    always: bool = False
 
 
 class BestRank(Check, frozen=True, kw_only=True, tag="rank"):

@@ -171,11 +171,13 @@ class RecordStore:
 
     def is_stale(self, record: Record) -> bool:
         """Whether a record comes from other code than there is now, or does not say from which."""
-        return not self.sources.is_current(record.get("versions", {}).get("source"))
+        return not self.sources.is_current(_source(record))
 
     def append(self, cell: Cell, result: Record) -> None:
-        """Write the record of a cell, durably."""
+        """Write the record of a cell, durably; one that replaces another says how much has changed."""
         record = {"fingerprint": cell.fingerprint, **cell.__dict__, **result}
+        if found := comparison(self.find(cell), record):
+            record["repeats"] = found
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(cell.study)
         needs_end = False
@@ -195,6 +197,74 @@ class RecordStore:
         with atomic_write(self._path(study)) as temporary:
             temporary.write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
         self._cache[study] = {record["fingerprint"]: record for record in records}
+
+
+#: Results with one of these words in their names depend on the machine and on what else it does.
+_OF_THE_MACHINE = ("seconds", "MB", "speed-up")
+
+#: Results that differ relatively by less came out as before: sums are taken in other orders on other CPUs.
+_ROUNDING = 1e-6
+
+
+def comparison(before: Record | None, after: Record) -> Record | None:
+    """Whether a cell that is run again by other code comes out as before; None if that cannot be told.
+
+    "same" is whether the same parameters were chosen and all results agree to six digits, "change" the
+    largest relative difference between two results, None where they are not of the same things.
+
+    Examples
+    --------
+    >>> first = {"status": "done", "parameters": {"C": 1}, "measures": {"mAP": 0.5, "seconds": 1.0}}
+    >>> second = first | {"versions": {"source": "new"}, "measures": {"mAP": 0.25, "seconds": 9.0}}
+    >>> comparison(first, second)
+    {'source': None, 'same': False, 'change': 0.5}
+    >>> comparison(first, first) is None  # the same code
+    True
+    """
+    if before is None or before["status"] != "done" or _source(before) == _source(after):
+        return None
+    old, new = _results(before), _results(after)
+    found: Record = {"source": _source(before), "same": False, "change": None}
+    if after["status"] != "done" or before.get("parameters") != after.get("parameters"):
+        return found
+    if not old and not new and not before.get("grid"):
+        return None  # nothing but times
+    if [len(old[name]) for name in old] == [len(new.get(name, ())) for name in old]:
+        pairs = [pair for name in old for pair in zip(old[name], new[name], strict=True)]
+        first, second = np.array(pairs, dtype=float).reshape(-1, 2).T
+        size = np.maximum(np.abs(first), np.abs(second))
+        differs = (first != second) & ~(np.isnan(first) & np.isnan(second))
+        change = np.where(differs, np.abs(first - second) / np.where(size > 0, size, 1.0), 0.0)
+        largest = float(np.max(change, initial=0.0))
+        found |= {"same": largest < _ROUNDING, "change": largest if np.isfinite(largest) else None}
+    return found
+
+
+def _source(record: Record) -> str | None:
+    return record.get("versions", {}).get("source")
+
+
+def _results(record: Record) -> dict[str, list[float | None]]:
+    """The numbers of a record that depend on nothing but code and data, by name."""
+    curves = {f"curve {name}": one["y"] for name, one in record.get("curves", {}).items()}
+    results = {name: [value] for name, value in record.get("measures", {}).items()} | curves
+    return {
+        name: values
+        for name, values in results.items()
+        if not any(word in name for word in _OF_THE_MACHINE)
+    }
+
+
+def repeated(records: Iterable[Record]) -> tuple[int, int]:
+    """How many records have replaced those of other code, and how many of these came out as before.
+
+    Examples
+    --------
+    >>> repeated([{}, {"repeats": {"same": True}}, {"repeats": {"same": False}}])
+    (2, 1)
+    """
+    same = [one["repeats"]["same"] for one in records if "repeats" in one]
+    return len(same), sum(same)
 
 
 def mean_curve(

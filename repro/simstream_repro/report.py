@@ -20,7 +20,7 @@ from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
-from .records import RecordStore
+from .records import RecordStore, repeated
 from .scatter import scatter
 from .verdicts import (
     COUNTED,
@@ -196,17 +196,19 @@ def _claims_text(claims: list[Finding]) -> str:
     Examples
     --------
     >>> _claims_text([Finding("", "holds", ""), Finding("", "open so far", ""), Finding("", "holds", "")])
-    '2 hold, 1 open'
+    '2 hold, 1 is open'
     """
-    words = {
-        "holds": "hold",
-        "holds where decided": "hold where decided",
-        "partly": "hold in part",
-        "does not hold": "do not hold",
-        "open": "open",
+    words = {  # of one claim, of several
+        "holds": ("holds", "hold"),
+        "holds where decided": ("holds where decided", "hold where decided"),
+        "partly": ("holds in part", "hold in part"),
+        "does not hold": ("does not hold", "do not hold"),
+        "open": ("is open", "are open"),
     }
     counts = Counter(one.verdict.removesuffix(" so far") for one in claims)
-    return ", ".join(f"{counts[word]} {text}" for word, text in words.items() if counts[word])
+    return ", ".join(
+        f"{counts[word]} {text[counts[word] > 1]}" for word, text in words.items() if counts[word]
+    )
 
 
 def _is_beyond(exhibit: Exhibit) -> bool:
@@ -231,12 +233,13 @@ def _exhibit(
         "command": "",
         "duration": "",
         "hashes": [],
+        "n_records": 0,
     }
     study = paper.study_of(exhibit.id)
     if study is not None:
         view |= _provenance(given, exhibit, study)
     if study is None:
-        view["text"] = "Not run: its data is not available."
+        view["text"] = "Not run: its data is not available." if exhibit.published else ""
     elif exhibit.kind == "table" and not any(one.ours or one.limit for one in comparisons):
         view |= {"tables": [], "text": "Not run yet."}
     elif exhibit.kind == "figure":
@@ -267,6 +270,7 @@ def _provenance(given: PaperRecords, exhibit: Exhibit, study: Study) -> dict[str
         "command": f"simstream repro run {exhibit.id}",
         "duration": _duration(sum(one.get("wall_seconds", 0.0) for one in records) / 3600),
         "hashes": [f"{name} {files[name]}" for name in names if name in files],
+        "n_records": len(records),
     }
 
 
@@ -326,14 +330,14 @@ def _tables(
             choose = {"higher": max, "lower": min}.get(measure.better, lambda *_, **__: None)
             best = choose(values, default=None)
             given = paper.datasets.get(dataset)
-            name = dataset if given is None else given.label
+            name = dataset if given is None or not exhibit.study else given.label
             rows.append({"name": name, "cells": [_cell(one, best) for one in found]})
         tables.append(
             {
                 "label": measure.label,
-                "methods": [paper.shown(method) for method in methods],
+                "methods": [paper.shown(one) if exhibit.study else one for one in methods],
                 "rows": rows,
-                "compared": any(one.theirs for one in mine),
+                "compared": bool(exhibit.study) and any(one.theirs for one in mine),
                 "is_time": measure.kind == "time",
             }
         )
@@ -449,7 +453,8 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
             for one in records
             if "versions" in one
         }
-        stale = sum(given.store.is_stale(one) for one in records)
+        current = [one for one in records if not given.store.is_stale(one)]
+        n_repeated, n_same = repeated(current)
         runs.append(
             {
                 "study": study,
@@ -459,7 +464,9 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "n_left_out": known.n_left_out,
                 "tuned_instead": known.tuned_instead,
                 "duration": _duration(sum(r.get("wall_seconds", 0) for r in records) / 3600),
-                "n_stale": stale,
+                "n_stale": len(records) - len(current),
+                "n_repeated": n_repeated,
+                "n_same": n_same,
                 "same_streams": _same_streams(records),
                 "versions": [json.loads(one) for one in sorted(versions)],
             }

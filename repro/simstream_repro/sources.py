@@ -22,7 +22,7 @@ from simstream.data import atomic_write
 #: Modules whose code decides a result: these, and all inside them.
 _PACKAGES = ("simstream", "simstream_repro.protocols", "simstream_repro.reference")
 #: Loaded by the command that starts the processes, and without influence on what they compute.
-_ONLY_STARTS = ("simstream.cli",)
+_ONLY_STARTS = ("simstream.cli", "simstream.__main__")
 
 
 def imported_modules() -> list[str]:

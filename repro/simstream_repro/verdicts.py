@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .plan import Exhibit, Explanation, Paper, Study, TableMeasure, published
-from .records import FINAL, Cell, Record, RecordStore, data_seed, over_seeds
+from .records import FINAL, Cell, Record, RecordStore, data_seed, over_seeds, repeated
 
 #: How far from the printed one a quality number may be, in units of one, where a spread is not known.
 CLOSE = 0.01
@@ -96,6 +96,9 @@ class Outstanding(NamedTuple):
     missing_hours: float
     n_stale: int
     stale_hours: float
+    #: Records of the present code that replaced others, and how many of them came out as before.
+    n_repeated: int
+    n_same: int
 
 
 def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
@@ -126,6 +129,7 @@ def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
         sum(map(expected, missing)) / 3600,
         len(stale),
         sum(one.get("wall_seconds", 0.0) for one in stale) / 3600,
+        *repeated(one for one in done.values() if not store.is_stale(one)),
     )
 
 
@@ -258,7 +262,9 @@ def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
                 ours = _scaled(over_seeds(records, measure.ours), measure.scale)
                 if ours is None and not theirs and not records:
                     continue
-                state = _state(paper, dataset, measure, ours, theirs, records)
+                state = "data absent"
+                if study is not None:
+                    state = _state(paper, dataset, measure, ours, theirs, records)
                 limits = [one["error"] for one in records if one["status"] == "over budget"]
                 number = JudgedNumber(
                     dataset,
@@ -291,7 +297,7 @@ def _judged(given: PaperRecords, exhibit: Exhibit, number: JudgedNumber) -> Judg
         number,
         verdict=verdict,
         explanation=text("below") if verdict == "below" else "",
-        is_tested=any(given.store.of_study(name) for name in tests),
+        is_tested=any(given.of(given.paper.studies[name]).table for name in tests),
         another=text("another experiment") if verdict == "above" else "",
         fitted=text("fitted"),
     )

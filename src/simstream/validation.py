@@ -46,6 +46,8 @@ class Items:
     >>> model = OASIS(preprocessor=items).fit([["ant", "bee", "cat"]])
     >>> model.search(items.values[:1], items, k=2).ids.tolist()
     [['ant', 'bee']]
+    >>> items
+    <3 x 3 Items of float64, with ids>
     """
 
     values: Any
@@ -69,6 +71,11 @@ class Items:
         self.__dict__.update(checked.__dict__)
         if ids is not None:
             self._rows_by_id = rows_by_id(ids, self.shape[0])
+
+    def __repr__(self) -> str:
+        n_items, n_features = self.shape
+        named = ", with ids" if self.has_ids else ""
+        return f"<{n_items} x {n_features} {type(self).__name__} of {self.dtype}{named}>"
 
     @classmethod
     def _of(cls, values: Any) -> Items:

@@ -38,7 +38,7 @@ def test_frames_are_judged_as_by_another_naive_bayes(frames):
 
 
 def test_the_filter_by_hand(frames):
-    """Two classes, two frames: q(c) = lik(c) * sum over c' of A(c', c) q(c')."""
+    """Two classes, two frames: q(c) = l(c) * sum over c' of A(c', c) q(c')."""
     items, labels = np.array([[0.0], [0.0], [0.0], [1.0], [1.0], [1.0]]), np.repeat([0, 1], 3)
     model = NaiveBayesFilter(n_bins=2, stay=0.9).fit(items, labels)
     # Counted once more than seen: a low value has probability 4/5 in class 0 and 1/5 in class 1.

@@ -591,6 +591,10 @@ def test_no_line_hides_another_and_no_band_leaves_the_range(paper, store):
     figure = draw(PaperRecords(paper, store), paper.exhibits["x-lines"])
     lines = lines_of(figure)
     assert lines["SDCA"].get_linewidth() > lines["OASIS"].get_linewidth()
+    ring = lines["_ring"]  # the marks of the covered one, around those above it
+    assert ring.get_linestyle() == "None"
+    assert ring.get_markeredgecolor() == lines["SDCA"].get_color()
+    assert ring.get_markersize() > 2 * lines["OASIS"].get_markersize()
     bands = [area.get_datalim(figure.axes[0].transData) for area in figure.axes[0].collections]
     assert bands
     assert max(one.y1 for one in bands) == pytest.approx(1.0)
@@ -627,6 +631,15 @@ sweep = { "setting.train_fraction" = [0.5, 1.0] }
 [[claims]]
 text = "each"
 check = { kind = "beats", study = "x-each", measure = "mAP", winner = "SDCA", each = "train_fraction" }
+[[claims]]
+text = "always"
+[claims.check]
+kind = "beats"
+study = "x-each"
+measure = "mAP"
+winner = "SDCA"
+each = "train_fraction"
+always = true
 """
     paper = parse_paper(PAPER + INSTEAD + text)
     (cell,) = paper.cells(paper.studies["x-again"])
@@ -634,16 +647,23 @@ check = { kind = "beats", study = "x-each", measure = "mAP", winner = "SDCA", ea
     for one in paper.cells(paper.studies["x-each"]):
         ahead = (one.method == "SDCA") == (one.variant["train_fraction"] == 1.0)
         store.append(one, {"status": "done", "measures": {"mAP": 0.6 if ahead else 0.5}})
-    again, falls, each = check_claims(PaperRecords(paper, store))[-3:]
+    again, falls, each, always = check_claims(PaperRecords(paper, store))[-4:]
     assert each.verdict == "partly"
+    assert always.verdict == "does not hold"  # one case that speaks against it is enough
     assert (
-        "vehicle: train_fraction 0.5, behind OASIS by 0.1; vehicle: train_fraction 1.0, ahead"
+        "vehicle: train fraction 0.5, behind OASIS by 0.1; vehicle: train fraction 1.0, ahead"
         in each.text
     )
     assert again.verdict == "does not hold"
     assert "vehicle: behind OASIS by 0.105" in again.text
     assert falls.verdict == "does not hold"
     assert "1.600 at 0.1; 2.500 at 1; highest 2.500 at 1" in falls.text
+    longer = parse_paper(
+        (PAPER + INSTEAD + text).replace('lam" = [0.1, 1.0]', 'lam" = [0.1, 1.0, 9.0]')
+    )
+    falls = check_claims(PaperRecords(longer, store))[-3]
+    assert falls.verdict == "does not hold so far"
+    assert "1 of the numbers it compares is missing" in falls.text
     with pytest.raises(ValueError, match="claim: no such study: 'x-nothing'"):
         parse_paper(PAPER + INSTEAD + text.replace('"x-again"', '"x-nothing"'))
 
@@ -657,3 +677,41 @@ def test_what_is_outstanding(paper, tmp_path):
     found = outstanding(paper, study, store)
     assert (found.n_cells, found.n_done, found.n_missing, found.n_stale) == (8, 1, 7, 1)
     assert (found.missing_hours, found.stale_hours) == (7.0, 1.0)
+    assert (found.n_repeated, found.n_same) == (0, 0)
+
+
+def test_cells_run_again_say_whether_they_came_out_as_before(paper, tmp_path):
+    store = RecordStore(tmp_path)
+    study = paper.studies["x-main"]
+    here = {"source": store.sources.note(["simstream.validation"])}
+    cells = list(paper.cells(study))[:8]
+    curves = {"error": {"x": [1, 2], "y": [0.5, None]}, "query seconds": {"x": [1], "y": [9.0]}}
+    old = {
+        "status": "done",
+        "measures": {"mAP": 0.5, "seconds": 1.0},
+        "curves": curves,
+        "versions": {},
+    }
+    for cell in cells[:6]:
+        store.append(cell, old)
+    store.append(cells[6], old | {"measures": {"seconds": 1.0}, "curves": {}})
+    store.append(cells[7], old | {"status": "over budget"})
+    again = old | {"versions": here}
+    slower = curves | {"query seconds": {"x": [1], "y": [1.0]}}
+    store.append(
+        cells[0], again | {"measures": {"mAP": 0.5 + 1e-12, "seconds": 7.0}, "curves": slower}
+    )
+    store.append(cells[1], again | {"measures": {"mAP": 0.51, "seconds": 1.0}})
+    store.append(cells[2], again | {"curves": {"error": {"x": [1, 2], "y": [0.5, 0.4]}}})
+    store.append(cells[3], again | {"parameters": {"C": 7}})
+    store.append(cells[4], again | {"status": "over budget"})
+    store.append(cells[5], old)  # by the same code
+    store.append(
+        cells[6], again | {"measures": {"seconds": 2.0}, "curves": {}}
+    )  # nothing but times
+    store.append(cells[7], again)  # there was nothing to compare with
+    changes = [store.find(one).get("repeats", {}).get("change") for one in cells]
+    assert changes[:2] == pytest.approx([2e-12, 0.01 / 0.51], rel=1e-3)
+    assert changes[2:] == [None] * 6
+    found = outstanding(paper, study, store)
+    assert (found.n_done, found.n_stale, found.n_repeated, found.n_same) == (8, 1, 5, 1)

@@ -96,11 +96,29 @@ def test_records_of_other_code_are_run_again_when_asked(tmp_path):
     assert store.is_stale(store.find(cell()))
     seen, _ = run([tuned, cell()], tmp_path)
     assert seen == []
+    seen, store = run([tuned, cell(), cell(seed=1)], tmp_path, sample=1)
+    assert len(seen) == seen[0].n_cells == 1
+    assert store.find(seen[0].job.cell)["repeats"] == {
+        "source": "older",
+        "same": True,
+        "change": 0.0,
+    }
+    path.write_text(path.read_text().replace(digest, "older"))
     seen, store = run([tuned, cell()], tmp_path, stale=True)
     assert sorted(one.job.cell.seed for one in seen) == [-1, 0, 0]
     assert seen[[one.job.cell.grid == grid for one in seen].index(True)].job.cell.is_tuning
     assert not store.is_stale(store.find(cell()))
     seen, _ = run([tuned, cell()], tmp_path, stale=True)
+    assert seen == []
+
+
+def test_cells_without_parameters_are_not_drawn(tmp_path):
+    """Nothing would ever run them: their parameters are not chosen again."""
+    tuned = cell(parameters={}, grid={"C": [1e-9, 0.1]})
+    store = RecordStore(tmp_path)
+    store.append(tuned, {"status": "done", "measures": {"mAP": 0.5}})
+    store.append(tuned.tuning(), {"status": "failed", "error": "by hand", "measures": {}})
+    seen, _ = run([tuned], tmp_path, sample=5)
     assert seen == []
 
 

@@ -152,7 +152,7 @@ class ServerProcess:
     """``simstream serve`` in a process of its own; without a folder, the arguments say what to serve."""
 
     def __init__(self, folder, *arguments, preexec_fn=None):
-        command = [sys.executable, "-m", "simstream.cli", "serve"]
+        command = [sys.executable, "-m", "simstream", "serve"]
         command += [] if folder is None else ["--data", str(folder)]
         self.process = subprocess.Popen(
             [*command, "--port", "0", *map(str, arguments)],

@@ -317,7 +317,7 @@ def test_others_that_read_the_folder_do_not_disturb_the_service(tmp_path):
     items = [{"id": f"i{n}", "vector": row.tolist()} for n, row in enumerate(rows)]
     assert client("POST", "/v1/items", {"items": items})[0] == 201
     one = {"anchor": "i0", "positive": "i1", "negative": "i2"}
-    command = [sys.executable, "-m", "simstream.cli"]
+    command = [sys.executable, "-m", "simstream"]
     plain = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM events').fetchall()"
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     for number, words in enumerate((["check", tmp_path], ["backup", tmp_path, tmp_path / "b"])):

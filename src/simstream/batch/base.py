@@ -13,7 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._engines.base import check_array
 from ..data.comparisons import Comparisons, PairClasses
@@ -24,6 +24,7 @@ from ..similarity.learner import (
     delegated_property,
     documented,
     unchanged_on_error,
+    validated,
 )
 from ..similarity.mahalanobis import (
     NORMALISE,
@@ -165,7 +166,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
                 f"them, which are integers; got {shape_of(X)[1]} features"
             )
         with unchanged_on_error(self):
-            X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+            X, y = validated(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
             solve(X, codes, classes)
@@ -302,7 +303,7 @@ class BatchMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """
         check_is_fitted(self)
         X = self._item_cache().rows(self.preprocessor, X, np.float64)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = validated(self, X, dtype=np.float64, reset=False)
         return self._similarity()._embed(X)
 
     # -- saving -------------------------------------------------------------------------------

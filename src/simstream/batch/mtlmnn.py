@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, blas, cholesky
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._engines.base import check_array
 from ..persistence import check_saved_task
 from ..similarity.base import SearchResult, row_products
+from ..similarity.learner import validated
 from ..similarity.mahalanobis import Mahalanobis, first_metric
 from ..validation import check_finite, check_integer, check_number, check_tasks
 from .base import BatchMetric, Report, Solution, batch_documented, nearest_psd
@@ -230,7 +231,7 @@ class MultiTaskLMNN(BatchMetric):
     def transform(self, X: Any, task: Hashable = None) -> np.ndarray:
         """Map items x to Lx, where Euclidean distances are those of a task; L'L is its matrix."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = validated(self, X, dtype=np.float64, reset=False)
         return self.for_task(task)._embed(X)
 
     def pair_score(self, pairs: Any, task: Hashable = None) -> np.ndarray:

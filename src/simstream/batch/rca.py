@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import validate_data
 
 from ..data.comparisons import Comparisons
 from ..similarity.discriminant import (
@@ -17,7 +16,7 @@ from ..similarity.discriminant import (
     discriminant,
     inner_covariance,
 )
-from ..similarity.learner import documented, new_generator, unchanged_on_error
+from ..similarity.learner import documented, new_generator, unchanged_on_error, validated
 from ..similarity.mahalanobis import Spectrum
 from ..validation import check_choice, check_integer, check_number
 from .base import BatchMetric, batch_documented, check_some_class_has_two, named_items
@@ -131,7 +130,7 @@ class RCA(BatchMetric):
         """
         self._check_parameters()
         with unchanged_on_error(self):
-            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+            X = validated(self, X, dtype=np.float64, ensure_min_samples=2)
             chunklets = np.asarray(chunklets)
             if chunklets.shape != (len(X),) or chunklets.dtype.kind not in "iu":
                 raise ValueError(

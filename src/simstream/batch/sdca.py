@@ -19,6 +19,7 @@ from .._engines import (
     find_device,
     first_matrix,
 )
+from .._engines.base import State
 from .._engines.sparse import csr_reader
 from .._kernels.blocked import Blas, alone
 from .._kernels.dual import (
@@ -185,13 +186,13 @@ class SDCA(Learner):
         self._check_parameters()
         read = self._read_tuples(triplets, 3, self.dtype)
         check_lengths(read)
-        solution = alone(self._ascend(read))
+        solution = alone(self._solver(read).run())
         self._name_features(read)
         return self._keep(solution)
 
-    def _ascend(self, read: Comparisons, ops: Any = None) -> Solver:
-        """The coroutine that solves the problem: see `solve_sdca`."""
-        return solve_sdca(
+    def _solver(self, read: Comparisons, ops: Any = None) -> SDCASolver:
+        """What solves the problem of these triplets."""
+        return SDCASolver(
             read,
             float(self.lam),
             n_epochs=self.n_epochs,
@@ -308,18 +309,13 @@ class SDCASolution(NamedTuple):
     converged: bool
 
 
-#: A solver as a coroutine, like the blocks of `_kernels.blocked`.
-Solver = Generator[Any, Any, SDCASolution]
-
-
 @dataclass
 class _Window:
     """The iterates from draw `begin` on: the sum of their dual variables, or a random one of them."""
 
     begin: int
     length: int = 0
-    total: np.ndarray | None = None
-    sample: np.ndarray | None = None
+    kept: np.ndarray | None = None
 
 
 class _Suffix:
@@ -347,11 +343,11 @@ class _Suffix:
             window.length += length
             if self._output == "random":
                 if coin * window.length < length:
-                    window.sample = sample
-            elif window.total is None:
-                window.total = total.copy()
+                    window.kept = sample
+            elif window.kept is None:
+                window.kept = total.copy()
             else:
-                window.total += total
+                window.kept += total
         self._drawn += length
         self._halves += 1
         while len(self.windows) > 1 and self.windows[1].begin <= self._drawn // 2:
@@ -367,31 +363,36 @@ class _Suffix:
         if self._output == "last":
             return last
         window = self.windows[0]
-        if self._output == "random":
-            assert window.sample is not None
-            return window.sample
-        assert window.total is not None
-        return window.total / window.length
+        assert window.kept is not None
+        return window.kept if self._output == "random" else window.kept / window.length
+
+    def state(self) -> State:
+        """JSON values and arrays from which `restore` goes on."""
+        kept = {f"window.{i}": window.kept for i, window in enumerate(self.windows)}
+        scalars = {
+            "others": self._rng.bit_generator.state,
+            "drawn": [self._drawn, self._halves],
+            "windows": [[window.begin, window.length] for window in self.windows],
+        }
+        return scalars, {name: array for name, array in kept.items() if array is not None}
+
+    def restore(self, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Go on from the state of another one."""
+        self._rng.bit_generator.state = scalars["others"]
+        self._drawn, self._halves = scalars["drawn"]
+        self.windows = [
+            _Window(begin, length, arrays.get(f"window.{i}"))
+            for i, (begin, length) in enumerate(scalars["windows"])
+        ]
 
 
-def solve_sdca(
-    tuples: Comparisons,
-    lam: float,
-    *,
-    n_epochs: int,
-    output: str,
-    tol: float | None,
-    rng: np.random.Generator,
-    block_size: int | None = None,
-    head_bytes: int | None = None,
-    report: Callable[[int, EpochRecord], None] | None = None,
-    ops: Any = None,
-    device: Any = None,
-) -> Solver:
-    """Draw n triplets in every epoch until the duality gap is small enough.
+class SDCASolver:
+    """Draws n triplets in every epoch until the duality gap is small enough.
 
-    A coroutine: where others have columns of M too (`_kernels.columns`), it yields its parts of margins, Gram
-    matrices and penalties, and is sent their sums. Draws and dual variables are the same everywhere.
+    `run` is a coroutine: where others have columns of M too (`_kernels.columns`), it yields its parts of
+    margins, Gram matrices and penalties, and is sent their sums. Draws and dual variables are the same
+    everywhere. Whenever it waits for sums, `state` is where `restore` lets another solver of the same
+    problem go on, to the same bits.
 
     Parameters
     ----------
@@ -403,33 +404,77 @@ def solve_sdca(
     ops : the large products, where columns are divided
     device : of torch, None for NumPy on the CPU
     """
-    n = len(tuples)
-    ascent = _Ascent(tuples, lam, block_size, head_bytes, ops, device)
-    # A seed gives the same draws for every output: other random choices use a generator of their own.
-    others = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
-    suffix = _Suffix(output, n, n_epochs if tol is None else None, others)
-    goal = -np.inf if tol is None else tol
-    history: list[EpochRecord] = []
-    for epoch in range(1, n_epochs + 1):
-        draws = rng.integers(0, n, n)
-        sums = np.zeros(3)
-        for half in (draws[: n // 2], draws[n // 2 :]):
-            picked = int(rng.integers(len(half))) if len(half) else 0
-            run = yield from ascent.run(half, picked if output == "random" else None, sums)
-            suffix.add(len(half), *run)
-        primal, dual = yield from ascent.current_certificate()
-        record = EpochRecord(primal, dual, primal - dual, *(sums / n))
-        history.append(record)
-        if report is not None:
-            report(epoch, record)
-        may_stop = record.gap <= goal + ascent.doubt(record)
-        if may_stop or epoch == n_epochs:
-            alpha = suffix.read(ascent.alpha)
-            matrix, primal, dual = yield from ascent.certified(alpha)
-            converged = bool(primal - dual <= goal)
-            if converged:
-                break
-    return SDCASolution(matrix, alpha, primal, dual, history, converged)
+
+    def __init__(
+        self,
+        tuples: Comparisons,
+        lam: float,
+        *,
+        n_epochs: int,
+        output: str,
+        tol: float | None,
+        rng: np.random.Generator,
+        block_size: int | None = None,
+        head_bytes: int | None = None,
+        report: Callable[[int, EpochRecord], None] | None = None,
+        ops: Any = None,
+        device: Any = None,
+    ) -> None:
+        self._n, self._n_epochs, self._output = len(tuples), n_epochs, output
+        self._goal = -np.inf if tol is None else tol
+        self._report = report
+        self._ascent = _Ascent(tuples, lam, block_size, head_bytes, ops, device)
+        # A seed gives the same draws for every output: other random choices use a generator of their own.
+        others = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
+        self._suffix = _Suffix(output, self._n, n_epochs if tol is None else None, others)
+        self._rng = rng
+        self._history: list[EpochRecord] = []
+        #: The present epoch, the generator before its draws, how many halves of it are drawn.
+        self._epoch, self._seed, self._half = 1, rng.bit_generator.state, 0
+
+    def run(self) -> Generator[Any, Any, SDCASolution]:
+        """Solve the problem."""
+        n, rng, ascent, history = self._n, self._rng, self._ascent, self._history
+        while True:
+            self._seed = rng.bit_generator.state
+            draws = rng.integers(0, n, n)
+            halves = draws[: n // 2], draws[n // 2 :]
+            picked = [int(rng.integers(len(half))) if len(half) else 0 for half in halves]
+            while self._half < 2:
+                half, pick = halves[self._half], picked[self._half]
+                run = yield from ascent.run(half, pick if self._output == "random" else None)
+                self._suffix.add(len(half), *run)
+                self._half += 1
+            if len(history) < self._epoch:
+                primal, dual = yield from ascent.current_certificate()
+                history.append(EpochRecord(primal, dual, primal - dual, *(ascent.sums / n)))
+                if self._report is not None:
+                    self._report(self._epoch, history[-1])
+            is_last = self._epoch == self._n_epochs
+            if is_last or history[-1].gap <= self._goal + ascent.doubt(history[-1]):
+                alpha = self._suffix.read(ascent.alpha)
+                matrix, primal, dual = yield from ascent.certified(alpha)
+                converged = bool(primal - dual <= self._goal)
+                if converged or is_last:
+                    return SDCASolution(matrix, alpha, primal, dual, history, converged)
+            self._epoch, self._half = self._epoch + 1, 0
+            ascent.sums[...] = 0.0
+
+    def state(self) -> State:
+        """JSON values and arrays from which `restore` goes on; "u" has a column for each of M here."""
+        place, arrays = self._ascent.state()
+        scalars, windows = self._suffix.state()
+        scalars |= {"epoch": self._epoch, "half": self._half, "seed": self._seed, "place": place}
+        history = np.array(self._history).reshape(-1, len(EpochRecord._fields))
+        return scalars, {**arrays, **windows, "history": history}
+
+    def restore(self, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Go on from the state of another solver, before `run`."""
+        self._epoch, self._half = scalars["epoch"], scalars["half"]
+        self._rng.bit_generator.state = scalars["seed"]
+        self._ascent.restore(scalars["place"], arrays)
+        self._suffix.restore(scalars, arrays)
+        self._history = [EpochRecord(*map(float, row)) for row in arrays["history"]]
 
 
 class _Ascent:
@@ -447,6 +492,8 @@ class _Ascent:
         self._tuples, self._lam = tuples, lam
         self._scale = 1.0 / (lam * len(tuples))
         self.alpha = np.zeros(len(tuples))
+        #: Sums of losses over the draws of the epoch.
+        self.sums = np.zeros(3)
         # Sorted by anchor and split: the certificate then multiplies each anchor with M only once.
         by_anchor = tuples.index[np.argsort(tuples.index[:, 0], kind="stable")]
         self._parts = [
@@ -464,41 +511,69 @@ class _Ascent:
             self._block = max(2, block_size or _DEVICE_BLOCK)
         if not self._ops.has_all_columns:
             self._block = max(self._block, 2)  # only blocks can be learnt
+        self._begin_half()
+
+    def _begin_half(self) -> None:
+        n = len(self._tuples)
+        self._dual = Dual(self.alpha, np.zeros(n), np.zeros(n, np.int64))
+        #: Draws of this half that are made, and alpha before the picked one of them.
+        self._n_made = 0
+        self._sample: np.ndarray | None = None
+
+    def state(self) -> tuple[int, dict[str, np.ndarray]]:
+        """How many draws of this half are made, and arrays from which `restore` goes on."""
+        arrays = {**self._dual._asdict(), "sums": self.sums, "u": self._engine.arrays.u}
+        if self._sample is not None:
+            arrays["sample"] = self._sample
+        return self._n_made, arrays
+
+    def restore(self, n_made: int, arrays: dict[str, np.ndarray]) -> None:
+        """Go on from the state of another one."""
+        self._n_made, self._sample = n_made, arrays.get("sample")
+        for name, array in self._dual._asdict().items():
+            array[...] = arrays[name]
+        self.sums[...] = arrays["sums"]
+        self._engine.arrays.u[...] = arrays["u"]
 
     def matrix(self) -> Any:
         return self._engine.matrix()
 
     def run(
-        self, draws: np.ndarray, picked: int | None, sums: np.ndarray
+        self, draws: np.ndarray, picked: int | None
     ) -> Generator[Any, Any, tuple[np.ndarray, np.ndarray | None]]:
-        """Process these draws; return the sum of alpha before each, and alpha before draw `picked`."""
-        n = len(self._tuples)
-        dual = Dual(self.alpha, np.zeros(n), np.zeros(n, np.int64))
-        yield from self._draw(draws[: picked or 0], 0, dual, sums)
-        sample = None if picked is None else self.alpha.copy()
-        yield from self._draw(draws[picked or 0 :], picked or 0, dual, sums)
+        """Make what is left of these draws, half an epoch, and begin another half.
+
+        Returns the sum of alpha before each draw, and alpha before draw `picked`.
+        """
+        if picked is not None and self._n_made <= picked:
+            yield from self._draw(draws[:picked])
+            self._sample = self.alpha.copy()
+        yield from self._draw(draws)
+        dual, sample = self._dual, self._sample
+        self._begin_half()
         return dual.total + dual.alpha * (len(draws) - dual.since), sample
 
-    def _draw(
-        self, draws: np.ndarray, first_draw: int, dual: Any, sums: np.ndarray
-    ) -> Generator[Any, Any, None]:
+    def _draw(self, draws: np.ndarray) -> Generator[Any, Any, None]:
+        """Make those of these draws that are not made yet."""
         engine = self._engine
         if isinstance(engine, DenseEngine) and self._block > 1:
             ops, u, rows_of = self._ops, engine.arrays.u, cast(Any, self._tuples.rows_of)
             if engine.device is not None:
                 ops, u, rows_of = engine.there.draws(self._tuples)
-            for begin in range(0, len(draws), self._block):
+            for begin in range(self._n_made, len(draws), self._block):
                 some = draws[begin : begin + self._block]
                 made = yield from ascend_block(
-                    ops, u, rows_of, some, first_draw + begin, dual, self._scale, sums
+                    ops, u, rows_of, some, begin, self._dual, self._scale, self.sums
                 )
                 if made < len(some):
                     raise engine.diverged()
-        elif len(draws):
-            self._draw_singly(draws, first_draw, dual, sums)
+                self._n_made = begin + made
+        elif self._n_made < len(draws):
+            self._draw_singly(draws[self._n_made :])
+            self._n_made = len(draws)
 
-    def _draw_singly(self, draws: np.ndarray, first_draw: int, dual: Any, sums: np.ndarray) -> None:
-        engine = self._engine
+    def _draw_singly(self, draws: np.ndarray) -> None:
+        engine, first_draw = self._engine, self._n_made
         drawn = replace(self._tuples, index=self._tuples.index[draws])
 
         def learn_singly(
@@ -512,10 +587,10 @@ class _Ascent:
                 draws[first : first + end],
                 begin,
                 first_draw + first,
-                dual,
+                self._dual,
                 self._scale,
                 scratch,
-                sums,
+                self.sums,
             )
 
         if isinstance(engine, DenseEngine):

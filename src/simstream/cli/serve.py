@@ -623,7 +623,8 @@ def _chosen(
     try:
         learning.new_learner()
     except (TypeError, ValueError) as error:
-        raise click.BadParameter(str(error), param_hint="--algorithm") from error
+        blamed = "--param" if params else "--algorithm"
+        raise click.BadParameter(str(error), param_hint=blamed) from error
     publishing = publishing or Publishing.checked(None, learning.params)
     publishing = _published(publishing, promote, half_life, propensity)
     try:

@@ -273,8 +273,11 @@ def _no_room(path: PathLike, error: OSError) -> FormatError:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Fsync a file, or a folder so that a rename in it survives a crash."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Fsync a file, or a folder so that a rename in it survives a crash; Windows has no fsync of folders."""
+    is_windows = os.name == "nt"
+    if is_windows and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if is_windows else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

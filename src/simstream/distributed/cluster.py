@@ -22,6 +22,9 @@ _SMALLEST_STORE_BYTES = 80 * 2**20
 #: How often Ray starts a lost worker again, and repeats the call that it was lost in.
 _MAX_RESTARTS = 10
 
+#: Seconds between two looks at whether the machines of the workers are still there.
+_LOOK_SECONDS = 5.0
+
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -63,7 +66,7 @@ class Cluster:
     threads : int
         Threads of BLAS in each worker, and CPUs that are reserved for it.
     patience : float
-        Seconds to wait for a connection, and for CPUs that are in use.
+        Seconds to wait for a connection, for CPUs that are in use, and for others in place of a lost machine.
 
     Attributes
     ----------
@@ -175,10 +178,14 @@ class Cluster:
         """Whether Ray has this machine alone: its workers find the files of this process."""
         return not _is_client() and sum(node["Alive"] for node in self._ray.nodes()) == 1
 
+    def _cpus(self) -> int:
+        """CPUs of all machines that are there."""
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
     def _check_cpus(self, ray: Any) -> None:
         """Raise if there are not enough CPUs: Ray itself would wait for them without a word."""
         wanted = self.n_workers * self.threads
-        total = int(ray.cluster_resources().get("CPU", 0))
+        total = self._cpus()
         advice = "ask for fewer workers or threads"
         if total >= wanted:
             free, end = 0, time.monotonic() + self.patience
@@ -235,6 +242,7 @@ class Cluster:
         """Results of calls. An error of a worker is raised here as it was raised there."""
         exceptions = self._ray.exceptions
         try:
+            self._wait_for(references)
             return self._ray.get(references)
         except exceptions.RayTaskError as error:
             if error.cause is None:
@@ -246,6 +254,27 @@ class Cluster:
                 f"a worker was lost, and could not be started again ({reason}): see that the machines of the "
                 "cluster are up and have memory"
             ) from error
+
+    def _wait_for(self, references: Any) -> None:
+        """Wait for calls; raise if their machine is lost: Ray waits for another one without a word."""
+        waiting = references if isinstance(references, list) else [references]
+        look, end = min(_LOOK_SECONDS, self.patience), None
+        while True:
+            _, waiting = self._ray.wait(
+                waiting, num_returns=len(waiting), timeout=look, fetch_local=False
+            )
+            if not waiting:
+                return
+            total, wanted = self._cpus(), self.n_workers * self.threads
+            if total >= wanted:
+                end = None
+            elif end is None:
+                end = time.monotonic() + self.patience
+            elif time.monotonic() > end:
+                raise WorkerLostError(
+                    f"a machine of the cluster was lost (expected {wanted} CPUs for {self.n_workers} workers "
+                    f"of {self.threads}, got {total}): add one with ray start --address, or use fewer workers"
+                )
 
 
 def _import_ray() -> Any:

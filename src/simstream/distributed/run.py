@@ -49,8 +49,10 @@ class Run:
     columns : list of slices, those of the workers
     is_temporary : bool
         Whether the folder ends with this process: what waits need not be written then.
-    seconds : float, optional
-        Time between two checkpoints; None for learners that have none, which begin a call again.
+    seconds : float
+        Time between two checkpoints.
+    is_batch : bool
+        Whether all is learnt from one call, which is kept: at its end there is nothing to go on from.
     note : called after every few blocks
     max_restarts : int
         How often each worker may be lost, at least once, before learning gets any further.
@@ -63,12 +65,14 @@ class Run:
         columns: list[slice],
         *,
         is_temporary: bool,
-        seconds: float | None,
+        seconds: float,
+        is_batch: bool,
         note: Note,
         max_restarts: int,
     ) -> None:
         self.workers, self.folder = workers, folder
         self._columns, self._is_temporary, self._seconds = columns, is_temporary, seconds
+        self._is_batch = is_batch
         self._note, self._most_losses = note, max(1, max_restarts) * len(columns)
         self._saved_at = time.monotonic()
         #: JSON values that are kept with the run.
@@ -158,10 +162,9 @@ class Run:
                     call.has_diverged = True
                     raise
                 self._block, now, left = found.block, time.monotonic(), _SECONDS_AT_A_TIME
-                if self._seconds is not None:
-                    if now - self._saved_at >= self._seconds:
-                        self._save()
-                    left = min(left, self._saved_at + self._seconds - now)
+                if now - self._saved_at >= self._seconds:
+                    self._save()
+                left = min(left, self._saved_at + self._seconds - now)
                 pace = (self._block - first) / max(now - begun, 1e-6)
                 n_blocks = max(1, min(2 * (self._block - first), int(left * pace)))
         call.shared = None
@@ -266,8 +269,13 @@ class Run:
             except RestartedError:
                 self._recover()
 
+    def _is_underway(self) -> bool:
+        """Whether something was learnt of a call, more than in the checkpoint, and it can be finished."""
+        is_further = not self.is_finished and self._block > self._saved_block
+        return is_further and not self._calls[self._at].has_diverged
+
     def _save(self) -> None:
-        if self._seconds is None:
+        if self._is_batch and not self._is_underway():
             return
         number = self._n_checkpoints + 1
         self.workers.call("save", number)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._engines import Geometry
+from .._engines import DenseEngine, Geometry
 from .._kernels.columns import SharedBlas, divided, summed
 from .._kernels.steps import CLOCK_SIZE
 from ..batch.sdca import SDCA
@@ -64,7 +64,9 @@ class Shard:
         self._engine: Any = None
         self._coroutine: Generator[Any, Any, Any] | None = None
         self._block = 0
-        #: What a learner of the whole set of tuples has found.
+        #: What solves the problem of a whole set of tuples, the state it begins with, and what it has found.
+        self._solver: Any = None
+        self._kept: Any = None
         self._solution: Any = None
         self._is_restored = False
 
@@ -85,15 +87,16 @@ class Shard:
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Go back to a checkpoint, whatever ranges of columns it has; None is before the first tuple."""
-        self._coroutine = self._solution = None
+        self._coroutine = self._solver = self._solution = None
         self._is_restored = False
         if self._learner is None:
             self._open()
         learner, columns = self._learner, self.columns
         if isinstance(learner, SDCA):
+            self._kept = checkpoint and self._folder.read_columns(checkpoint, columns)[1]
             self._share = divided(self._left.shape[1], self._n_workers)[self._number]
             self._is_restored = True
-            return  # it begins anew with every call
+            return
         whole = Comparisons(self._left, self._right, np.empty((0, 3), np.int64))
         geometry = geometry_of(self._content, self._arrays, whole)
         if checkpoint is None:
@@ -111,12 +114,14 @@ class Shard:
     @after_restore
     def save(self, number: int) -> None:
         """Write these columns to the folder, as part of the checkpoint of that number."""
-        engine = self._engine
-        self._folder.write_shard(number, self._number, engine.kind, engine.state(), self.columns)
+        kind, state = self.state()
+        self._folder.write_shard(number, self._number, kind, state, self.columns)
 
     @after_restore
     def state(self) -> tuple[str, Any]:
-        """Kind and state of the engine of these columns."""
+        """Kind and state of the engine of these columns, or of the solver."""
+        if self._solver is not None:
+            return DenseEngine.kind, self._solver.state()
         return self._engine.kind, self._engine.state()
 
     @after_restore
@@ -142,7 +147,11 @@ class Shard:
         read = Comparisons(self._left, self._right, index, columns=self.columns, **others)
         if isinstance(self._learner, SDCA):
             ops = SharedBlas(self._left.dtype, self._share, False)
-            self._coroutine = self._learner._ascend(read, ops)
+            self._solver = self._learner._solver(read, ops)
+            if self._kept is not None:
+                self._solver.restore(*self._kept)
+                self._kept = None  # it is as large as M
+            self._coroutine = self._solver.run()
         else:
             self._coroutine = self._learn(read, first_block, block_size)
         self._block = first_block

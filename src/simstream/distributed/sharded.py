@@ -70,8 +70,7 @@ class ShardedLearner:
     and bit for bit the same for the same number of workers, also after a worker was lost.
 
     OASIS, OGD, SORS without a threshold, PAMetric (projection "end"), ListwiseSoftmax, OMTRSL and SDCA can be
-    divided, on dense items. SDCA learns from all tuples at once, in `fit`, and has no checkpoints: when a
-    worker is lost, it begins again, with the same draws.
+    divided, on dense items. SDCA learns from all tuples at once, in `fit`.
 
     Parameters
     ----------
@@ -161,7 +160,7 @@ class ShardedLearner:
         self._is_batch = isinstance(learner, SDCA)
         self._source = learner.preprocessor if preprocessor is None else preprocessor
         self._folder_given = None if folder is None else Path(folder)
-        self._seconds = None if self._is_batch else float(checkpoint_seconds)
+        self._seconds = float(checkpoint_seconds)
         self._cluster_options: dict[str, Any] = {
             "address": address,
             "threads": threads,
@@ -306,6 +305,7 @@ class ShardedLearner:
             divided(self._whole.shape[1], self.n_workers),
             is_temporary=self._temporary is not None,
             seconds=self._seconds,
+            is_batch=self._is_batch,
             note=self._note,
             max_restarts=self._restarts[0],
         )

@@ -176,6 +176,7 @@ class RayWorkers:
             return ray.get(references)
         except (ray.exceptions.RayTaskError, *gone) as error:
             reason: Exception = error
+        end = time.monotonic() + self._restart_seconds
         # Whoever raises leaves the others, to whom it seems lost: all are heard, for the first error.
         ready, _ = ray.wait(references, num_returns=len(references), timeout=self._restart_seconds)
         for reference in ready:
@@ -190,17 +191,16 @@ class RayWorkers:
                 if error.cause is None:
                     raise
                 raise error.cause from error
-        self._wait_for_all(reason)
+        self._wait_for_all(reason, end)
         raise RestartedError from reason
 
-    def _wait_for_all(self, reason: Exception) -> None:
-        """Wait until all actors answer again."""
+    def _wait_for_all(self, reason: Exception, end: float) -> None:
+        """Wait until all actors answer again, until then at most."""
         import ray
 
-        end = time.monotonic() + self._restart_seconds
         for number, actor in enumerate(self._actors):
             while True:
-                left = max(0.1, end - time.monotonic())
+                left = max(1.0, end - time.monotonic())
                 try:
                     ray.get(actor.ping.remote(), timeout=left)
                     break
@@ -208,7 +208,9 @@ class RayWorkers:
                     if time.monotonic() > end:
                         raise self._lost(number, reason) from reason
                     time.sleep(0.1)
-                except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                except ray.exceptions.GetTimeoutError as error:
+                    raise self._lost(number, TimeoutError("no answer")) from error
+                except ray.exceptions.RayActorError as error:
                     raise self._lost(number, error) from error
 
     def _lost(self, number: int, error: Exception) -> WorkerLostError:

@@ -17,7 +17,7 @@ from sklearn.base import (
 )
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._engines.sparse import DEFAULT_HEAD_BYTES, head_widths
 from ..data.comparisons import ItemCache
@@ -32,7 +32,7 @@ from ..persistence import (
     with_prefix,
 )
 from ..similarity.base import SearchResult, short_repr
-from ..similarity.learner import new_generator, unchanged_on_error
+from ..similarity.learner import new_generator, unchanged_on_error, validated
 from ..validation import check_choice, check_integer, check_items, check_weights, stacked
 
 #: The least share of touched entries that makes a larger dense head worth its memory: 8 bytes of 28.
@@ -252,7 +252,7 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
         self, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool
     ) -> FromLabels:
         X = self._looked_up(X)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=_accepted_types(X), reset=first)
+        X, y = validated(self, X, y, accept_sparse="csr", dtype=_accepted_types(X), reset=first)
         check_classification_targets(y)
         weights = None
         if sample_weight is not None:
@@ -373,7 +373,7 @@ class FromLabels(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMi
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "learner_")
         X = self._looked_up(X)
-        return validate_data(self, X, accept_sparse="csr", dtype=_accepted_types(X), reset=False)
+        return validated(self, X, accept_sparse="csr", dtype=_accepted_types(X), reset=False)
 
     def transform(self, X: Any) -> np.ndarray:
         """Map items into the learnt space; only where the learner has a `transform`.

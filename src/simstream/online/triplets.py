@@ -237,22 +237,18 @@ class TripletLearner(OnlineLearner):
 
     def _similarity_of(self, engine: Any) -> Bilinear:
         if not isinstance(engine, SparseEngine) or self._reads_another:
-            return Bilinear._of(*self._decoded(engine))
+            matrix, shift = _decoded(engine)
+            return Bilinear._of(self._as_read(matrix), shift)
         return StoredBilinear(
             self.shape_,
             engine.dtype,
             values=engine.values,
-            decode=lambda: self._decoded(engine),
+            decode=lambda: _decoded(engine),  # without self: it would keep itself
             work=engine.reading_work,
             geometry=engine.geometry,
             turn=engine.turn,
             version=lambda: engine.version,
         )
-
-    def _decoded(self, engine: Any) -> tuple[Any, Shift | None]:
-        """The matrix, and what is added to its products; None for nothing."""
-        matrix, *added = engine.geometry.parts(engine.matrix())
-        return self._as_read(matrix), None if added[0] is None else Shift(*added)
 
     @property
     def _reads_another(self) -> bool:
@@ -418,6 +414,12 @@ class OASIS(TripletLearner):
             positive = Spectrum.of_matrix(matrix).matrix()
             matrix = sp.csr_matrix(positive) if sp.issparse(matrix) else positive
         return matrix
+
+
+def _decoded(engine: Any) -> tuple[Any, Shift | None]:
+    """The matrix, and what is added to its products; None for nothing."""
+    matrix, *added = engine.geometry.parts(engine.matrix())
+    return matrix, None if added[0] is None else Shift(*added)
 
 
 @_documented

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
 
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
@@ -71,6 +73,12 @@ def new_generator(random_state: Any) -> np.random.Generator:
     """A generator whose seed follows scikit-learn's rules for `random_state`."""
     seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
     return np.random.default_rng(seed)
+
+
+def validated(estimator: Any, *data: Any, **options: Any) -> Any:
+    """What scikit-learn's `validate_data` gives, as NumPy's arrays, which kernels and solvers read."""
+    with config_context(array_api_dispatch=False):
+        return validate_data(estimator, *data, **options)
 
 
 @contextmanager
