@@ -50,7 +50,10 @@ class Snapshots:
         self.digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         if is_mine:
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700)  # earlier services made it for all to read
+            with contextlib.suppress(
+                PermissionError
+            ):  # another user's, who decides who may read it
+                folder.chmod(0o700)  # earlier services made it for all to read
         #: Files refused so far.
         self.n_refused = 0
 
