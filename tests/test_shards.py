@@ -27,6 +27,7 @@ from simstream import (
     PAMetric,
 )
 from simstream._kernels.columns import divided, summed
+from simstream.batch.sdca import _Ascent
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
 from simstream.distributed.exchange import RestartedError
 from simstream.distributed.shard import Shard
@@ -350,8 +351,7 @@ def test_sdca_goes_on_from_any_block_to_the_same_bits(output, error, tmp_path, m
         blocks.clear()
         with ShardedLearner.resume(folder, **options) as found:
             assert bits_of(found.learner_) == bits_of(expected)
-        # A certificate, two blocks here, is worked out from its beginning.
-        assert n_blocks - after < len(blocks) <= n_blocks - after + 2
+        assert len(blocks) == n_blocks - after + 1  # no block is learnt again
     with ShardedLearner.resume(tmp_path / "5", 2, **options) as found:  # two have what three had
         np.testing.assert_allclose(found.learner_.alpha_, expected.alpha_, atol=1e-11)
         matrix = found.learner_.get_bilinear_matrix()
@@ -892,6 +892,28 @@ def test_losses_without_end_are_an_error(monkeypatch):
 
         monkeypatch.setattr(SerialWorkers, "learn", lose_others)
         assert learner.fit(TRIPLETS).n_rounds_ == len(TRIPLETS)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_losses_without_end_in_a_certificate_are_an_error(seconds, monkeypatch):
+    """Blocks of a certificate bring learning further too: a checkpoint must not begin it anew."""
+    monkeypatch.setattr("simstream.batch.sdca._PART", len(TRIPLETS) // 8)
+    margins, losses = _Ascent._margins, []
+
+    def lose(self, index, *others):
+        if index is self._parts[5][0]:
+            losses.append(1)
+            if len(losses) > 20:
+                pytest.fail("lost for ever")
+            raise RestartedError
+        return margins(self, index, *others)
+
+    monkeypatch.setattr(_Ascent, "_margins", lose)
+    options = {"preprocessor": items(), "backend": "serial", "max_restarts": 3}
+    learner = SDCA(lam=0.01, random_state=0, block_size=64)
+    found = ShardedLearner(learner, 2, checkpoint_seconds=seconds, **options)
+    with found, pytest.raises(WorkerLostError, match="lost 7 times before block 13 of a call"):
+        found.fit(TRIPLETS)
 
 
 def test_after_an_error_of_one_worker_all_are_where_they_were(monkeypatch):
