@@ -26,7 +26,7 @@ from simstream import (
     ListwiseSoftmax,
     PAMetric,
 )
-from simstream._kernels.columns import divided, summed
+from simstream._kernels.columns import SharedBlas, divided, summed
 from simstream.batch.sdca import _Ascent
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
 from simstream.distributed.exchange import RestartedError
@@ -356,6 +356,20 @@ def test_sdca_goes_on_from_any_block_to_the_same_bits(output, error, tmp_path, m
         np.testing.assert_allclose(found.learner_.alpha_, expected.alpha_, atol=1e-11)
         matrix = found.learner_.get_bilinear_matrix()
         np.testing.assert_allclose(matrix, expected.get_bilinear_matrix(), atol=1e-12)
+
+
+def test_a_solver_that_was_restored_has_the_state_that_it_was_given():
+    learner = SDCA(random_state=0, n_epochs=2, block_size=64, preprocessor=items())
+    read = learner._read_tuples(TRIPLETS, 3, None)
+    one, other = (
+        learner._solver(read, SharedBlas(np.dtype("float64"), slice(0, D), False)) for _ in range(2)
+    )
+    run = one.run()
+    parts = next(run)
+    while one.state()[0]["epoch"] < 2:
+        parts = run.send(summed([parts]))
+    other.restore(*one.state())
+    assert other.state()[0] == one.state()[0]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])

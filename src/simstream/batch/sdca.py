@@ -471,7 +471,7 @@ class SDCASolver:
     def restore(self, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Go on from the state of another solver, before `run`."""
         self._epoch, self._half = scalars["epoch"], scalars["half"]
-        self._rng.bit_generator.state = scalars["seed"]
+        self._rng.bit_generator.state = self._seed = scalars["seed"]
         self._ascent.restore(scalars["place"], arrays)
         self._suffix.restore(scalars, arrays)
         self._history = [EpochRecord(*map(float, row)) for row in arrays["history"]]
