@@ -352,6 +352,11 @@ def test_sdca_goes_on_from_any_block_to_the_same_bits(output, error, tmp_path, m
         with ShardedLearner.resume(folder, **options) as found:
             assert bits_of(found.learner_) == bits_of(expected)
         assert len(blocks) == n_blocks - after + 1  # no block is learnt again
+    with ShardedLearner.resume(tmp_path / "4", **options) as found:  # it has finished before
+        record = (tmp_path / "4" / "run.json").read_text()
+        found.checkpoint()
+        assert (tmp_path / "4" / "run.json").read_text() == record
+        assert bits_of(found.learner_) == bits_of(expected)
     with ShardedLearner.resume(tmp_path / "5", 2, **options) as found:  # two have what three had
         np.testing.assert_allclose(found.learner_.alpha_, expected.alpha_, atol=1e-11)
         matrix = found.learner_.get_bilinear_matrix()
