@@ -204,7 +204,7 @@ def test_sizes_of_a_cluster():
         Cluster(0)
     with pytest.raises(ValueError, match="object_store_bytes: expected an integer >= "):
         Cluster(1, object_store_bytes=1)
-    with pytest.raises(ValueError, match="patience: expected .* got 0"):
+    with pytest.raises(ValueError, match=r"patience: expected .* got 0"):
         Cluster(1, patience=0)
 
 
