@@ -989,6 +989,55 @@ def test_the_error_of_a_worker_comes_before_what_it_seems_to_the_others(
         RayWorkers(Cluster(3), 0, 1.0)._get([first, *lost])
 
 
+class SlowRay:
+    """Worker 2 dies, and is back after some seconds; the others wait for it a while before they notice.
+
+    Time passes only in calls. A reference is the number of a worker: of its call, or, negative, of a ping.
+    """
+
+    def __init__(self, ray, back_after):
+        self.exceptions, self.now = ray.exceptions, 0.0
+        self.answers_at = [28.0, 28.0, back_after]
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def get(self, reference, timeout=None):
+        if reference in ([0, 1, 2], 2):
+            raise self.exceptions.RayActorError
+        at = self.answers_at[~reference]
+        if at > self.now + timeout:
+            self.now += timeout
+            raise self.exceptions.GetTimeoutError
+        self.now = max(self.now, at)
+
+    def wait(self, references, num_returns, timeout):
+        self.now += timeout
+        return [2], [0, 1]
+
+    def actor(self, number):
+        return SimpleNamespace(ping=SimpleNamespace(remote=lambda: ~number))
+
+
+@pytest.mark.parametrize("back_after", [4.0, 1e9])
+def test_a_worker_that_waits_for_a_lost_one_is_not_lost(back_after, monkeypatch):
+    slow = SlowRay(pytest.importorskip("ray"), back_after)
+    monkeypatch.setitem(sys.modules, "ray", slow)
+    monkeypatch.setattr("simstream.distributed.workers.time", slow)
+    workers = RayWorkers(Cluster(3), 1, 5.0)
+    workers._actors = [slow.actor(number) for number in range(3)]
+    if back_after < 5:
+        with pytest.raises(RestartedError):
+            workers._get([0, 1, 2])
+    else:
+        with pytest.raises(WorkerLostError, match=r"worker 2 of 3 was lost .* within 5 s"):
+            workers._get([0, 1, 2])
+        assert slow.now < 10
+
+
 class ConnectedRay:
     """Stands for a Ray that this process is connected to: machines of these addresses, the first the head."""
 
