@@ -1,10 +1,10 @@
 """Parameter mixing beside learning in order, on bbc and sector; writes docs/mixing.md and docs/mixing.png.
 
-SIMSTREAM_DATA=FOLDER python benchmarks/bench_mixing.py run [bbc sector] [--learners SORS AdaSORS AROMA]
+SIMSTREAM_DATA=FOLDER python benchmarks/bench_mixing.py run [bbc sector] [--learners SORS AdaSORS AROMA] [--again]
 python benchmarks/bench_mixing.py write
 
-`run` appends what is missing to docs/mixing.jsonl, one line for each model; `write` makes the page's tables and the
-picture of it. Everything runs in one process, one shard after the other: the time of a round is that of its longest
+`run` appends what is missing to docs/mixing.jsonl, one line for each model, and with `--again` forgets first what is
+there of these sets and learners; `write` makes the page's tables and the picture of it. Everything runs in one process, one shard after the other: the time of a round is that of its longest
 shard and of its longest part of the mixing (`Mixing.critical_seconds`), in CPU seconds, as if every shard had a
 processor of its own and messages were free.
 """
@@ -119,6 +119,12 @@ def records():
     return [json.loads(line) for line in RECORDS.read_text().splitlines()]
 
 
+def forget(name, learners):
+    """Delete the records of these learners on a set."""
+    kept = [r for r in records() if r["data"] != name or r["learner"] not in learners]
+    RECORDS.write_text("".join(json.dumps(record) + "\n" for record in kept))
+
+
 def run(name, learners):
     """Measure what is missing."""
     import simstream
@@ -147,6 +153,7 @@ def run(name, learners):
                 "n_triplets": n_triplets,
                 **cell,
                 "parameters": parameters,
+                "version": simstream.__version__,
             }
             if key(record) in known:
                 continue
@@ -313,9 +320,12 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["run", "write"])
     parser.add_argument("data", nargs="*", choices=[*DATA, []], default=[])
     parser.add_argument("--learners", nargs="*", default=["SORS", "AdaSORS", "AROMA"])
+    parser.add_argument("--again", action="store_true", help="also what is measured already")
     options = parser.parse_args()
     if options.what == "run":
         for one in options.data or DATA:
+            if options.again:
+                forget(one, options.learners)
             run(one, options.learners)
     else:
         write()

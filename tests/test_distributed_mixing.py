@@ -56,6 +56,9 @@ def Probe():
         def environment(self):
             return dict(os.environ)
 
+        def sleeps(self, seconds):
+            time.sleep(seconds)
+
         def fails(self):
             raise ValueError("probe: expected nothing, got this")
 
@@ -72,6 +75,16 @@ def test_workers_have_their_environment_and_raise_their_own_errors(cluster, Prob
     with pytest.raises(ValueError, match=r"^probe: expected nothing, got this$"):
         cluster.get(worker.fails.remote())
     cluster.stop([worker])
+
+
+def test_an_error_of_a_worker_does_not_wait_for_the_others(cluster, Probe):
+    slow, failing = workers = [cluster.start(Probe) for _ in range(2)]
+    cluster.get([worker.sleeps.remote(0) for worker in workers])
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match="probe: expected nothing"):
+        cluster.get([slow.sleeps.remote(30), failing.fails.remote()])
+    assert time.monotonic() - begun < 15
+    cluster.stop(workers)
 
 
 def test_a_worker_that_is_lost_for_good_is_an_error_that_says_what_to_do(cluster, Probe):
@@ -191,6 +204,8 @@ def test_sizes_of_a_cluster():
         Cluster(0)
     with pytest.raises(ValueError, match="object_store_bytes: expected an integer >= "):
         Cluster(1, object_store_bytes=1)
+    with pytest.raises(ValueError, match=r"patience: expected .* got 0"):
+        Cluster(1, patience=0)
 
 
 def test_compiled_code_goes_where_it_may_be_written(monkeypatch, tmp_path):

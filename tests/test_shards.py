@@ -26,7 +26,8 @@ from simstream import (
     ListwiseSoftmax,
     PAMetric,
 )
-from simstream._kernels.columns import divided, summed
+from simstream._kernels.columns import SharedBlas, divided, summed
+from simstream.batch.sdca import _Ascent
 from simstream.distributed import Cluster, ShardedLearner, WorkerLostError
 from simstream.distributed.exchange import RestartedError
 from simstream.distributed.shard import Shard
@@ -350,12 +351,30 @@ def test_sdca_goes_on_from_any_block_to_the_same_bits(output, error, tmp_path, m
         blocks.clear()
         with ShardedLearner.resume(folder, **options) as found:
             assert bits_of(found.learner_) == bits_of(expected)
-        # A certificate, two blocks here, is worked out from its beginning.
-        assert n_blocks - after < len(blocks) <= n_blocks - after + 2
+        assert len(blocks) == n_blocks - after + 1  # no block is learnt again
+    with ShardedLearner.resume(tmp_path / "4", **options) as found:  # it has finished before
+        record = (tmp_path / "4" / "run.json").read_text()
+        found.checkpoint()
+        assert (tmp_path / "4" / "run.json").read_text() == record
+        assert bits_of(found.learner_) == bits_of(expected)
     with ShardedLearner.resume(tmp_path / "5", 2, **options) as found:  # two have what three had
         np.testing.assert_allclose(found.learner_.alpha_, expected.alpha_, atol=1e-11)
         matrix = found.learner_.get_bilinear_matrix()
         np.testing.assert_allclose(matrix, expected.get_bilinear_matrix(), atol=1e-12)
+
+
+def test_a_solver_that_was_restored_has_the_state_that_it_was_given():
+    learner = SDCA(random_state=0, n_epochs=2, block_size=64, preprocessor=items())
+    read = learner._read_tuples(TRIPLETS, 3, None)
+    one, other = (
+        learner._solver(read, SharedBlas(np.dtype("float64"), slice(0, D), False)) for _ in range(2)
+    )
+    run = one.run()
+    parts = next(run)
+    while one.state()[0]["epoch"] < 2:
+        parts = run.send(summed([parts]))
+    other.restore(*one.state())
+    assert other.state()[0] == one.state()[0]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
@@ -894,6 +913,28 @@ def test_losses_without_end_are_an_error(monkeypatch):
         assert learner.fit(TRIPLETS).n_rounds_ == len(TRIPLETS)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_losses_without_end_in_a_certificate_are_an_error(seconds, monkeypatch):
+    """Blocks of a certificate bring learning further too: a checkpoint must not begin it anew."""
+    monkeypatch.setattr("simstream.batch.sdca._PART", len(TRIPLETS) // 8)
+    margins, losses = _Ascent._margins, []
+
+    def lose(self, index, *others):
+        if index is self._parts[5][0]:
+            losses.append(1)
+            if len(losses) > 20:
+                pytest.fail("lost for ever")
+            raise RestartedError
+        return margins(self, index, *others)
+
+    monkeypatch.setattr(_Ascent, "_margins", lose)
+    options = {"preprocessor": items(), "backend": "serial", "max_restarts": 3}
+    learner = SDCA(lam=0.01, random_state=0, block_size=64)
+    found = ShardedLearner(learner, 2, checkpoint_seconds=seconds, **options)
+    with found, pytest.raises(WorkerLostError, match="lost 7 times before block 13 of a call"):
+        found.fit(TRIPLETS)
+
+
 def test_after_an_error_of_one_worker_all_are_where_they_were(monkeypatch):
     make = CASES["average"][0]
     with ShardedLearner(make(), 2, preprocessor=items(), backend="serial") as learner:
@@ -946,6 +987,55 @@ def test_the_error_of_a_worker_comes_before_what_it_seems_to_the_others(
     monkeypatch.setitem(sys.modules, "ray", FakeRay(ray, order))
     with pytest.raises(MemoryError if is_error else RestartedError):
         RayWorkers(Cluster(3), 0, 1.0)._get([first, *lost])
+
+
+class SlowRay:
+    """Worker 2 dies, and is back after some seconds; the others wait for it a while before they notice.
+
+    Time passes only in calls. A reference is the number of a worker: of its call, or, negative, of a ping.
+    """
+
+    def __init__(self, ray, back_after):
+        self.exceptions, self.now = ray.exceptions, 0.0
+        self.answers_at = [28.0, 28.0, back_after]
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def get(self, reference, timeout=None):
+        if reference in ([0, 1, 2], 2):
+            raise self.exceptions.RayActorError
+        at = self.answers_at[~reference]
+        if at > self.now + timeout:
+            self.now += timeout
+            raise self.exceptions.GetTimeoutError
+        self.now = max(self.now, at)
+
+    def wait(self, references, num_returns, timeout):
+        self.now += timeout
+        return [2], [0, 1]
+
+    def actor(self, number):
+        return SimpleNamespace(ping=SimpleNamespace(remote=lambda: ~number))
+
+
+@pytest.mark.parametrize("back_after", [4.0, 1e9])
+def test_a_worker_that_waits_for_a_lost_one_is_not_lost(back_after, monkeypatch):
+    slow = SlowRay(pytest.importorskip("ray"), back_after)
+    monkeypatch.setitem(sys.modules, "ray", slow)
+    monkeypatch.setattr("simstream.distributed.workers.time", slow)
+    workers = RayWorkers(Cluster(3), 1, 5.0)
+    workers._actors = [slow.actor(number) for number in range(3)]
+    if back_after < 5:
+        with pytest.raises(RestartedError):
+            workers._get([0, 1, 2])
+    else:
+        with pytest.raises(WorkerLostError, match=r"worker 2 of 3 was lost .* within 5 s"):
+            workers._get([0, 1, 2])
+        assert slow.now < 10
 
 
 class ConnectedRay:

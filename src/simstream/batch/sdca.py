@@ -471,7 +471,7 @@ class SDCASolver:
     def restore(self, scalars: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Go on from the state of another solver, before `run`."""
         self._epoch, self._half = scalars["epoch"], scalars["half"]
-        self._rng.bit_generator.state = scalars["seed"]
+        self._rng.bit_generator.state = self._seed = scalars["seed"]
         self._ascent.restore(scalars["place"], arrays)
         self._suffix.restore(scalars, arrays)
         self._history = [EpochRecord(*map(float, row)) for row in arrays["history"]]
@@ -519,17 +519,23 @@ class _Ascent:
         #: Draws of this half that are made, and alpha before the picked one of them.
         self._n_made = 0
         self._sample: np.ndarray | None = None
+        self._begin_certificate()
 
-    def state(self) -> tuple[int, dict[str, np.ndarray]]:
-        """How many draws of this half are made, and arrays from which `restore` goes on."""
+    def _begin_certificate(self) -> None:
+        #: Parts of a certificate that are worked out where columns are divided, and their squared hinges.
+        self._n_parts, self._squared = 0, 0.0
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """JSON values of the place in this half or its certificate, and arrays; `restore` goes on there."""
         arrays = {**self._dual._asdict(), "sums": self.sums, "u": self._engine.arrays.u}
         if self._sample is not None:
             arrays["sample"] = self._sample
-        return self._n_made, arrays
+        return {"made": self._n_made, "parts": self._n_parts, "squared": self._squared}, arrays
 
-    def restore(self, n_made: int, arrays: dict[str, np.ndarray]) -> None:
+    def restore(self, place: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Go on from the state of another one."""
-        self._n_made, self._sample = n_made, arrays.get("sample")
+        self._n_made, self._sample = place["made"], arrays.get("sample")
+        self._n_parts, self._squared = place["parts"], place["squared"]
         for name, array in self._dual._asdict().items():
             array[...] = arrays[name]
         self.sums[...] = arrays["sums"]
@@ -676,12 +682,13 @@ class _Ascent:
         elif self._ops.has_all_columns:
             squared = sum(self._squared_hinges(*part, matrix) for part in self._parts)
         else:
-            squared = 0.0
-            for part in self._parts:
+            for part in self._parts[self._n_parts :]:
                 margins = yield self._margins(*part, matrix)
-                squared += float(np.square(np.maximum(0.0, 1.0 - margins)).sum())
-            penalty, dual_penalty = yield np.array([penalty, dual_penalty])
-            penalty, dual_penalty = float(penalty), float(dual_penalty)
+                self._squared += float(np.square(np.maximum(0.0, 1.0 - margins)).sum())
+                self._n_parts += 1
+            penalty, dual_penalty = map(float, (yield np.array([penalty, dual_penalty])))
+            squared = self._squared
+            self._begin_certificate()
         return squared / n + penalty, float(np.mean(alpha - np.square(alpha) / 4)) - dual_penalty
 
     def _penalty(self, matrix: Any) -> float:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from ..validation import check_integer
+from ..validation import check_integer, check_number
 
 _INSTALL = "pip install 'simstream[distributed]'"
 
@@ -23,7 +23,7 @@ _SMALLEST_STORE_BYTES = 80 * 2**20
 _MAX_RESTARTS = 10
 
 #: Seconds between two looks at whether the machines of the workers are still there.
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -102,6 +102,7 @@ class Cluster:
             "object_store_bytes", object_store_bytes, minimum=_SMALLEST_STORE_BYTES
         )
         self.address = address or os.environ.get("RAY_ADDRESS") or None
+        check_number("patience", patience)
         self.patience = float(patience)
         self.is_own = False
         self._is_connected_here = False
@@ -239,11 +240,12 @@ class Cluster:
         return self._ray.put(value)
 
     def get(self, references: Any) -> Any:
-        """Results of calls. An error of a worker is raised here as it was raised there."""
+        """Results of calls. An error of a worker is raised here as it was raised there, and at once."""
         exceptions = self._ray.exceptions
         try:
-            self._wait_for(references)
-            return self._ray.get(references)
+            if isinstance(references, list):
+                return self._results(references)
+            return self._results([references])[0]
         except exceptions.RayTaskError as error:
             if error.cause is None:
                 raise
@@ -255,16 +257,22 @@ class Cluster:
                 "cluster are up and have memory"
             ) from error
 
-    def _wait_for(self, references: Any) -> None:
-        """Wait for calls; raise if their machine is lost: Ray waits for another one without a word."""
-        waiting = references if isinstance(references, list) else [references]
-        look, end = min(_LOOK_SECONDS, self.patience), None
-        while True:
-            _, waiting = self._ray.wait(
-                waiting, num_returns=len(waiting), timeout=look, fetch_local=False
+    def _results(self, references: list[Any]) -> list[Any]:
+        """Results of calls; raise if the cluster has too few CPUs: Ray waits for more without a word.
+
+        Only the CPUs of all machines together are counted: calls still wait for CPUs that others use, or
+        where every machine has fewer than a worker needs.
+        """
+        found: dict[Any, Any] = {}
+        waiting, end = references, None
+        while waiting:
+            # `ray.get` with a time limit would begin to fetch a large result anew each time.
+            ready, waiting = self._ray.wait(
+                waiting, num_returns=1, timeout=_LOOK_SECONDS, fetch_local=False
             )
-            if not waiting:
-                return
+            if ready:
+                found[ready[0]] = self._ray.get(ready[0])
+                continue
             total, wanted = self._cpus(), self.n_workers * self.threads
             if total >= wanted:
                 end = None
@@ -275,6 +283,7 @@ class Cluster:
                     f"a machine of the cluster was lost (expected {wanted} CPUs for {self.n_workers} workers "
                     f"of {self.threads}, got {total}): add one with ray start --address, or use fewer workers"
                 )
+        return [found[reference] for reference in references]
 
 
 def _import_ray() -> Any:

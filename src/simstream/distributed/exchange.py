@@ -22,9 +22,17 @@ from .._kernels.columns import summed
 #: Seconds in which workers must have met.
 _PATIENCE = 15.0
 
-#: A lost machine closes no connection: seconds until it is asked, between two questions, and how many.
-#: Nobody is asked while sent data waits for an answer: milliseconds that it may wait.
-_LIMITS = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+#: Seconds until a machine that falls silent is noticed: it closes no connection.
+SILENT_SECONDS = 30
+
+#: For that: seconds until it is asked, between two questions, and how many. Nobody is asked while sent data
+#: waits for an answer: milliseconds that it may wait.
+_LIMITS = {
+    "TCP_KEEPIDLE": SILENT_SECONDS - 4 * 5,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 4,
+    "TCP_USER_TIMEOUT": 1000 * SILENT_SECONDS,
+}
 
 
 class RestartedError(Exception):

@@ -52,7 +52,7 @@ class Run:
     seconds : float
         Time between two checkpoints.
     is_batch : bool
-        Whether all is learnt from one call, which is kept: at its end there is nothing to go on from.
+        Whether `fit` is one call. Its tuples stay, and no checkpoint is written after its last block.
     note : called after every few blocks
     max_restarts : int
         How often each worker may be lost, at least once, before learning gets any further.

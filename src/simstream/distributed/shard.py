@@ -93,7 +93,9 @@ class Shard:
             self._open()
         learner, columns = self._learner, self.columns
         if isinstance(learner, SDCA):
-            self._kept = checkpoint and self._folder.read_columns(checkpoint, columns)[1]
+            self._kept = None
+            if checkpoint is not None:
+                _, self._kept = self._folder.read_columns(checkpoint, columns)
             self._share = divided(self._left.shape[1], self._n_workers)[self._number]
             self._is_restored = True
             return
@@ -121,6 +123,7 @@ class Shard:
     def state(self) -> tuple[str, Any]:
         """Kind and state of the engine of these columns, or of the solver."""
         if self._solver is not None:
+            # Its matrix is "u", as in a dense engine: `_engines.columns` cuts and joins both alike.
             return DenseEngine.kind, self._solver.state()
         return self._engine.kind, self._engine.state()
 

@@ -424,7 +424,11 @@ class ShardedLearner:
         return max(size, _FEWEST_TUPLES) if front.block_size is None else size
 
     def checkpoint(self) -> None:
-        """Write all shards to the folder; older ones are deleted when all are written."""
+        """Write all shards to the folder; older ones are deleted when all are written.
+
+        When SDCA has finished, nothing is written: `resume` finishes again, from the checkpoint before. What
+        it has found is written by `save`.
+        """
         self._running().save()
 
     @classmethod

@@ -7,8 +7,12 @@ import time
 from typing import Any
 
 from .cluster import Cluster, WorkerLostError
-from .exchange import Exchange, RestartedError
+from .exchange import SILENT_SECONDS, Exchange, RestartedError
 from .shard import Progress, Shard, after_restore
+
+#: Seconds in which a worker answers that is there still: it may wait for a machine that fell silent, and
+#: have a block to finish before.
+_ANSWER_SECONDS = SILENT_SECONDS + 10.0
 
 
 class SerialWorkers:
@@ -97,6 +101,7 @@ class RayWorkers:
 
     An actor that dies is started again by Ray, at most `max_restarts` times; the call in which it died raises
     `RestartedError` when it is back, `WorkerLostError` when it does not come back within `restart_seconds`.
+    The others have longer to answer, if that is short: they may wait for it.
 
     Parameters
     ----------
@@ -176,14 +181,14 @@ class RayWorkers:
             return ray.get(references)
         except (ray.exceptions.RayTaskError, *gone) as error:
             reason: Exception = error
-        end = time.monotonic() + self._restart_seconds
+        begun, dead = time.monotonic(), set()
         # Whoever raises leaves the others, to whom it seems lost: all are heard, for the first error.
         ready, _ = ray.wait(references, num_returns=len(references), timeout=self._restart_seconds)
         for reference in ready:
             try:
                 ray.get(reference)
             except gone:
-                continue
+                dead.add(references.index(reference))
             except ray.exceptions.RayTaskError as error:
                 # A loss is also parts that were given by one that is gone, or a restart while it was idle.
                 if isinstance(error.cause, (*gone, RestartedError)):
@@ -191,34 +196,38 @@ class RayWorkers:
                 if error.cause is None:
                     raise
                 raise error.cause from error
-        self._wait_for_all(reason, end)
+        for number in sorted(range(len(self._actors)), key=lambda number: number not in dead):
+            seconds = self._restart_seconds
+            if number not in dead:
+                seconds = max(seconds, _ANSWER_SECONDS)
+            self._wait_for(number, reason, begun, seconds)
         raise RestartedError from reason
 
-    def _wait_for_all(self, reason: Exception, end: float) -> None:
-        """Wait until all actors answer again, until then at most."""
+    def _wait_for(self, number: int, reason: Exception, begun: float, seconds: float) -> None:
+        """Wait until an actor answers again, so many seconds from then on at most."""
         import ray
 
-        for number, actor in enumerate(self._actors):
-            while True:
-                left = max(1.0, end - time.monotonic())
-                try:
-                    ray.get(actor.ping.remote(), timeout=left)
-                    break
-                except ray.exceptions.ActorUnavailableError:
-                    if time.monotonic() > end:
-                        raise self._lost(number, reason) from reason
-                    time.sleep(0.1)
-                except ray.exceptions.GetTimeoutError as error:
-                    raise self._lost(number, TimeoutError("no answer")) from error
-                except ray.exceptions.RayActorError as error:
-                    raise self._lost(number, error) from error
+        end = begun + seconds
+        while True:
+            left = max(1.0, end - time.monotonic())
+            try:
+                ray.get(self._actors[number].ping.remote(), timeout=left)
+                return
+            except ray.exceptions.ActorUnavailableError:
+                if time.monotonic() > end:
+                    raise self._lost(number, reason, seconds) from reason
+                time.sleep(0.1)
+            except ray.exceptions.GetTimeoutError as error:
+                raise self._lost(number, TimeoutError("no answer"), seconds) from error
+            except ray.exceptions.RayActorError as error:
+                raise self._lost(number, error, seconds) from error
 
-    def _lost(self, number: int, error: Exception) -> WorkerLostError:
+    def _lost(self, number: int, error: Exception, seconds: float) -> WorkerLostError:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         # Of an actor that could not be made the last line is its own error, below the traceback.
         text = lines[-1 if getattr(error, "actor_init_failed", False) else 0]
         return WorkerLostError(
             f"worker {number} of {self.n_workers} was lost and did not come back within "
-            f"{self._restart_seconds:g} s or {self._max_restarts} restarts ({text}): see that the machines "
+            f"{seconds:g} s or {self._max_restarts} restarts ({text}): see that the machines "
             "of the cluster are up and have memory"
         )
