@@ -8,8 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 import simstream
-from simstream import Adapter
+from simstream import Adapter, Items
+from simstream.adaptation.judgements import grades_by_query
 from simstream.adaptation.report import measures_of_ranks
+from simstream.adaptation.searched import SearchedItems
 
 N_FEATURES = 16
 
@@ -658,3 +660,27 @@ def test_an_adapter_with_nothing_learnt_can_be_saved(data, tmp_path):
         again = Adapter(random_state=0).fit(queries, rows, relevance[:100])
         loaded.partial_fit(queries, relevance[:100], items=rows)
         assert np.array_equal(loaded.transform_query(queries), again.transform_query(queries))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "torch", "tuples"])
+def test_judgements_of_a_table_are_its_rows(data, library):
+    """Two rows of two columns: a table read by columns would pass unnoticed."""
+    items, queries, _ = data
+    rows = [(0, 3), (1, 4)]
+    if library == "tuples":
+        given = iter(rows)
+    elif library == "torch":
+        given = pytest.importorskip("torch").tensor(rows)
+    else:
+        module = pytest.importorskip(library)
+        table = {"query": [0, 1], "item": [3, 4]}
+        given = module.table(table) if library == "pyarrow" else module.DataFrame(table)
+    searched = SearchedItems(Items(items), None, 10, set())
+    assert grades_by_query(given, None, len(queries), searched) == {0: {3: 1.0}, 1: {4: 1.0}}
+
+
+@pytest.mark.parametrize("given", [{0: [3]}, 7, [0, 3]])
+def test_judgements_that_are_no_rows_are_refused(data, given):
+    items, queries, _ = data
+    with pytest.raises((TypeError, ValueError), match=r"relevance: expected .*query, item"):
+        Adapter().fit(queries, items, given)

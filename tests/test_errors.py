@@ -9,6 +9,7 @@ import simstream_repro.reference as ref
 from cases import CASES, dense, items, stream, triplets
 from simstream import (
     AROMA,
+    LDA,
     OASIS,
     OGD,
     OMTRSL,
@@ -300,3 +301,26 @@ def test_a_fit_that_finds_no_room_forgets_nothing(monkeypatch):
         with pytest.raises(MemoryError, match="full"):
             model.fit(T[:5])
     same_model(expected, model)
+
+
+@pytest.mark.parametrize("learner", [OASIS(), LDA(), FromLabels(OASIS())])
+def test_masked_cells_are_refused(learner):
+    """NumPy would go on with the numbers below the mask."""
+    items = np.random.default_rng(0).normal(size=(20, 3))
+    hidden, whole = (np.ma.masked_array(items, items > limit) for limit in (1, 99))
+    labels = np.arange(20) % 2
+    with pytest.raises(ValueError, match=r"expected no masked cells, got [1-9]"):
+        fitted(learner, hidden, labels)
+    fitted(learner, whole, labels)
+
+
+def fitted(learner, items, labels):
+    if isinstance(learner, OASIS):
+        return clone(learner).set_params(preprocessor=items).fit([[0, 2, 1]])
+    return clone(learner).fit(items, labels)
+
+
+def test_the_side_with_another_number_of_features_is_named():
+    model = OASIS(preprocessor=np.eye(4)).fit([[0, 1, 2]])
+    with pytest.raises(ValueError, match=r"^queries: expected 4 features, as in the model, got 5$"):
+        model.search(np.ones((1, 5)), np.eye(4))

@@ -33,6 +33,13 @@ def without(table: Any, name: Any) -> Any:
     return table.select(rest) if hasattr(table, "select") else table[rest]
 
 
+def rows(table: Any) -> list[tuple[Any, ...]]:
+    """The rows of a table, of Python's own numbers and texts."""
+    columns = (column(table, name) for name in column_names(table) or [])
+    lists = (one.to_pylist() if hasattr(one, "to_pylist") else one.to_list() for one in columns)
+    return list(zip(*lists, strict=True))
+
+
 def index_ids(values: Any) -> list[Any] | None:
     """The index of a table or a column of pandas, unless it only counts the rows."""
     index = getattr(values, "index", None)

@@ -334,10 +334,12 @@ def check_features(
         return
     if expected[0] == expected[1] and got[0] == got[1]:
         raise ValueError(f"items: expected {expected[0]} features, as in the model, got {got[0]}")
-    raise ValueError(
-        f"items: expected {expected[0]} features on the left and {expected[1]} on the right, as in the "
-        f"model, got {got[0]} and {got[1]}"
-    )
+    wrong = [
+        f"{name}: expected {wanted} features, as in the model, got {found}"
+        for name, wanted, found in zip(("queries", "items"), expected, got, strict=True)
+        if wanted != found
+    ]
+    raise ValueError("; ".join(wrong))
 
 
 def check_feature_names(expected: np.ndarray | None, items: Any, name: str) -> None:
@@ -373,7 +375,14 @@ def check_finite(values: Any, name: str) -> None:
         )
 
 
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise if cells of a masked array are masked: NumPy would take the numbers below the mask."""
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name}: expected no masked cells, got {np.ma.count_masked(values)}")
+
+
 def _as_array(values: Any, name: str) -> np.ndarray:
+    refuse_masked(values, name)
     try:
         array = np.asarray(values)
     except ValueError as error:

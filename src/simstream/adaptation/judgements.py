@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import frames
 from ..data.clicks import LARGEST_WEIGHT
 from ..ids import some_of
 
@@ -53,6 +54,14 @@ def grades_by_query(
     >>> grades_by_query([(1, 2), (0, 1), (1, 0, -1)], None, 2, items)
     {1: {2: 1.0, 0: -1.0}, 0: {1: 1.0}}
     """
+    if frames.column_names(relevance) is not None:
+        relevance = frames.rows(relevance)
+    elif hasattr(relevance, "__array__"):
+        relevance = np.asarray(relevance)
+    elif isinstance(relevance, Mapping) or not isinstance(relevance, Iterable):
+        raise TypeError(
+            f"relevance: expected rows of query, item and maybe a grade, got {type(relevance).__name__}"
+        )
     if isinstance(relevance, np.ndarray):
         if relevance.ndim != 2 or relevance.shape[1] not in (2, 3):
             raise ValueError(
@@ -71,7 +80,7 @@ def grades_by_query(
     count = 0
     unknown: tuple[dict[Any, None], dict[Any, None]] = ({}, {})
     for count, entry in enumerate(relevance, 1):
-        if not 2 <= len(entry) <= 3:
+        if not hasattr(entry, "__len__") or not 2 <= len(entry) <= 3:
             raise ValueError(
                 f"relevance: expected query, item and maybe a grade, got {entry!r} (entry {count})"
             )

@@ -20,7 +20,7 @@ from sklearn.utils.validation import validate_data
 
 from ..data.comparisons import Comparisons, ItemCache
 from ..persistence import save_model
-from ..validation import check_choice, check_integer
+from ..validation import check_choice, check_integer, refuse_masked
 from .base import Similarity, clone_sharing_items, short_repr
 
 _P = ParamSpec("_P")
@@ -77,6 +77,7 @@ def new_generator(random_state: Any) -> np.random.Generator:
 
 def validated(estimator: Any, *data: Any, **options: Any) -> Any:
     """What scikit-learn's `validate_data` gives, as NumPy's arrays, which kernels and solvers read."""
+    refuse_masked(data[0], "X")
     with config_context(array_api_dispatch=False):
         return validate_data(estimator, *data, **options)
 
