@@ -14,10 +14,14 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 
 
+def is_made(path):
+    """Whether a build makes this file, so that a clone does not have it."""
+    return bool({"_build", "reference", "_site"} & set(path.relative_to(DOCS).parts))
+
+
 def source_pages():
     """Pages under version control, without those that a build makes."""
-    made = {"_build", "reference", "_site"}
-    return [path for path in DOCS.rglob("*.md") if not made & set(path.relative_to(DOCS).parts)]
+    return [path for path in DOCS.rglob("*.md") if not is_made(path)]
 
 
 def listed_pages():
@@ -36,10 +40,15 @@ def test_every_page_can_be_reached():
     assert set(source_pages()) <= listed_pages()
 
 
-def test_pictures_of_pages_exist():
-    for page in source_pages():
-        for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), (page, target)
+def test_pictures_and_pages_that_are_linked_are_in_a_clone():
+    n_links = 0
+    for page in [*source_pages(), *ROOT.glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", page.read_text()):
+            path = (page.parent / target).resolve()
+            assert path.exists(), (page, target)
+            assert DOCS not in path.parents or not is_made(path), (page, target)
+            n_links += 1
+    assert n_links > 100
 
 
 def reference():

@@ -20,7 +20,11 @@ NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*")
 
 
 def differences(shown, printed):
-    """What is not as shown: words must be the same, numbers nearly so (other CPUs round otherwise)."""
+    """What is not as shown: words must be the same, numbers nearly so.
+
+    On one machine the same numbers are printed every time. Other CPUs sum in another order: after thousands
+    of steps a few of the items are ranked otherwise.
+    """
     words = [" ".join(NUMBER.sub("#", text).split()) for text in (shown, printed)]
     if words[0] != words[1]:
         return [tuple(words)]
@@ -29,13 +33,16 @@ def differences(shown, printed):
 
 
 def _nearly(shown, printed):
-    """By 5 % of the number shown and, where it has decimals, one unit of the last."""
+    """By 1 % of the number shown and, where it has decimals, one unit of the last."""
     unit = 10.0 ** -len(shown.partition(".")[2]) if "." in shown else 0.0
-    return abs(float(printed) - float(shown)) <= 0.05 * abs(float(shown)) + 1.001 * unit
+    return abs(float(printed) - float(shown)) <= 0.01 * abs(float(shown)) + 1.001 * unit
 
 
 def test_differences_are_seen():
     assert not differences("mAP 0.712, 1,000 of 7\n", "mAP  0.72, 1,010 of 7")
+    assert differences("mAP 0.99", "mAP 0.95")
+    assert differences("mAP 0.79", "mAP 0.77")
+    assert differences("1,000 pairs", "1,011 pairs")
     assert not differences("gain 0.02", "gain 0.03")
     assert differences("mAP 0.712", "mAP 0.812")
     assert differences("gain 0.02", "gain -0.01")

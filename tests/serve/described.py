@@ -15,7 +15,7 @@ REASONS = re.compile(
             "k: expected at most 1000",  # a limit of this service
             "expected as many values as indices",
             "indices: expected ascending",
-            "image: not base64",
+            "image: expected base64",
             "items: expected every id at most once",
             "expected only items from shown",
             "expected at most one click or thumb",

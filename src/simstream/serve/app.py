@@ -51,9 +51,9 @@ from .access import (
 )
 from .log import LogError
 from .logs import REQUEST_ID, id_for, log_request, spoken_for
+from .mistakes import refusal
 from .reference import describe, docs_page, refusals
 from .routes import Metrics, add_routes
-from .schemas import refusal
 from .service import Limits, Service
 from .tracing import end_request, request_span
 from .workers import Readers, listening_socket
@@ -315,7 +315,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        # What was sent is not sent back: it may contain anything.
+        # Of what was sent, only numbers, ids and names of fields are sent back: the rest may be anything.
         if isinstance(error.body, bytes):  # not read, because it was not declared to be JSON
             got = request.headers.get("content-type", "none")
             text = f"Content-Type: expected application/json, got {got}"
@@ -336,6 +336,10 @@ def _add_error_handlers(app: FastAPI) -> None:
             method = request.scope["method"]
             text = f"method: expected one of {', '.join(_methods(request.scope))}, got {method}"
             return refused(NotAllowedError(text), request.scope)
+        if error.status_code == 404:
+            path = request.scope["path"][:200]
+            text = f"path: expected one that /docs lists, got {path}"
+            return refused(NotFoundError(text), request.scope)
         return _problem(str(error.detail), error.status_code, error.headers)
 
 

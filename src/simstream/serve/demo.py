@@ -50,7 +50,7 @@ def load_demo(name: str) -> Demo:
 
         return Demo(
             about=docstrings.ABOUT,
-            hint="Search on the page and click on what belongs together; or start with --simulate",
+            hint="Search on Explore and click on what belongs together; or start with --simulate",
             learning=docstrings.LEARNING,
             asking=docstrings.ASKING,
             publishing=Publishing(),

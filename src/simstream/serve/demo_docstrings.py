@@ -29,8 +29,8 @@ ASKING = Asking(delta=0.1, near=24)
 OPENING = ("numpy.argmax", "scipy.linalg.solve", "numpy.argmin")
 
 ABOUT = (
-    "Functions and classes of NumPy, SciPy and scikit-learn. Choose one: a click on a neighbour in the right "
-    "column teaches that it belongs there."
+    "Functions and classes of NumPy, SciPy and scikit-learn. On Explore, choose one: a click on a neighbour "
+    "in the right column teaches that it belongs there."
 )
 
 #: The most frequent words: so few that every click can be followed by a new version of the whole matrix.

@@ -22,6 +22,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.concurrency import run_in_threadpool
 
 from .. import __version__
+from ..ids import repeated_ids
 from . import import_export, schemas
 from .access import BadRequestError, KeyRing, NotFoundError
 from .events import SparseVector
@@ -161,9 +162,8 @@ def _add_item_routes(app: FastAPI, service: Service) -> None:
             raise BadRequestError(
                 f"items: expected at most {limits.vectors}, got {len(body.items)}"
             )
-        names = [item.id for item in body.items]
-        if len(set(names)) < len(names):
-            raise BadRequestError("items: expected every id at most once")
+        if twice := repeated_ids([item.id for item in body.items]):
+            raise BadRequestError(f"items: expected every id at most once, got {twice} twice")
         items = [item.as_item(item.id) for item in body.items]
         write = _once(key, "items", body, Ledger.add_items, items)
         return _created(await _write_one(service, write, wait))

@@ -6,7 +6,8 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
+from difflib import get_close_matches
+from itertools import pairwise, product
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from pydantic import (
 )
 
 from ..data.clicks import pairs_from_clicks
+from ..ids import repeated_ids
 from .events import SparseVector, Vector
 from .writer import MOST_TRIPLETS, Judgement, NewItem
 
@@ -34,6 +36,10 @@ LARGEST_NUMBER = 1e6
 LARGEST_POSITION = 2**53
 _LARGEST_INDEX = 2**31 - 1
 
+#: Patterns of texts.
+NAME = r"^[^\x00-\x1f\x7f]+$"
+PICTURE = r"^data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$"
+
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,([A-Za-z0-9+/=]+)")
 
 Name = Annotated[
@@ -41,7 +47,7 @@ Name = Annotated[
     Field(
         min_length=1,
         max_length=200,
-        pattern=r"^[^\x00-\x1f\x7f]+$",
+        pattern=NAME,
         description="Any text without control characters.",
         examples=["shoe-12"],
     ),
@@ -72,6 +78,20 @@ Task = Annotated[Name | None, Field(description="User or task; needs a multi-tas
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_fields(cls, given: Any) -> Any:
+        """Pydantic would refuse the others too, but without a word about those that there are."""
+        known = cls.model_fields
+        if isinstance(given, dict) and not given.keys() <= known.keys():
+            name = next(name for name in given if name not in known)
+            near = get_close_matches(name[:50], known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                f"expected only the fields {', '.join(known)}, got {name[:50]!r}{meant}"
+            )
+        return given
+
 
 class Sparse(_Strict):
     """A vector by its nonzero features."""
@@ -93,8 +113,11 @@ class Sparse(_Strict):
             raise ValueError(
                 f"expected as many values as indices ({len(self.indices)}), got {len(self.values)}"
             )
-        if any(b <= a for a, b in zip(self.indices, self.indices[1:], strict=False)):
-            raise ValueError("indices: expected ascending numbers without repeats")
+        for before, after in pairwise(self.indices):
+            if after <= before:
+                raise ValueError(
+                    f"indices: expected ascending numbers without repeats, got {after} after {before}"
+                )
         return self
 
 
@@ -118,7 +141,7 @@ class Content(_Strict):
         str | None,
         Field(
             max_length=1_500_000,
-            pattern=r"^data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$",
+            pattern=PICTURE,
             description="A picture as a data: URL.",
         ),
     ] = None
@@ -148,11 +171,13 @@ def decode_picture(address: str) -> tuple[str, bytes]:
     """
     match = _PICTURE.fullmatch(address)
     if match is None:
-        raise ValueError("image: expected data:image/png;base64,... (or jpeg, gif, webp)")
+        raise ValueError(
+            "image: expected data:image/png;base64,... (or jpeg, gif, webp), got other text"
+        )
     try:
         return f"image/{match[1]}", base64.b64decode(match[2], validate=True)
     except binascii.Error as error:
-        raise ValueError(f"image: not base64 ({error})") from None
+        raise ValueError(f"image: expected base64, got an error: {error}") from None
 
 
 class Item(Content):
@@ -209,7 +234,8 @@ class Search(_Strict):
     @model_validator(mode="after")
     def _one_of_both(self) -> Search:
         if (self.item is None) == (self.vector is None):
-            raise ValueError("expected an item or a vector, but not both")
+            got = "neither" if self.item is None else "both"
+            raise ValueError(f"expected an item or a vector, got {got}")
         return self
 
     def anchor(self) -> str | Vector:
@@ -292,16 +318,20 @@ class Feedback(_Strict):
                 f"up and down; got {', '.join(sorted(given)) or 'nothing'}"
             )
         shown = self.shown or []
-        if len(set(shown)) < len(shown):
-            raise ValueError("shown: expected every item at most once")
-        marked = [*(self.clicked or []), *(self.up or []), *(self.down or [])]
-        if not set(marked) <= set(shown) and shown:
-            raise ValueError("expected only items from shown")
-        if len(set(marked)) < len(marked):
-            raise ValueError("expected at most one click or thumb per item")
+        if twice := repeated_ids(shown):
+            raise ValueError(f"shown: expected every item at most once, got {twice} twice")
+        marks = {"clicked": self.clicked or [], "up": self.up or [], "down": self.down or []}
+        for name, items in marks.items():
+            strange = set(items).difference(shown)
+            if strange:
+                raise ValueError(f"{name}: expected only items from shown, got {min(strange)!r}")
+        if twice := repeated_ids([item for items in marks.values() for item in items]):
+            raise ValueError(f"expected at most one click or thumb per item, got two for {twice}")
         if self.randomised is not None:
             if self.clicked is None:
-                raise ValueError("randomised: expected it only together with clicked")
+                raise ValueError(
+                    "randomised: expected it only together with clicked, got it without"
+                )
             if self.randomised >= len(shown):
                 raise ValueError(
                     f"randomised: expected less than the {len(shown)} items shown, got {self.randomised}"
@@ -516,50 +546,3 @@ class Problem(BaseModel):
 
     error: Annotated[str, Field(examples=["k: expected at most 1000, got 5000"])]
     request_id: str
-
-
-# -- errors -----------------------------------------------------------------------------------
-
-#: Names that Pydantic gives to the members of a union; none of our fields looks like this.
-_MEMBER = re.compile(r"[\[(-]|^[A-Z]")
-
-#: Errors of a union member that was not meant: a value of another JSON type was sent.
-_OTHER_TYPE = {"string_type", "list_type", "dict_type", "model_type", "model_attributes_type"}
-
-
-#: Fields that are lists of ids, and what is often sent instead: one id.
-_LISTS_OF_IDS = ("shown", "clicked", "up", "down")
-
-
-def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
-    """The first of Pydantic's errors that concerns the form that was meant, as ``where: what``.
-
-    Examples
-    --------
-    >>> place = ("body", "vector")
-    >>> refusal([
-    ...     {"loc": (*place, "list[constrained-float]"), "type": "list_type", "msg": "not a list"},
-    ...     {"loc": (*place, "Sparse", "indices", 0), "type": "int_type", "msg": "not an integer"},
-    ... ])
-    'vector.indices.0: not an integer'
-    """
-    meant = [error for error in errors if not _is_other_member(error)]
-    error = (meant or errors)[0]
-    if error["type"] == "json_invalid":
-        return f"body: expected JSON, got an error at character {error['loc'][-1]}"
-    *before, last = error["loc"]
-    is_member = error["type"] != "extra_forbidden" and _is_member(error["loc"], last)
-    parts = [part for part in before if not _is_member(error["loc"], part)]
-    parts += [] if is_member else [last]
-    place = ".".join(str(part) for part in parts if part != "body")
-    if error["type"] == "list_type" and last in _LISTS_OF_IDS:
-        return f"{place}: expected a list of ids"
-    return f"{place or 'body'}: {error['msg'].removeprefix('Value error, ')}"
-
-
-def _is_member(place: Sequence[Any], part: Any) -> bool:
-    return place[0] == "body" and isinstance(part, str) and _MEMBER.search(part) is not None
-
-
-def _is_other_member(error: Mapping[str, Any]) -> bool:
-    return error["type"] in _OTHER_TYPE and _is_member(error["loc"], error["loc"][-1])
