@@ -1250,6 +1250,7 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
             *("train", items_file, "-o", tmp_path / "absent" / "model")
         ],
         f"{tmp_path}: is a folder": ["train", items_file, "-o", tmp_path],
+        " .: is a folder; expected the name of a file": ["train", items_file, "-o", "."],
         "/dev/null/m: /dev/null is not a folder": ["train", items_file, "-o", "/dev/null/m"],
         "'abc' is not an integer": [*train, "-n", "abc"],
         "'x' is not an integer": ["evaluate", model_file, items_file, "-k", "1,x"],

@@ -307,10 +307,10 @@ def check_writable(path: Path, option: str) -> None:
 def unfinished_file(output: Path, resume: Path | None) -> Path:
     """Where a run that is not finished saves what it has learnt: never over another model.
 
-    That is the output itself where there is none yet, or where it is the model that the run continues.
+    That is the output itself where there is no file yet, or where it is the model that the run continues.
     """
     is_continued = resume is not None and resume.resolve() == output.resolve()
-    if is_continued or not output.exists():
+    if is_continued or not output.is_file():
         return output
     return output.with_name(f"{output.stem}.unfinished{output.suffix}")
 
