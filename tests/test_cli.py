@@ -1274,6 +1274,23 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
     assert not path.exists()
 
 
+def test_a_folder_that_is_not_writable_is_refused_before_any_work(tmp_path, monkeypatch):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    may = os.access  # the system lets root write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and may(path, mode))
+    for option, *arguments in (
+        ("--output-dir", "demo", "--output-dir", closed / "new"),
+        ("--output-dir", "demo", "digits", "--output-dir", closed),
+        ("NEW", "backup", tmp_path, closed / "new"),
+        ("FOLDER", "restore", tmp_path, closed / "new" / "newer"),
+        ("--salvage", "check", tmp_path, "--salvage", closed / "new"),
+    ):
+        message = f"Error: Invalid value for {option}: {arguments[-1]}: {closed} is not writable"
+        assert fail(2, *arguments) == message
+    assert list(closed.iterdir()) == []
+
+
 def test_wrong_data_is_1(tmp_path, data, items_file, model_file):
     items, _ = data
     path = tmp_path / "new.safetensors"

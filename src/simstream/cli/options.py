@@ -295,13 +295,23 @@ def check_writable(path: Path, option: str) -> None:
         reason = "is a folder; expected the name of a file"
     elif not folder.exists():
         reason = f"no such folder: {folder}"
-    elif not folder.is_dir():
-        reason = f"{folder} is not a folder"
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        reason = f"{folder} is not writable"
     else:
+        check_folder(folder, path, option)
         return
     raise click.BadParameter(f"{path}: {reason}", param_hint=option)
+
+
+def check_folder(folder: Path, path: Path, option: str) -> None:
+    """Refuse a path whose folder, or the one that missing folders will be made in, is not writable."""
+    folder = folder.resolve()
+    found = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+    if not found.is_dir():
+        reason = "is not a folder"
+    elif not os.access(found, os.W_OK | os.X_OK):
+        reason = "is not writable"
+    else:
+        return
+    raise click.BadParameter(f"{path}: {found} {reason}", param_hint=option)
 
 
 def unfinished_file(output: Path, resume: Path | None) -> Path:
