@@ -392,6 +392,10 @@ def test_triplets_of_a_file(tmp_path, data, items_file, triplets, triplets_file)
         simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
     )
     assert position_of(path)["position"] == len(triplets)
+    (tmp_path / "one.csv").write_text("0,2,1\n")
+    one = succeed("train", items_file, "--triplets", tmp_path / "one.csv", "-o", path).stdout
+    assert "1 triplet in" in one
+    assert "1 record of" in one
 
 
 def test_bad_records_are_skipped_and_counted(tmp_path, data, items_file, triplets):
@@ -1254,7 +1258,7 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
         "/dev/null/m: /dev/null is not a folder": ["train", items_file, "-o", "/dev/null/m"],
         "'abc' is not an integer": [*train, "-n", "abc"],
         "'x' is not an integer": ["evaluate", model_file, items_file, "-k", "1,x"],
-        "neither": ["query", model_file, items_file],
+        "--row or --id, got none": ["query", model_file, items_file],
         f"--row: expected a row number from 0 to {N_ITEMS - 1}": [
             *("query", model_file, items_file, "--row", N_ITEMS)
         ],

@@ -130,7 +130,9 @@ def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
     assert client("POST", "/v1/feedback", body)[0] == 201
     client.close()
     server.terminate()
-    again = ServerProcess(folder)
+    assert f"20 items added from {tmp_path / 'items.npy'}" in server.told
+    again = ServerProcess(folder, tmp_path / "items.npy")
+    assert f"{tmp_path / 'items.npy'}: its items were added before" in again.told
     client = Client(again.port)
     status = client("GET", "/v1/status")[1]
     assert status["algorithm"] == {"algorithm": "oasis", "params": {"C": 0.5}, "block": 1}

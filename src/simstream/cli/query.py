@@ -117,7 +117,7 @@ def query(
     if as_json and as_csv:
         raise click.UsageError("expected --json or --csv, got both")
     if queries is None and not rows and not names:
-        raise click.UsageError("expected --queries, --row or --id, got neither")
+        raise click.UsageError("expected --queries, --row or --id, got none")
     if queries is None:
         refuse_options("requires --queries", {"--query-ids": query_ids is not None})
     opened = open_model(model)

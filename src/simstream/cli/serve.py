@@ -31,7 +31,7 @@ from .options import (
     refuse_options,
     service_folder_option,
 )
-from .output import configure_logging, echo_json, echo_table, logger
+from .output import configure_logging, echo_json, echo_table, logger, plural
 
 
 class Propensity(click.ParamType):
@@ -482,7 +482,10 @@ def _open_service(
             came = import_file(service, items, data, may_add=may_add)
         except StorageError as error:
             raise click.ClickException(f"{folder}: {error}") from error
-        logger.info("%d items added from %s", came.added, items)
+        if came.added or came.present:
+            logger.info("%s added from %s", plural(came.added, "item"), items)
+        else:
+            logger.info("%s: its items were added before", items)
         if came.present:
             text = (
                 "%d were already there and stay unchanged (%d have a different vector in the file)"

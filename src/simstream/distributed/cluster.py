@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from ..validation import check_integer
 
+logger = logging.getLogger("simstream.distributed")
+
 _INSTALL = "pip install 'simstream[distributed]'"
 
 #: Shared memory of a Ray that is started here: what does not fit is kept on disk.
@@ -109,6 +111,8 @@ class Cluster:
 
     def __enter__(self) -> Self:
         self._ray = ray = _import_ray()
+        workers = "1 worker" if self.n_workers == 1 else f"{self.n_workers} workers"
+        logger.info("starting %s, which takes 10 s or more", workers)
         if ray.is_initialized():
             self._check_same(ray)
         elif self.address in (None, "local"):
