@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
+from commands import fail
 from simstream import data as formats
 from simstream.data import (
     FormatError,
@@ -428,6 +429,8 @@ def test_parquet_without_pyarrow_says_how_to_install_it(tmp_path, monkeypatch):
     path = text_file(tmp_path, "items.parquet", "PAR1")
     for function, arguments in ((read_items, ()), (write_items, (np.eye(2),))):
         refuse(r"items.parquet: .*pip install 'simstream\[parquet\]'", function, path, *arguments)
+    message = f"{path}: parquet needs pyarrow; install with: pip install 'simstream[parquet]'"
+    assert fail(2, "convert", path, tmp_path / "items.npz") == f"simstream: error: {message}"
 
 
 # -- items: errors -------------------------------------------------------------------------------

@@ -400,5 +400,6 @@ def test_an_index_whose_package_is_missing_is_told(tmp_path, monkeypatch, index,
     options = ["serve", "--data", str(tmp_path / "data"), "--port", "0", "--index", index]
     done = CliRunner().invoke(main, options)
     assert done.exit_code == 2
-    assert f"pip install 'simstream[{extra}]'" in done.output
+    assert done.stderr.startswith(f"simstream: error: --index {index} needs ")
+    assert done.stderr.endswith(f"; install with: pip install 'simstream[{extra}]'\n")
     assert not (tmp_path / "data").exists()

@@ -59,7 +59,7 @@ def check_workers(options: Any) -> None:
 
 @contextmanager
 def starting_workers(n: int, address: str | None) -> Iterator[None]:
-    """Report workers that cannot be had as wrong usage: no Ray, too few CPUs, or a wrong option."""
+    """Report workers that cannot be had as wrong usage: too few CPUs, or a wrong option."""
     from ..distributed import WorkerLostError
 
     if address in (None, "local") and not os.environ.get("RAY_ADDRESS"):
@@ -78,7 +78,7 @@ def starting_workers(n: int, address: str | None) -> Iterator[None]:
         if option is None:
             raise
         raise click.UsageError(f"{option}:{str(error).partition(':')[2]}") from error
-    except (ImportError, RuntimeError) as error:
+    except RuntimeError as error:
         raise click.UsageError(f"--workers: {error}") from error
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..extras import MissingExtraError
 from .exits import DEBUG
 
 #: Existence is checked by the readers, whose errors say more and have their own exit codes.
@@ -175,7 +176,7 @@ def _checked_address(ctx: click.Context, param: click.Parameter, value: str | No
     if value is None:
         return None
     if find_spec("psycopg") is None:
-        raise click.UsageError("--log needs psycopg: pip install 'simstream[postgres]'")
+        raise MissingExtraError("--log", "psycopg", "postgres")
     from ..serve.postgres_store import address_of
 
     try:
@@ -328,10 +329,10 @@ def unfinished_file(output: Path, resume: Path | None) -> Path:
 def check_picture(path: Path) -> None:
     """Find out before measuring whether a picture can be drawn."""
     from ..data import FormatError
-    from ..plots import PlottingUnavailableError, check_extension
+    from ..plots import check_extension
 
     try:
         check_extension(path)
-    except (FormatError, PlottingUnavailableError) as error:
+    except FormatError as error:
         raise click.BadParameter(str(error), param_hint="--plot") from error
     check_writable(path, "--plot")

@@ -23,6 +23,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ..extras import MissingExtraError
 from ..ids import repeated_ids
 from ..validation import float_type
 from .files import (
@@ -729,6 +730,10 @@ def opened_parquet(path: Path, *, mapped: bool = False) -> Iterator[Any]:
         raise format_error(path, "damaged or truncated", "a parquet file", error) from None
 
 
+class NoPyarrowError(MissingExtraError, FormatError):
+    """A parquet file cannot be read or written without pyarrow."""
+
+
 def load_pyarrow(path: Path) -> tuple[Any, Any]:
     """The package and its module for parquet, or an error that says how to install it."""
     try:
@@ -736,7 +741,5 @@ def load_pyarrow(path: Path) -> tuple[Any, Any]:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        raise FormatError(
-            f"{path}: parquet needs pyarrow; install it with: pip install 'simstream[parquet]'"
-        ) from None
+        raise NoPyarrowError(f"{path}: parquet", "pyarrow", "parquet") from None
     return pyarrow, pyarrow.parquet

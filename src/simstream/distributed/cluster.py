@@ -11,11 +11,10 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from ..extras import MissingExtraError
 from ..validation import check_integer
 
 logger = logging.getLogger("simstream.distributed")
-
-_INSTALL = "pip install 'simstream[distributed]'"
 
 #: Shared memory of a Ray that is started here: what does not fit is kept on disk.
 DEFAULT_STORE_BYTES = 512 * 2**20
@@ -286,7 +285,7 @@ def _import_ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise ImportError(f"several workers need Ray; install it with: {_INSTALL}") from error
+        raise MissingExtraError("more than one worker", "Ray", "distributed") from error
     return ray
 
 
