@@ -17,7 +17,7 @@ REPRO = Path(__file__).parents[1] / "repro" / "simstream_repro"
 
 #: From the bottom up: a module imports only from layers below its own, inside functions too.
 LAYERS = [
-    {"_kernels", "frames", "ids", "processors"},
+    {"_kernels", "extras", "frames", "ids", "processors"},
     {"data", "validation"},
     {"asking", "datasets", "metrics", "persistence", "selection", "sequences"},
     {"_engines"},

@@ -392,6 +392,10 @@ def test_triplets_of_a_file(tmp_path, data, items_file, triplets, triplets_file)
         simstream.load(path).get_bilinear_matrix(), expected.get_bilinear_matrix()
     )
     assert position_of(path)["position"] == len(triplets)
+    (tmp_path / "one.csv").write_text("0,2,1\n")
+    one = succeed("train", items_file, "--triplets", tmp_path / "one.csv", "-o", path).stdout
+    assert "1 triplet in" in one
+    assert "1 record of" in one
 
 
 def test_bad_records_are_skipped_and_counted(tmp_path, data, items_file, triplets):
@@ -1250,10 +1254,11 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
             *("train", items_file, "-o", tmp_path / "absent" / "model")
         ],
         f"{tmp_path}: is a folder": ["train", items_file, "-o", tmp_path],
+        " .: is a folder; expected the name of a file": ["train", items_file, "-o", "."],
         "/dev/null/m: /dev/null is not a folder": ["train", items_file, "-o", "/dev/null/m"],
         "'abc' is not an integer": [*train, "-n", "abc"],
         "'x' is not an integer": ["evaluate", model_file, items_file, "-k", "1,x"],
-        "neither": ["query", model_file, items_file],
+        "--row or --id, got none": ["query", model_file, items_file],
         f"--row: expected a row number from 0 to {N_ITEMS - 1}": [
             *("query", model_file, items_file, "--row", N_ITEMS)
         ],
@@ -1271,6 +1276,23 @@ def test_wrong_usage_is_2(tmp_path, items_file, triplets_file, model_file):
     for text, arguments in cases.items():
         assert text in fail(2, *arguments)
     assert not path.exists()
+
+
+def test_a_folder_that_is_not_writable_is_refused_before_any_work(tmp_path, monkeypatch):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    may = os.access  # the system lets root write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and may(path, mode))
+    for option, *arguments in (
+        ("--output-dir", "demo", "--output-dir", closed / "new"),
+        ("--output-dir", "demo", "digits", "--output-dir", closed),
+        ("NEW", "backup", tmp_path, closed / "new"),
+        ("FOLDER", "restore", tmp_path, closed / "new" / "newer"),
+        ("--salvage", "check", tmp_path, "--salvage", closed / "new"),
+    ):
+        message = f"Error: Invalid value for {option}: {arguments[-1]}: {closed} is not writable"
+        assert fail(2, *arguments) == message
+    assert list(closed.iterdir()) == []
 
 
 def test_wrong_data_is_1(tmp_path, data, items_file, model_file):

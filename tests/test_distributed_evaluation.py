@@ -111,4 +111,6 @@ def test_commands_with_workers_print_the_same(workers, data):
     assert json.loads(one)["results"]["learnt"]["mAP"] > 0
     assert one == two
     query = ["query", folder / "model.safetensors", folder / "items.npy", "--row", 7, "--csv"]
-    assert succeed(*query).stdout == succeed(*query, "--workers", 2).stdout
+    divided = succeed(*query, "--workers", 2)
+    assert divided.stdout == succeed(*query).stdout
+    assert "simstream: starting 2 workers, which takes 10 s or more" in divided.stderr

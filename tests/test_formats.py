@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
+from commands import fail
 from simstream import data as formats
 from simstream.data import (
     FormatError,
@@ -136,8 +137,15 @@ def test_atomic_write_follows_links_umask_and_permissions(tmp_path):
 
 
 def test_atomic_write_refuses_what_cannot_be_written(tmp_path):
-    for path in (tmp_path / "absent" / "file.txt", tmp_path):
-        with pytest.raises(FormatError, match="cannot be written"), atomic_write(path):
+    reasons = {
+        tmp_path / "absent" / "file.txt": f"no such folder: {tmp_path / 'absent'}$",
+        tmp_path: "it is a folder$",
+        tmp_path.root: "it is a folder$",
+    }
+    if os.path.isdir("/proc"):  # there, but no file can be made in it
+        reasons["/proc/file.txt"] = "(?!no such folder)"
+    for path, reason in reasons.items():
+        with pytest.raises(FormatError, match=f"cannot be written: {reason}"), atomic_write(path):
             pass
 
 
@@ -421,6 +429,8 @@ def test_parquet_without_pyarrow_says_how_to_install_it(tmp_path, monkeypatch):
     path = text_file(tmp_path, "items.parquet", "PAR1")
     for function, arguments in ((read_items, ()), (write_items, (np.eye(2),))):
         refuse(r"items.parquet: .*pip install 'simstream\[parquet\]'", function, path, *arguments)
+    message = f"{path}: parquet needs pyarrow; install with: pip install 'simstream[parquet]'"
+    assert fail(2, "convert", path, tmp_path / "items.npz") == f"simstream: error: {message}"
 
 
 # -- items: errors -------------------------------------------------------------------------------
@@ -540,11 +550,14 @@ def test_semicolons_in_labels_and_names_are_part_of_them(tmp_path):
         "0,1;0,2;0,3\n0,4;0,5;0,6\n",
         "0,1;0,2\n",
         "a,b\n1;2,3\n",
+        "a0;0.5;1.5\na1;2;3\n",
     ],
 )
-def test_an_error_about_semicolons_names_them(tmp_path, text):
+def test_an_error_about_semicolons_or_tabs_names_them(tmp_path, text):
     path = text_file(tmp_path, "items.csv", text)
     refuse("items.csv, line [12]: semicolons between cells; expected commas", read_items, path)
+    path = text_file(tmp_path, "items.csv", text.replace(";", "\t"))
+    refuse("items.csv, line [12]: tabs between cells; expected commas", read_items, path)
     for line in ("anchor;positive;negative", "0;1;2"):
         records = text_file(tmp_path, "triplets.csv", f"{line}\n1;2;3\n")
         refuse("triplets.csv, line 1: .*semicolons between cells", list, read_triplets(records))

@@ -261,7 +261,12 @@ def test_pairs_are_divided_by_class(folder, suffix):
 
 def test_nothing_is_written_where_a_split_is_refused(folder):
     (folder / "is-a-folder.npy").mkdir()
-    for test, reason in (("none/b.npy", "no such folder"), ("is-a-folder.npy", "is a folder")):
+    (folder / "plain").mkdir()
+    for test, reason in (
+        ("none/b.npy", "no such folder"),
+        ("is-a-folder.npy", "is a folder"),
+        ("plain", "expected a file, got a folder"),
+    ):
         message = " ".join(fail(2, "split", "docs.npy", "train.npy", test).split())
         assert "TEST" in message
         assert reason in message

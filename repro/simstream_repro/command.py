@@ -14,6 +14,7 @@ import click
 
 from simstream.cli.options import FILE, CommaSeparated, debug_option, json_option, quiet_option
 from simstream.cli.output import configure_logging, echo_json, echo_table, error_console, logger
+from simstream.extras import MissingExtraError
 
 # Commands import what they need when they run, so that `simstream --help` stays instant.
 if TYPE_CHECKING:
@@ -59,9 +60,7 @@ def repro() -> None:
     """
     missing = [name for name in ("jinja2", "matplotlib", "msgspec") if find_spec(name) is None]
     if missing:
-        raise click.ClickException(
-            f"{' and '.join(missing)} not installed: pip install 'simstream[repro]'"
-        )
+        raise MissingExtraError("repro", " and ".join(missing), "repro")
 
 
 # -- list ---------------------------------------------------------------------------------------------------

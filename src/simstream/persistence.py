@@ -135,9 +135,8 @@ def read_file(
             return header, arrays
     except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ModelFileError(
-            f"{path}: expected a simstream {what} (safetensors), got a truncated or foreign file "
-            f"({error})"
-        ) from None
+            f"{path}: expected a simstream {what} (safetensors), got a truncated or foreign file"
+        ) from error
 
 
 def write_file(path: str | Path, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .data import FormatError, atomic_write
+from .extras import MissingExtraError
 
 _BLUE, _ORANGE, _GREEN, _PINK, _SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
 #: Colour of each method; baselines are grey.
@@ -48,7 +49,7 @@ _WRONG = "#D55E00"
 _FAINT = "#666666"
 
 
-class PlottingUnavailableError(ImportError):
+class PlottingUnavailableError(MissingExtraError):
     """matplotlib is not installed."""
 
 
@@ -79,9 +80,7 @@ def check_available() -> None:
     PlottingUnavailableError
     """
     if find_spec("matplotlib") is None:
-        raise PlottingUnavailableError(
-            "matplotlib is not installed; get it with: pip install 'simstream[plot]'"
-        )
+        raise PlottingUnavailableError("a figure", "matplotlib", "plot")
 
 
 def check_extension(path: str | Path) -> None:

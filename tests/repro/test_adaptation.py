@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from click import ClickException
 
 from commands import fail, succeed
 from simstream import metrics
+from simstream.extras import MissingExtraError
 from simstream_repro.adaptation import plan
 from simstream_repro.adaptation.page import part_tables, summary
 from simstream_repro.protocols.adaptation import contenders, tasks, torch_layers
@@ -124,7 +124,7 @@ def test_what_is_missing_is_told(tmp_path, monkeypatch, data_folder):
     assert "got 'OASI'" in fail(2, *given, "--methods", "OASI")
     monkeypatch.setattr(plan, "find_spec", lambda name: None)
     cells = list(plan.STUDIES["retrieval"].cells([0]))
-    with pytest.raises(ClickException, match=r"pip install 'simstream\[torch\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'simstream\[torch\]'"):
         plan.check_needs(cells, data_folder)
     plan.check_needs([cell for cell in cells if "torch" not in cell.method], data_folder)
 

@@ -85,3 +85,10 @@ def test_a_budget_and_a_folder_that_are_none(tmp_path):
     (tmp_path / "file").touch()
     refused = fail(2, *command, "--results", tmp_path / "file")
     assert "expected a folder, got the file" in refused
+
+
+def test_a_missing_extra_is_wrong_usage(monkeypatch):
+    monkeypatch.setattr("simstream_repro.command.find_spec", lambda name: None)
+    packages = "jinja2 and matplotlib and msgspec"
+    message = f"repro needs {packages}; install with: pip install 'simstream[repro]'"
+    assert fail(2, "repro", "list") == f"simstream: error: {message}"

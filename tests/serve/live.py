@@ -165,7 +165,7 @@ class ServerProcess:
         for line in self.process.stderr:
             lines.append(line)
             if "ready at" in line:
-                self.told = line
+                self.told = "".join(lines)
                 self.port = int(line.split("://")[1].split()[0].rsplit(":", 1)[1])
                 break
         else:

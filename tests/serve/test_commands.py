@@ -130,7 +130,9 @@ def test_serve_adds_items_and_learns_as_the_log_was_begun(tmp_path):
     assert client("POST", "/v1/feedback", body)[0] == 201
     client.close()
     server.terminate()
-    again = ServerProcess(folder)
+    assert f"20 items added from {tmp_path / 'items.npy'}" in server.told
+    again = ServerProcess(folder, tmp_path / "items.npy")
+    assert f"{tmp_path / 'items.npy'}: its items were added before" in again.told
     client = Client(again.port)
     status = client("GET", "/v1/status")[1]
     assert status["algorithm"] == {"algorithm": "oasis", "params": {"C": 0.5}, "block": 1}
@@ -398,5 +400,6 @@ def test_an_index_whose_package_is_missing_is_told(tmp_path, monkeypatch, index,
     options = ["serve", "--data", str(tmp_path / "data"), "--port", "0", "--index", index]
     done = CliRunner().invoke(main, options)
     assert done.exit_code == 2
-    assert f"pip install 'simstream[{extra}]'" in done.output
+    assert done.stderr.startswith(f"simstream: error: --index {index} needs ")
+    assert done.stderr.endswith(f"; install with: pip install 'simstream[{extra}]'\n")
     assert not (tmp_path / "data").exists()

@@ -49,8 +49,8 @@ def test_clicks_improve_the_search_for_docstrings_that_nobody_searched_for(tmp_p
                 assert (anchor, worse) not in links
 
 
-@pytest.mark.parametrize(("seed", "is_trusted"), [(0, True), (1, False)])
-def test_the_page_on_the_service_tells_what_600_searches_teach(tmp_path, seed, is_trusted):
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_page_on_the_service_tells_what_600_searches_teach(tmp_path, seed):
     """docs/service.md: from 65 % to 68 %, the mean of 69 and 67 (other versions have other docstrings)."""
     measure = LinkMeasure()
     with running(tmp_path, learning=LEARNING, asking=ASKING, publishing=Publishing()) as service:
@@ -61,7 +61,7 @@ def test_the_page_on_the_service_tells_what_600_searches_teach(tmp_path, seed, i
         told = measure(service.version.model)
     assert told["baseline"] == pytest.approx(0.65, abs=0.015)
     assert told["learnt"] == pytest.approx(0.68, abs=0.02)
-    assert (told["trusted"] > told["baseline"]) == is_trusted
+    assert told["trusted"] >= told["baseline"]
 
 
 def test_the_measure_is_the_share_of_links_among_the_first_ten():

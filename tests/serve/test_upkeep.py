@@ -485,7 +485,7 @@ def test_the_commands(tmp_path):
     )
     assert run("backup", tmp_path / "a", tmp_path / "b")[0] == 0
     code, text = run("backup", tmp_path / "a", tmp_path / "b")
-    assert (code, "expected a new or empty folder" in text) == (1, True)
+    assert (code, "a new or empty folder, got one that is not empty" in text) == (1, True)
     changed(tmp_path / "a", "UPDATE events SET body = '{' WHERE position = 14")
     code, text = run("check", tmp_path / "a")
     assert (code, "the event at position 14 is damaged" in text) == (1, True)

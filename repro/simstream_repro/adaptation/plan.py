@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from simstream import datasets
+from simstream.extras import MissingExtraError
 
 from ..protocols.adaptation.contenders import CONTENDERS, Kind
 from ..protocols.adaptation.tasks import CollectionMissingError, collection_folder
@@ -101,11 +102,9 @@ def check_needs(cells: Iterable[Cell], data_dir: Path | None) -> None:
     """Refuse cells whose data or modules are missing, before anything is run."""
     cells, missing = list(cells), []
     for method in dict.fromkeys(cell.method for cell in cells):
-        missing += [
-            f"{name} (pip install 'simstream[{name}]')"
-            for name in CONTENDERS[method].needs
-            if find_spec(name) is None
-        ]
+        for name in CONTENDERS[method].needs:
+            if find_spec(name) is None:
+                raise MissingExtraError(f'"{method}"', name, name)
     available = datasets.available(data_dir)
     for data, protocol in dict.fromkeys((cell.data, cell.protocol) for cell in cells):
         if protocol == "adapt_search":

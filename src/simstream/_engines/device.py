@@ -10,6 +10,7 @@ import numpy as np
 from .._kernels.entrywise import DIVERGED, DONE, Dense
 from .._kernels.steps import ON_MISTAKE, Step
 from ..data.comparisons import Comparisons
+from ..extras import MissingExtraError
 from ..validation import Items, check_choice
 
 #: Names of devices: the CPU with NumPy, the CPU with torch, a CUDA device, the best there is.
@@ -46,9 +47,7 @@ def find_device(device: str, *, is_sparse: bool = False) -> Any:
     except ImportError:
         if device == "auto":
             return None
-        raise ImportError(
-            f"device={device!r} needs torch: pip install 'simstream[gpu]', or use device='cpu'"
-        ) from None
+        raise MissingExtraError(f"device={device!r}", "torch", "gpu") from None
     if device == "torch":
         return torch.device("cpu")
     if device == "auto":

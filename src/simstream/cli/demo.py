@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from . import demo_digits, demo_docstrings
-from .options import COUNT, NATURAL, json_option, refuse_options
+from .options import COUNT, NATURAL, check_folder, json_option, refuse_options
 
 
 @click.command(short_help="A tour on bundled data, in seconds.")
@@ -36,6 +36,7 @@ def demo(corpus: str, output_dir: Path, seed: int, n_triplets: int | None, as_js
     digits: several learners on the pictures of handwritten digits that come with scikit-learn, half of each
     class to learn from, the other half held out.
     """
+    check_folder(output_dir, output_dir, "--output-dir")
     if corpus == "digits":
         demo_digits.show(output_dir, seed, n_triplets or demo_digits.N_TRIPLETS, as_json)
         return

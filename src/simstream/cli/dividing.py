@@ -12,7 +12,7 @@ import click
 from ..persistence import from_params
 from .inputs import Collection, TrainingRecord
 from .options import refuse_options
-from .output import logger, plural
+from .output import plural
 
 #: More on one machine only wait for each other.
 _WORKERS_PER_CPU = 4
@@ -59,10 +59,7 @@ def check_workers(options: Any) -> None:
 
 @contextmanager
 def starting_workers(n: int, address: str | None) -> Iterator[None]:
-    """Announce workers, and report those that cannot be had as wrong usage.
-
-    There is no Ray, it has too few CPUs, or an option is wrong.
-    """
+    """Report workers that cannot be had as wrong usage: too few CPUs, or a wrong option."""
     from ..distributed import WorkerLostError
 
     if address in (None, "local") and not os.environ.get("RAY_ADDRESS"):
@@ -72,7 +69,6 @@ def starting_workers(n: int, address: str | None) -> Iterator[None]:
                 f"--workers: expected at most {_WORKERS_PER_CPU * cpus} on this machine of "
                 f"{plural(cpus, 'CPU')}, got {n}; --address names a cluster of several machines"
             )
-    logger.info("starting %s, which takes 10 s or more", plural(n, "worker"))
     try:
         yield
     except WorkerLostError:
@@ -82,7 +78,7 @@ def starting_workers(n: int, address: str | None) -> Iterator[None]:
         if option is None:
             raise
         raise click.UsageError(f"{option}:{str(error).partition(':')[2]}") from error
-    except (ImportError, RuntimeError) as error:
+    except RuntimeError as error:
         raise click.UsageError(f"--workers: {error}") from error
 
 
@@ -180,7 +176,7 @@ def divide(options: Any, learner: Any, data: Collection) -> Any:
         with starting_workers(options.workers, options.address):
             divided.prepare()
     except TypeError as error:
-        problem = str(error).partition(";")[0]
+        problem = str(error).partition(";")[0].removeprefix("preprocessor: ")
         raise click.UsageError(f"--workers: {problem}; use --mix N instead") from error
     except FileExistsError as error:
         text = str(error).removeprefix("folder: ")

@@ -38,7 +38,7 @@ class ExitCode(IntEnum):
 _MEANING = {
     ExitCode.OK: "success",
     ExitCode.DATA: "bad data: a missing or malformed file, NaN, a wrong dimension",
-    ExitCode.USAGE: "wrong usage: an unknown option, an illegal value, conflicting options",
+    ExitCode.USAGE: "wrong usage: an unknown option, an illegal value, conflicting options, a missing extra",
     ExitCode.MODEL: "not a model file, a damaged one, or one of a newer version",
     ExitCode.DIVERGED: "learning diverged: use a smaller step or scale the items",
     ExitCode.BUG: "a bug in simstream",
@@ -71,12 +71,15 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode(128 + getattr(error, "signal", signal.SIGINT))
     from .. import DivergedError, ModelFileError
     from ..data.item_formats import LabelColumnError
+    from ..extras import MissingExtraError
 
     match error:
         case ModelFileError():  # which is a ValueError too
             return ExitCode.MODEL
         case DivergedError():
             return ExitCode.DIVERGED
+        case MissingExtraError():
+            return ExitCode.USAGE
         case LabelColumnError():  # the file is good, the value of --label-column is not
             return ExitCode.USAGE
         case ValueError() | TypeError() | OSError() | MemoryError():

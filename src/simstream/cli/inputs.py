@@ -29,6 +29,7 @@ from ..data.files import format_error, load_arrays
 from ..data.item_formats import check_labels, check_task_names
 from ..ids import repeated_ids
 from ..validation import Items, check_feature_names
+from .output import plural
 
 #: The name of standard input among files.
 STANDARD_INPUT = "-"
@@ -101,7 +102,7 @@ class TrainingRecord(NamedTuple):
         bad = f", {state['n_bad']:,} of them bad" if state["n_bad"] else ""
         if state["kind"] == "whole":
             return f"all {state['n_read']:,} {tuples} of {state['path']}{bad}"
-        return f"{state['position']:,} records of {state['path']} read{bad}"
+        return f"{plural(state['position'], 'record')} of {state['path']} read{bad}"
 
 
 class OpenedModel(NamedTuple):

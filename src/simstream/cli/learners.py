@@ -151,7 +151,7 @@ def find_wanted_device(device: str, precision: str = "float32") -> Any:
     try:
         check_device(device, precision)
         return find_device(device)
-    except (ImportError, RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="--device") from error
 
 

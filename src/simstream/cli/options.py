@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..extras import MissingExtraError
 from .exits import DEBUG
 
 #: Existence is checked by the readers, whose errors say more and have their own exit codes.
@@ -175,7 +176,7 @@ def _checked_address(ctx: click.Context, param: click.Parameter, value: str | No
     if value is None:
         return None
     if find_spec("psycopg") is None:
-        raise click.UsageError("--log needs psycopg: pip install 'simstream[postgres]'")
+        raise MissingExtraError("--log", "psycopg", "postgres")
     from ..serve.postgres_store import address_of
 
     try:
@@ -295,22 +296,32 @@ def check_writable(path: Path, option: str) -> None:
         reason = "is a folder; expected the name of a file"
     elif not folder.exists():
         reason = f"no such folder: {folder}"
-    elif not folder.is_dir():
-        reason = f"{folder} is not a folder"
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        reason = f"{folder} is not writable"
     else:
+        check_folder(folder, path, option)
         return
     raise click.BadParameter(f"{path}: {reason}", param_hint=option)
+
+
+def check_folder(folder: Path, path: Path, option: str) -> None:
+    """Refuse a path whose folder, or the one that missing folders will be made in, is not writable."""
+    folder = folder.resolve()
+    found = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+    if not found.is_dir():
+        reason = "is not a folder"
+    elif not os.access(found, os.W_OK | os.X_OK):
+        reason = "is not writable"
+    else:
+        return
+    raise click.BadParameter(f"{path}: {found} {reason}", param_hint=option)
 
 
 def unfinished_file(output: Path, resume: Path | None) -> Path:
     """Where a run that is not finished saves what it has learnt: never over another model.
 
-    That is the output itself where there is none yet, or where it is the model that the run continues.
+    That is the output itself where there is no file yet, or where it is the model that the run continues.
     """
     is_continued = resume is not None and resume.resolve() == output.resolve()
-    if is_continued or not output.exists():
+    if is_continued or not output.is_file():
         return output
     return output.with_name(f"{output.stem}.unfinished{output.suffix}")
 
@@ -318,10 +329,10 @@ def unfinished_file(output: Path, resume: Path | None) -> Path:
 def check_picture(path: Path) -> None:
     """Find out before measuring whether a picture can be drawn."""
     from ..data import FormatError
-    from ..plots import PlottingUnavailableError, check_extension
+    from ..plots import check_extension
 
     try:
         check_extension(path)
-    except (FormatError, PlottingUnavailableError) as error:
+    except FormatError as error:
         raise click.BadParameter(str(error), param_hint="--plot") from error
     check_writable(path, "--plot")

@@ -117,7 +117,7 @@ def query(
     if as_json and as_csv:
         raise click.UsageError("expected --json or --csv, got both")
     if queries is None and not rows and not names:
-        raise click.UsageError("expected --queries, --row or --id, got neither")
+        raise click.UsageError("expected --queries, --row or --id, got none")
     if queries is None:
         refuse_options("requires --queries", {"--query-ids": query_ids is not None})
     opened = open_model(model)
@@ -267,10 +267,7 @@ def recall(
         drawn = np.random.default_rng(seed).choice(asked.shape[0], n_queries, replace=False)
         asked = asked[np.sort(drawn)]
     indices = ExactIndex(), HnswIndex(**graph)
-    try:
-        build = [_time(index.add, range(vectors.shape[0]), vectors) for index in indices]
-    except ImportError as error:
-        raise click.UsageError(str(error)) from error
+    build = [_time(index.add, range(vectors.shape[0]), vectors) for index in indices]
     exact, approximate = indices
     found = recall_of(opened.learner, approximate, exact, asked, k)
     # One by one and in turns, so that whatever else the machine does affects both.

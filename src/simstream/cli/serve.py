@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from ..extras import MissingExtraError
 from .collecting import read_collections, refuse_given
 from .learners import ALGORITHMS, DEFAULT_ALGORITHM, check_names, names_of
 from .options import (
@@ -31,7 +32,7 @@ from .options import (
     refuse_options,
     service_folder_option,
 )
-from .output import configure_logging, echo_json, echo_table, logger
+from .output import configure_logging, echo_json, echo_table, logger, plural
 
 
 class Propensity(click.ParamType):
@@ -482,7 +483,10 @@ def _open_service(
             came = import_file(service, items, data, may_add=may_add)
         except StorageError as error:
             raise click.ClickException(f"{folder}: {error}") from error
-        logger.info("%d items added from %s", came.added, items)
+        if came.added or came.present:
+            logger.info("%s added from %s", plural(came.added, "item"), items)
+        else:
+            logger.info("%s: its items were added before", items)
         if came.present:
             text = (
                 "%d were already there and stay unchanged (%d have a different vector in the file)"
@@ -529,18 +533,14 @@ def _check_index(index: str, items_of: dict[str, bool]) -> None:
         refuse_options("not with items in a database (--index)", items_of)
     package, extra = _NEEDED_BY.get(index.partition(":")[0], ("numpy", ""))
     if find_spec(package) is None:
-        raise click.UsageError(
-            f"--index: {package} not installed: pip install 'simstream[{extra}]'"
-        )
+        raise MissingExtraError(f"--index {index}", package, extra)
 
 
 def _check_installed() -> None:
     needed = ("fastapi", "filelock", "prometheus_client", "uvicorn")
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        raise click.UsageError(
-            f"{' and '.join(missing)} not installed: pip install 'simstream[serve]'"
-        )
+        raise MissingExtraError("the service", " and ".join(missing), "serve")
 
 
 def _start_tracing(is_asked: bool) -> Callable[[], None] | None:
@@ -551,9 +551,9 @@ def _start_tracing(is_asked: bool) -> Callable[[], None] | None:
         return None
     try:
         return start_tracing()
-    except ImportError as error:
+    except MissingExtraError as error:
         if is_asked:
-            raise click.UsageError(str(error)) from error
+            raise
         logger.warning("no spans, although OTEL_* variables ask for them: %s", error)
         return None
 

@@ -86,7 +86,7 @@ def split(
     if len({path.resolve() for path in (source, train, test)}) < 3:
         raise click.UsageError("IN, TRAIN and TEST: expected three different files")
     for path, name in ((train, "TRAIN"), (test, "TEST")):
-        check_extension(path, kind, path.name)
+        check_extension(path, kind, name)
         check_writable(path, name)
     header, names = None, None
     if kind != "items" and _are_one_text_format(source, train, test):

@@ -568,7 +568,7 @@ def _train_online(
         f"{source.tuples}_per_second": pace.n_learnt / pace.seconds if pace.seconds else 0.0,
         "interrupted": signal is not None,
     }
-    text = f"{pace.n_learnt:,} {source.tuples} in {pace.describe()}"
+    text = f"{plural(pace.n_learnt, source.tuples.removesuffix('s'))} in {pace.describe()}"
     shown = learner if front is learner else learner.learner_
     _show(options, shown, TrainingRecord(record.unit_norm, source.state()), run, text, saved)
     if signal is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from .exits import ExitCode
-from .options import json_option, log_option, quiet_option
+from .options import check_folder, json_option, log_option, quiet_option
 from .output import configure_logging, echo_json, logger, plural, progress
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
@@ -41,6 +41,7 @@ def check(folder: Path, new: Path | None, as_json: bool, quiet: bool) -> None:
     from ..serve import upkeep
 
     if new is not None:
+        check_folder(new.parent, new, "--salvage")
         with _counted(quiet) as report:
             done = upkeep.salvage(folder, new, report)
         if as_json:
@@ -100,6 +101,7 @@ def backup(folder: Path, new: Path, quiet: bool) -> None:
     configure_logging(quiet)
     from ..serve import upkeep
 
+    check_folder(new.parent, new, "NEW")
     last = upkeep.back_up(folder, new)
     logger.info("%s: a copy up to log position %d", new, last)
 
@@ -123,6 +125,7 @@ def restore(copy: Path, folder: Path, address: str | None, quiet: bool) -> None:
     configure_logging(quiet)
     from ..serve import upkeep
 
+    check_folder(folder.parent, folder, "FOLDER")
     last = upkeep.restore(copy, folder, address)
     logger.info("%s: restored up to log position %d", folder, last)
 

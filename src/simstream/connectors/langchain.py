@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..extras import MissingExtraError
 from .vectors import MappedVectors
 
 try:
     from langchain_core.embeddings import Embeddings
 except ImportError as error:
-    raise ImportError(
-        "simstream.connectors.langchain needs langchain-core: pip install 'simstream[langchain]'"
+    raise MissingExtraError(
+        "simstream.connectors.langchain", "langchain-core", "langchain"
     ) from error
 
 

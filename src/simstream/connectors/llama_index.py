@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..extras import MissingExtraError
 from .vectors import MappedVectors
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import PrivateAttr
 except ImportError as error:
-    raise ImportError(
-        "simstream.connectors.llama_index needs llama-index-core: pip install 'simstream[llama-index]'"
+    raise MissingExtraError(
+        "simstream.connectors.llama_index", "llama-index-core", "llama-index"
     ) from error
 
 

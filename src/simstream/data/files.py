@@ -232,7 +232,7 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     'complete'
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".tmp-{secrets.token_hex(6)}{''.join(target.suffixes)}")
+    temporary = target.parent / f".tmp-{secrets.token_hex(6)}{''.join(target.suffixes)}"
     try:
         if target.is_dir():
             raise IsADirectoryError(None, "it is a folder")
@@ -242,7 +242,8 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         mode = (target if target.exists() else temporary).stat().st_mode
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
+        # In /proc, which is there, no file can be made: the system's error is the same.
+        missing = isinstance(error, FileNotFoundError) and not target.parent.exists()
         reason = f"no such folder: {target.parent}" if missing else f"{error.strerror}"
         raise FormatError(f"{path}: cannot be written: {reason}") from None
     try:

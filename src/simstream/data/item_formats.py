@@ -14,15 +14,16 @@ import json
 import sys
 import warnings
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, compress, islice, repeat
+from itertools import chain, compress, islice, product, repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from ..extras import MissingExtraError
 from ..ids import repeated_ids
 from ..validation import float_type
 from .files import (
@@ -281,15 +282,14 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
         if first is None:
             raise no_rows
         names = split_cells(path, *first)
-        if len(names) == 1 and ";" in names[0]:
-            raise _semicolons(path, first[1], first[0])
+        if len(names) == 1:
+            _check_separator(path, first[1], first[0], names, anything=True)
         has_header = _is_header(names, label_column)
         special = _special_columns(path, names, label_column, has_header)
         if has_header and names[0].strip() in _UNNAMED and 0 not in special.values():
             special["index"] = 0
         is_feature = [column not in special.values() for column in range(len(names))]
-        if any(map(_is_semicolons, compress(names, is_feature))):
-            raise _semicolons(path, first[1], first[0])
+        _check_separator(path, first[1], first[0], compress(names, is_feature))
         texts: dict[str, list[str]] = {role: [] for role in special}
         for line, text in rows if has_header else chain([first], rows):
             quoted = '"' in text
@@ -305,8 +305,8 @@ def _read_csv(path: Path, label_column: str | int | None) -> RawItems:
             for role, column in special.items():
                 texts[role].append(cells[column])
                 suspicious = suspicious or not cells[column]
-                if not lines and role == "label" and _is_semicolons(cells[column]):
-                    raise _semicolons(path, text, line)
+                if not lines and role == "label":
+                    _check_separator(path, text, line, [cells[column]])
             if suspicious:
                 _check_cells(path, line, cells, is_feature, names if has_header else [])
             lines.append(line)
@@ -351,15 +351,16 @@ def _index_as_ids(path: Path, texts: list[str], has_ids: bool) -> list[str] | No
     return [] if are_whole or has_ids else texts
 
 
-def _is_semicolons(cell: str) -> bool:
-    """Whether a cell is part of a row with semicolons between cells and commas in numbers."""
-    return ";" in cell and all(map(is_number, cell.split(";")))
-
-
-def _semicolons(path: Path, text: str, line: int) -> FormatError:
-    problem = "semicolons between cells"
-    expected = "commas between cells, and points in numbers"
-    return format_error(path, problem, expected, excerpt(text.rstrip()), line)
+def _check_separator(
+    path: Path, text: str, line: int, cells: Iterable[str], *, anything: bool = False
+) -> None:
+    """Refuse semicolons or tabs in a cell where commas should be: between numbers, or between anything."""
+    for cell, (mark, name) in product(cells, {";": "semicolons", "\t": "tabs"}.items()):
+        if mark in cell.strip() and (anything or all(map(is_number, cell.split(mark)))):
+            expected = "commas between cells, and points in numbers"
+            raise format_error(
+                path, f"{name} between cells", expected, excerpt(text.rstrip()), line
+            )
 
 
 def _check_cells(
@@ -368,8 +369,7 @@ def _check_cells(
     """Raise an error about the first bad cell of a line, if there is one."""
     for column, cell in enumerate(cells):
         if not (is_number(cell) if is_feature[column] else cell):
-            if _is_semicolons(cell):
-                raise _semicolons(path, ",".join(cells), line)
+            _check_separator(path, ",".join(cells), line, [cell])
             name = f" ({names[column].strip()})" if names else ""
             problem = f"bad cell in column {column} (counted from 0){name}"
             expected = "a number" if is_feature[column] else "a label or an id"
@@ -730,6 +730,10 @@ def opened_parquet(path: Path, *, mapped: bool = False) -> Iterator[Any]:
         raise format_error(path, "damaged or truncated", "a parquet file", error) from None
 
 
+class NoPyarrowError(MissingExtraError, FormatError):
+    """A parquet file cannot be read or written without pyarrow."""
+
+
 def load_pyarrow(path: Path) -> tuple[Any, Any]:
     """The package and its module for parquet, or an error that says how to install it."""
     try:
@@ -737,7 +741,5 @@ def load_pyarrow(path: Path) -> tuple[Any, Any]:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        raise FormatError(
-            f"{path}: parquet needs pyarrow; install it with: pip install 'simstream[parquet]'"
-        ) from None
+        raise NoPyarrowError(f"{path}: parquet", "pyarrow", "parquet") from None
     return pyarrow, pyarrow.parquet

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from ..extras import MissingExtraError
 from ..validation import check_integer, check_number
 
-_INSTALL = "pip install 'simstream[distributed]'"
+logger = logging.getLogger("simstream.distributed")
 
 #: Shared memory of a Ray that is started here: what does not fit is kept on disk.
 DEFAULT_STORE_BYTES = 512 * 2**20
@@ -110,6 +111,8 @@ class Cluster:
 
     def __enter__(self) -> Self:
         self._ray = ray = _import_ray()
+        workers = "1 worker" if self.n_workers == 1 else f"{self.n_workers} workers"
+        logger.info("starting %s, which takes 10 s or more", workers)
         if ray.is_initialized():
             self._check_same(ray)
         elif self.address in (None, "local"):
@@ -291,7 +294,7 @@ def _import_ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise ImportError(f"several workers need Ray; install it with: {_INSTALL}") from error
+        raise MissingExtraError("more than one worker", "Ray", "distributed") from error
     return ray
 
 

@@ -369,7 +369,7 @@ def _read_side(source: Any, dtype: Any) -> _Side:
         array, ids, feature_names = array.values, array.ids, array.feature_names
     if sp.issparse(array):
         raise TypeError(
-            "preprocessor: expected dense items, got sparse ones, which are not learnt in blocks: learn in "
+            "preprocessor: expected dense items, got sparse ones, which are not learnt in blocks; learn in "
             "one process, or mix shards of the stream (simstream.distributed.MixedLearner)"
         )
     array = np.asarray(array)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..extras import MissingExtraError
 from ..metrics.sweep import Call, Nearest, Pool, edges_of
 from ..similarity.base import all_products
 from ..validation import check_choice, check_features
@@ -49,7 +50,7 @@ class DeviceRunner:
         try:
             import torch
         except ImportError:
-            raise ImportError("a device needs torch: pip install 'simstream[gpu]'") from None
+            raise MissingExtraError("a device", "torch", "gpu") from None
         self._device = torch.device(device)
         self._precision = check_choice("precision", precision, ("float32", "tf32"))
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
+from ..extras import MissingExtraError
 from ..ids import Id
 from ..persistence import write_file
 from ..validation import check_integer
@@ -177,7 +178,5 @@ def graph_class() -> Any:
     try:
         from usearch.index import Index
     except ImportError as error:
-        raise ImportError(
-            'HnswIndex needs the package usearch; install it with pip install "simstream[index]"'
-        ) from error
+        raise MissingExtraError("an approximate index", "usearch", "index") from error
     return Index

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..extras import MissingExtraError
 from .item_stores import IndexUnavailableError, Proposed
 from .postgres_address import Address
 
@@ -28,9 +29,7 @@ def _psycopg() -> Any:
         import psycopg
         import psycopg.sql
     except ImportError as error:
-        raise ImportError(
-            "an index in PostgreSQL needs psycopg: pip install 'simstream[pgvector]'"
-        ) from error
+        raise MissingExtraError("an index in PostgreSQL", "psycopg", "pgvector") from error
     return psycopg
 
 

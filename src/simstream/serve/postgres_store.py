@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ..extras import MissingExtraError
 from .events import FORMAT_VERSION
 from .postgres_address import Address
 from .store import COLUMNS, EventStore, LogError, LostError, NoLogError
@@ -26,9 +27,7 @@ from .store import COLUMNS, EventStore, LogError, LostError, NoLogError
 try:
     import psycopg
 except ImportError:
-    raise ImportError(
-        "a log in PostgreSQL needs psycopg: pip install 'simstream[postgres]'"
-    ) from None
+    raise MissingExtraError("a log in PostgreSQL", "psycopg", "postgres") from None
 
 logger = logging.getLogger("simstream.serve")
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import numpy as np
 
+from ..extras import MissingExtraError
 from .item_stores import IndexUnavailableError, Proposed
 
 #: Seconds to wait for an answer.
@@ -22,9 +23,7 @@ def _connect(address: str) -> Any:
     try:
         from qdrant_client import QdrantClient
     except ImportError as error:
-        raise ImportError(
-            "an index in Qdrant needs qdrant-client: pip install 'simstream[qdrant]'"
-        ) from error
+        raise MissingExtraError("an index in Qdrant", "qdrant-client", "qdrant") from error
     return QdrantClient(
         address,
         api_key=os.environ.get("QDRANT_API_KEY"),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import __version__
+from ..extras import MissingExtraError
 
 #: Asks for spans, by the standard of OpenTelemetry; OTEL_SDK_DISABLED=true takes it back.
 _ASKING = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -50,9 +51,7 @@ def start_tracing(exporter: Any = None) -> Callable[[], None]:
 
             exporter = OTLPSpanExporter()
     except ImportError as error:
-        raise ImportError(
-            "OpenTelemetry is not installed: pip install 'simstream[otel]'"
-        ) from error
+        raise MissingExtraError("sending spans", "OpenTelemetry", "otel") from error
     name = os.environ.get("OTEL_SERVICE_NAME", "simstream")
     provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))
     provider.add_span_processor(BatchSpanProcessor(exporter))

@@ -299,7 +299,8 @@ class Salvaged:
 def _made(new: Path) -> Iterator[Path]:
     """A folder that gets its name once the block is done; nothing is left if the block fails."""
     if new.exists() and (not new.is_dir() or any(new.iterdir())):
-        raise FileExistsError(f"{new}: expected a new or empty folder, got one that is in use")
+        got = "one that is not empty" if new.is_dir() else "a file"
+        raise FileExistsError(f"{new}: expected a new or empty folder, got {got}")
     new.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f"{new.name}.", dir=new.parent))
     try:

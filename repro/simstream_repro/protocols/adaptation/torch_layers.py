@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from simstream.extras import MissingExtraError
+
 from .tasks import LabelTask, SearchTask, TripletTask
 
 #: For query maps, and for layers that see labels or triplets.
@@ -44,7 +46,7 @@ def load_torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise ImportError("torch not installed: pip install 'simstream[torch]'") from None
+        raise MissingExtraError("a layer of torch", "torch", "torch") from None
     torch.set_num_threads(1)
     return torch
 
