@@ -196,7 +196,7 @@ def test_repr_shows_the_shapes_of_arrays_not_their_numbers():
 )
 @pytest.mark.parametrize(("u", "v"), [((1.0, 2.0), (1.0, 2.0)), ((1.0, 2.0, 3.0), (1.0, 2.0))])
 def test_metrics_check_the_number_of_features(model, u, v):
-    with pytest.raises(ValueError, match=r"expected 3 features.* got .*2"):
+    with pytest.raises(ValueError, match=rf"expected 3 features.* got ({len(u)} and )?2$"):
         model.get_metric()(u, v)
 
 

@@ -38,7 +38,7 @@ class ExitCode(IntEnum):
 _MEANING = {
     ExitCode.OK: "success",
     ExitCode.DATA: "bad data: a missing or malformed file, NaN, a wrong dimension",
-    ExitCode.USAGE: "wrong usage: unknown options, illegal values, a missing extra",
+    ExitCode.USAGE: "wrong usage: unknown, conflicting or illegal options, a missing extra",
     ExitCode.MODEL: "not a model file, a damaged one, or one of a newer version",
     ExitCode.DIVERGED: "learning diverged: use a smaller step or scale the items",
     ExitCode.BUG: "a bug in simstream",
