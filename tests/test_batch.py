@@ -313,6 +313,7 @@ def test_lmnn_checks_its_parameters(wine):
         {"init": np.eye(14)},
         {"tol": -1},
         {"solver": "newton"},
+        {"impostors": "kd-tree"},
     ):
         with pytest.raises(ValueError, match=next(iter(parameters))):
             LMNN(**parameters).fit(X, y)

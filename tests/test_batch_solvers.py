@@ -1,8 +1,11 @@
 """The solvers of the batch metric learners against brute force, derivatives and their own promises."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
 from simstream.batch import lmnn, mcml
@@ -203,6 +206,32 @@ class TestLMNN:
         assert made[0].n_searches < made[1].n_searches / 3  # the shortcut was taken
         assert_allclose(listed.history, searched.history, rtol=1e-12)
         assert_allclose(listed.minimiser, searched.minimiser, rtol=1e-9, atol=1e-12)
+
+    @pytest.mark.parametrize("spread", [0.3, 2.0, 20.0])
+    @pytest.mark.parametrize("n_rows", [2, 6])
+    def test_ball_trees_find_the_same(self, spread, n_rows):
+        X, codes, _ = blobs(6, [50, 60, 40, 1], 6, spread)
+        start = np.eye(6)[:n_rows]
+        products, trees = (
+            solve_lmnn(X, codes, start=start, max_iter=100, impostors=impostors)
+            for impostors in ("products", "ball-tree")
+        )
+        assert_allclose(trees.history, products.history, rtol=1e-12)
+        assert_allclose(trees.minimiser, products.minimiser, rtol=1e-9, atol=1e-12)
+
+    def test_trees_list_every_pair_that_is_near_one_of_its_ends(self):
+        rng = np.random.default_rng(12)
+        points, reach = rng.normal(size=(30, 3)), rng.uniform(0.5, 2.0, size=30)
+        norms = np.einsum("ij,ij->i", points, points)
+        starts, columns = lmnn._near_by_trees(points, norms, reach**2, slice(5, 12), 12)
+        distances = cdist(points[5:12], points[12:])
+        is_near = distances <= np.maximum(reach[5:12, None], reach[12:])
+        listed = np.zeros_like(is_near)
+        for row, (begin, end) in enumerate(pairwise(starts)):
+            assert np.all(np.diff(columns[begin:end]) > 0)
+            listed[row, columns[begin:end]] = True
+        assert 0 < is_near.sum() < is_near.size
+        assert_array_equal(listed, is_near)
 
     def test_chunk_size_changes_nothing(self, monkeypatch):
         X, codes, _ = blobs(7, [20, 15, 25], 4, 0.5)

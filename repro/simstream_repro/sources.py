@@ -1,7 +1,8 @@
 """Which source a record comes from.
 
 A record keeps a digest of the code of the modules that its process had imported, not of the whole package: a
-change of the service or of a page does not concern it. Comments and docstrings do not count. The file
+change of the service or of a page does not concern it. Comments, docstrings and the words of errors do not
+count. The file
 ``sources.json`` beside the records says which modules a digest stands for, so that `SourceLog.is_current` can
 tell whether any of them has changed since.
 """
@@ -49,7 +50,7 @@ def _decides(name: str) -> bool:
 
 
 def code_digest(source: str) -> str:
-    """A short digest of Python code without its comments, docstrings and layout.
+    """A short digest of Python code without its comments, docstrings, layout and what errors say.
 
     Examples
     --------
@@ -57,9 +58,13 @@ def code_digest(source: str) -> str:
     True
     >>> code_digest('def f():\\n    "doc"\\n    return 1') == code_digest("def f(): return 1")
     True
+    >>> code_digest("raise ValueError('no')") == code_digest("raise ValueError(f'not {x}')")
+    True
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            node.exc, node.cause = node.exc.func, None
         body = getattr(node, "body", None)
         if not isinstance(body, list) or not body or not isinstance(body[0], ast.Expr):
             continue

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
@@ -73,6 +74,10 @@ class LMNN(BatchMetric):
         "gradient" stops after `patience` consecutive iterations that lower the objective by less than this,
         "lbfgs" when the last `patience` iterations together have lowered it by less than this share.
     patience : int
+    impostors : "products" or "ball-tree"
+        How items of other classes that come too near are found: by inner products with all of them, or by
+        ball trees, the fastLMNN of the reference. Both find the same. Trees pay in few dimensions only: L
+        with few rows, or few features, and thousands of items.
     {callback}
 
     Attributes
@@ -108,6 +113,7 @@ class LMNN(BatchMetric):
         max_iter: int = 1000,
         tol: float = 1e-3,
         patience: int = 50,
+        impostors: str = "products",
         callback: Any = None,
         verbose: bool = False,
         normalise: bool = False,
@@ -120,6 +126,7 @@ class LMNN(BatchMetric):
         self.max_iter = max_iter
         self.tol = tol
         self.patience = patience
+        self.impostors = impostors
         self.callback = callback
         self.verbose = verbose
         self.normalise = normalise
@@ -132,6 +139,7 @@ class LMNN(BatchMetric):
             raise ValueError(f"mu: expected at most 1, got {self.mu}")
         check_choice("solver", self.solver, tuple(_SOLVERS))
         check_integer("patience", self.patience)
+        check_choice("impostors", self.impostors, tuple(_SEARCHES))
 
     def _solve(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
         check_class_sizes(codes, classes, self.k)
@@ -154,6 +162,7 @@ class LMNN(BatchMetric):
             max_iter=self.max_iter,
             tol=self.tol,
             patience=self.patience,
+            impostors=self.impostors,
             report=self._report,
         )
         self.objective_ = solution.objective
@@ -221,11 +230,12 @@ def solve_lmnn(
     max_iter: int = 1000,
     tol: float = 1e-3,
     patience: int = 50,
+    impostors: str = "products",
     report: Report | None = None,
 ) -> Solution:
     """Minimise the LMNN objective over L (q x d) from `start`; `LMNN` says how solvers stop."""
     return _SOLVERS[solver](
-        LMNNObjective(X, target_neighbors(X, codes, n_neighbors), codes, mu),
+        LMNNObjective(X, target_neighbors(X, codes, n_neighbors), codes, mu, impostors),
         np.array(start, np.float64),
         max_iter=max_iter,
         tol=tol,
@@ -379,7 +389,14 @@ class _Candidates(NamedTuple):
 class LMNNObjective:
     """LMNN objective and gradient as a function of L; fast when consecutive calls are close together."""
 
-    def __init__(self, X: np.ndarray, targets: np.ndarray, codes: np.ndarray, mu: float) -> None:
+    def __init__(
+        self,
+        X: np.ndarray,
+        targets: np.ndarray,
+        codes: np.ndarray,
+        mu: float,
+        impostors: str = "products",
+    ) -> None:
         order = np.argsort(
             codes, kind="stable"
         )  # the impostors of a class are what lies before and after it
@@ -391,6 +408,7 @@ class LMNNObjective:
         self._empty = np.nonzero(self._targets == np.arange(len(X))[:, None])
         self._class_ends = np.flatnonzero(np.diff(codes[order], append=-1)) + 1
         self._mu = mu
+        self._near = _SEARCHES[impostors]
         self._last: np.ndarray | None = None  # transformed points of the last call
         self._candidates: _Candidates | None = None
         sizes = np.diff(self._class_ends, prepend=0)
@@ -448,13 +466,7 @@ class LMNNObjective:
         for end in self._class_ends.tolist():
             for rows in chunks(end - begin, 8 * (len(points) - end)):
                 rows = slice(begin + rows.start, begin + rows.stop)
-                starts, columns = list_near(
-                    points[rows] @ points[end:].T,
-                    norms[rows],
-                    norms[end:],
-                    bounds[rows],
-                    bounds[end:],
-                )
+                starts, columns = self._near(points, norms, bounds, rows, end)
                 columns += end
                 yield rows.start, starts, columns
                 kept.append((np.diff(starts), columns))
@@ -471,6 +483,44 @@ class LMNNObjective:
         self._candidates = _Candidates(
             points, radii + spare, np.append(0, counts.cumsum()), columns
         )
+
+
+# -- which pairs are near --------------------------------------------------------------------------
+
+
+def _near_by_products(
+    points: np.ndarray, norms: np.ndarray, bounds: np.ndarray, rows: slice, end: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of the points from `end` on, those near each of the rows: `starts, columns` as of `list_near`."""
+    products = points[rows] @ points[end:].T
+    return list_near(products, norms[rows], norms[end:], bounds[rows], bounds[end:])
+
+
+def _near_by_trees(
+    points: np.ndarray, norms: np.ndarray, bounds: np.ndarray, rows: slice, end: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same by ball trees, which pass over balls that are too far away."""
+    here, rest = points[rows], points[end:]
+    if not len(rest) or not np.isfinite(bounds).all():  # trees take neither
+        return _near_by_products(points, norms, bounds, rows, end)
+    radii = np.sqrt(bounds)
+    found = _within(here, rest, radii[rows]) + _within(rest, here, radii[end:]).T.tocsr()
+    found.sort_indices()
+    return found.indptr.astype(np.int64), found.indices
+
+
+def _within(queries: np.ndarray, points: np.ndarray, radii: np.ndarray) -> sp.csr_array:
+    """The points within the radius of each query, as the entries of a sparse array."""
+    from sklearn.neighbors import BallTree
+
+    found = BallTree(points).query_radius(queries, radii)
+    starts = np.append(0, np.cumsum([len(one) for one in found]))
+    columns = np.concatenate(found).astype(np.int32)
+    shape = len(queries), len(points)
+    return sp.csr_array((np.ones(len(columns), np.int8), columns, starts), shape=shape)
+
+
+_SEARCHES = {"products": _near_by_products, "ball-tree": _near_by_trees}
 
 
 def _lengths(rows: np.ndarray) -> np.ndarray:
