@@ -49,7 +49,8 @@ class Finding:
     claim: str
     #: "holds", "holds where decided", "partly", "does not hold" or "open"; " so far" where numbers miss.
     verdict: str
-    text: str
+    #: What it rests on: counts of comparisons, then the comparisons.
+    parts: tuple[str, ...] = ()
 
 
 def check_claims(given: PaperRecords) -> list[Finding]:
@@ -57,8 +58,12 @@ def check_claims(given: PaperRecords) -> list[Finding]:
     return [Finding(claim.text, *_check(claim.check, given)) for claim in given.paper.claims]
 
 
+#: A verdict, and what it rests on.
+_Judgement = tuple[str, tuple[str, ...]]
+
+
 @singledispatch
-def _check(check: Check, given: PaperRecords) -> tuple[str, str]:
+def _check(check: Check, given: PaperRecords) -> _Judgement:
     """The verdict, and what it rests on."""
     raise TypeError(f"check: expected a kind with a rule, got {type(check).__name__}")
 
@@ -90,10 +95,10 @@ class _Outcome(NamedTuple):
 
 def _summed_up(
     paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0, *, always: bool = False
-) -> tuple[str, str]:
+) -> _Judgement:
     """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
     if not outcomes:
-        return "open", "not run"
+        return "open", ("not run",)
     exact = [one for one in outcomes if paper.datasets[one.dataset].standing == "exact"]
     judged = exact or list(outcomes)
     parts = []
@@ -113,7 +118,7 @@ def _summed_up(
         listed.append(
             f"{n_missing} of the numbers it compares {'is' if n_missing == 1 else 'are'} missing"
         )
-    return verdict, "; ".join([*parts, *listed])
+    return verdict, (*parts, *listed)
 
 
 def _counted(outcomes: Sequence[_Outcome]) -> str:
@@ -202,7 +207,7 @@ def _by_run(records: Iterable[Record], measure: str) -> dict[tuple[int, str], fl
 
 
 @_check.register
-def _beats(check: Beats, given: PaperRecords) -> tuple[str, str]:
+def _beats(check: Beats, given: PaperRecords) -> _Judgement:
     paper = given.paper
     whole = given.merged(_studies(check))
     table = _allowed(whole, check.where)
@@ -324,10 +329,10 @@ def _n_missing(
 
 
 @_check.register
-def _best_rank(check: BestRank, given: PaperRecords) -> tuple[str, str]:
+def _best_rank(check: BestRank, given: PaperRecords) -> _Judgement:
     ranked = _exact_ranks(check, given)
     if ranked is None:
-        return "open", "not run on enough data sets"
+        return "open", ("not run on enough data sets",)
     result, used = ranked
     ranks = dict(zip(check.methods, result.average_ranks, strict=True))
     best = min(ranks, key=lambda name: ranks[name])
@@ -337,19 +342,19 @@ def _best_rank(check: BestRank, given: PaperRecords) -> tuple[str, str]:
     if best == check.winner:
         text += f", next {others[0][1]} {others[0][0]:.2f} (adjusted p of the two {p_value:.2g})"
     verdict = "holds" if best == check.winner else "does not hold"
-    return verdict + _so_far(check, given, len(used)), f"{text}, over {len(used)} data sets"
+    return verdict + _so_far(check, given, len(used)), (f"{text}, over {len(used)} data sets",)
 
 
 @_check.register
-def _no_difference(check: NoDifference, given: PaperRecords) -> tuple[str, str]:
+def _no_difference(check: NoDifference, given: PaperRecords) -> _Judgement:
     ranked = _exact_ranks(check, given)
     if ranked is None:
-        return "open", "not run on enough data sets"
+        return "open", ("not run on enough data sets",)
     result, used = ranked
     verdict = "holds" if result.p_value > _LEVEL else "does not hold"
     text = f"Friedman over {len(used)} data sets and {len(check.methods)} methods: "
     text += f"chi2 = {result.chi2:.1f}, p = {result.p_value:.2g}"
-    return verdict + _so_far(check, given, len(used)), text
+    return verdict + _so_far(check, given, len(used)), (text,)
 
 
 def _exact_ranks(
@@ -368,7 +373,7 @@ def _exact_ranks(
 
 
 @_check.register
-def _trend(check: Trend, given: PaperRecords) -> tuple[str, str]:
+def _trend(check: Trend, given: PaperRecords) -> _Judgement:
     table = given.merged(_studies(check))
     direction = 1 if check.direction == "rises" else -1
     outcomes, n_missing = [], 0
@@ -424,7 +429,7 @@ def _without(records: list[Record], swept: str) -> list[Record]:
 
 
 @_check.register
-def _ratio(check: MeasureRatio, given: PaperRecords) -> tuple[str, str]:
+def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
     table = given.merged(_studies(check))
     least, most = check.published / check.factor, check.published * check.factor
     outcomes = []
@@ -438,17 +443,18 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> tuple[str, str]:
             label = given.paper.datasets[dataset].label
             sign = 1 if least <= ratio <= most else -1
             outcomes.append(_Outcome(dataset, sign, sign > 0, f"{label}: {ratio:.3g}"))
-    verdict, text = _summed_up(given.paper, outcomes)
+    verdict, parts = _summed_up(given.paper, outcomes)
     if outcomes:
         verdict += _so_far(check, given, len(outcomes))
         if len(outcomes) > _MOST_LISTED:
-            text = "; ".join(one.text for one in outcomes)
-        text = f"published {check.published:g}, within a factor of {check.factor:g}; {text}"
-    return verdict, text
+            parts = tuple(one.text for one in outcomes)
+        wanted = f"published {check.published:g}, within a factor of {check.factor:g}"
+        parts = (wanted, *parts)
+    return verdict, parts
 
 
 @_check.register
-def _reaches(check: Reaches, given: PaperRecords) -> tuple[str, str]:
+def _reaches(check: Reaches, given: PaperRecords) -> _Judgement:
     found = given.merged(_studies(check))
     outcomes = []
     for dataset in _datasets(check, given.paper):
@@ -464,11 +470,11 @@ def _reaches(check: Reaches, given: PaperRecords) -> tuple[str, str]:
         when = f"at {reached[0]:,g} of {end:,g}" if len(reached) else "not reached"
         label = given.paper.datasets[dataset].label
         outcomes.append(_Outcome(dataset, sign, sign > 0, f"{label}: {goal:.3f} {when}"))
-    verdict, _ = _summed_up(given.paper, outcomes)
+    verdict, parts = _summed_up(given.paper, outcomes)
     if not outcomes:
-        return verdict, "not run"
-    text = "; ".join(one.text for one in outcomes)
-    return verdict + _so_far(check, given, len(outcomes)), text
+        return verdict, parts
+    texts = tuple(one.text for one in outcomes)
+    return verdict + _so_far(check, given, len(outcomes)), texts
 
 
 def _so_far(check: Check, given: PaperRecords, n_found: int) -> str:

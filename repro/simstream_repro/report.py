@@ -195,7 +195,7 @@ def _claims_text(claims: list[Finding]) -> str:
 
     Examples
     --------
-    >>> _claims_text([Finding("", "holds", ""), Finding("", "open so far", ""), Finding("", "holds", "")])
+    >>> _claims_text([Finding("", "holds"), Finding("", "open so far"), Finding("", "holds")])
     '2 hold, 1 is open'
     """
     words = {  # of one claim, of several

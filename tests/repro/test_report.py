@@ -466,8 +466,12 @@ def test_claims(paper, store, tmp_path):
     ahead, twice, by_half, *_ = check_claims(PaperRecords(paper, store))
     assert ahead.verdict == "holds"
     # Gains of 0.19 and 0.18: the standard error is 0.00707 / sqrt(2).
-    assert "vehicle: ahead of OASIS by 0.185 ± 0.01" in ahead.text
-    assert "on exact data in 1 of 1 comparisons; with parts and stand-ins in 2 of 2" in ahead.text
+    assert ahead.parts == (
+        "on exact data in 1 of 1 comparisons",
+        "with parts and stand-ins in 2 of 2 comparisons",
+        "vehicle: ahead of OASIS by 0.185 ± 0.01",
+        "vowel (for vowel): ahead of OASIS by 0.185 ± 0.01",
+    )
     # 0.59 - 1.48 * 0.40 and 0.60 - 1.48 * 0.42: -0.012 on average, with a standard error of 0.01.
     assert by_half.verdict == "open"
     assert twice.verdict == "holds"  # 1.45 is within a factor of two of 2
@@ -485,25 +489,25 @@ def test_numbers_that_are_missing_in_records_that_are_there(paper, tmp_path):
         found.append(cell, record)
     ahead = check_claims(PaperRecords(paper, found))[0]
     assert ahead.verdict == "holds so far"
-    assert ahead.text.endswith("1 of the numbers it compares is missing")
+    assert ahead.parts[-1] == "1 of the numbers it compares is missing"
     for cell in paper.cells(paper.studies["x-main"], datasets=("vowel",)):
         found.append(cell, {"status": "done", "measures": {"seconds": 1.0}})
     ahead = check_claims(PaperRecords(paper, found))[0]
-    assert ahead.text.endswith("2 of the numbers it compares are missing")
+    assert ahead.parts[-1] == "2 of the numbers it compares are missing"
 
 
 def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
     sooner, later = check_claims(PaperRecords(paper, store))[3:]
     assert sooner.verdict == "does not hold"  # not before the end
-    assert "vehicle: 0.410 at 2 of 2" in sooner.text
+    assert "vehicle: 0.410 at 2 of 2" in sooner.parts
     assert later.verdict == "does not hold"
-    assert "vehicle: 0.595 not reached" in later.text
+    assert "vehicle: 0.595 not reached" in later.parts
     for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",), methods=("SDCA",)):
         curve = {"x": [1, 2], "y": [0.4 + 0.02 * cell.seed, 0.6]}
         store.append(cell, {"status": "done", "measures": {}, "curves": {"mAP": curve}})
     sooner = check_claims(PaperRecords(paper, store))[3]
     assert sooner.verdict == "holds"  # on exact data
-    assert "vehicle: 0.410 at 1 of 2; vowel (for vowel): 0.410 at 2 of 2" in sooner.text
+    assert sooner.parts == ("vehicle: 0.410 at 1 of 2", "vowel (for vowel): 0.410 at 2 of 2")
 
 
 class _Checker(HTMLParser):
@@ -650,20 +654,20 @@ always = true
     again, falls, each, always = check_claims(PaperRecords(paper, store))[-4:]
     assert each.verdict == "partly"
     assert always.verdict == "does not hold"  # one case that speaks against it is enough
-    assert (
-        "vehicle: train fraction 0.5, behind OASIS by 0.1; vehicle: train fraction 1.0, ahead"
-        in each.text
+    assert each.parts[1:] == (
+        "vehicle: train fraction 0.5, behind OASIS by 0.1",
+        "vehicle: train fraction 1.0, ahead of OASIS by 0.1",
     )
     assert again.verdict == "does not hold"
-    assert "vehicle: behind OASIS by 0.105" in again.text
+    assert "vehicle: behind OASIS by 0.105" in again.parts
     assert falls.verdict == "does not hold"
-    assert "1.600 at 0.1; 2.500 at 1; highest 2.500 at 1" in falls.text
+    assert "vehicle: 1.600 at 0.1; 2.500 at 1; highest 2.500 at 1" in falls.parts
     longer = parse_paper(
         (PAPER + INSTEAD + text).replace('lam" = [0.1, 1.0]', 'lam" = [0.1, 1.0, 9.0]')
     )
     falls = check_claims(PaperRecords(longer, store))[-3]
     assert falls.verdict == "does not hold so far"
-    assert "1 of the numbers it compares is missing" in falls.text
+    assert "1 of the numbers it compares is missing" in falls.parts
     with pytest.raises(ValueError, match="claim: no such study: 'x-nothing'"):
         parse_paper(PAPER + INSTEAD + text.replace('"x-again"', '"x-nothing"'))
 
