@@ -463,19 +463,20 @@ class Paper(TypedTable, frozen=True, kw_only=True):
 
 
 def paper_ids() -> list[str]:
-    """Names of the papers.
+    """Names of the papers, which are numbered, and then of the studies of our own.
 
     Examples
     --------
-    >>> "p3" in paper_ids()
-    True
+    >>> paper_ids()
+    ['p0', 'p1', 'p2', 'p3', 'p4', 'all', 'questions']
     """
     folder = files(__package__) / "papers"
-    return sorted(
+    names = (
         entry.name.removesuffix(".toml")
         for entry in folder.iterdir()
         if entry.name.endswith(".toml")
     )
+    return sorted(names, key=lambda name: (not name[-1].isdigit(), name))
 
 
 @cache
