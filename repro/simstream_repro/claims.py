@@ -38,6 +38,8 @@ from .verdicts import PaperRecords, RecordTable
 _MOST_LISTED = 4
 #: The least difference that counts from a single run: of measures between 0 and 1, and as a share of others.
 _LEAST, _LEAST_SHARE = 0.01, 0.1
+#: A ratio is near the published one within the first factor; at most (at least) about it within the second.
+_NEAR, _ABOUT = 2.0, 1.25
 #: Level of tests.
 _LEVEL = 0.05
 
@@ -47,7 +49,7 @@ class Finding:
     """What became of a claim."""
 
     claim: str
-    #: "holds", "holds where decided", "partly", "does not hold" or "open"; " so far" where numbers miss.
+    #: "holds", "holds where decided", "holds in part", "does not hold" or "open"; " so far" where numbers miss.
     verdict: str
     #: What it rests on: counts of comparisons, then the comparisons.
     parts: tuple[str, ...] = ()
@@ -136,10 +138,10 @@ def _verdict(signs: Sequence[int]) -> str:
     Examples
     --------
     >>> [_verdict(signs) for signs in ([1, 1], [1, 0], [1, -1], [0, -1], [0, 0])]
-    ['holds', 'holds where decided', 'partly', 'does not hold', 'open']
+    ['holds', 'holds where decided', 'holds in part', 'does not hold', 'open']
     """
     if 1 in signs and -1 in signs:
-        return "partly"
+        return "holds in part"
     if -1 in signs:
         return "does not hold"
     if 1 in signs:
@@ -217,7 +219,11 @@ def _beats(check: Beats, given: PaperRecords) -> _Judgement:
     outcomes = []
     for dataset in _datasets(check, paper):
         for winner, losers in contests:
-            rivals = {name: _each(others.get((dataset, name), []), check) for name in losers}
+            rivals = {
+                name: _each(others.get((dataset, name), []), check)
+                for name in losers
+                if (dataset, name) not in check.skip
+            }
             for swept, mine in _each(table.get((dataset, winner), []), check).items():
                 means = {
                     name: _mean(found[swept], check.measure)
@@ -241,7 +247,12 @@ def _beats(check: Beats, given: PaperRecords) -> _Judgement:
         if over_seeds(runs, check.measure) is not None
     }
     n_missing = _n_missing(check, given, wanted, found)
-    return _summed_up(paper, outcomes, n_missing, always=check.always)
+    verdict, parts = _summed_up(paper, outcomes, n_missing, always=check.always)
+    if check.by is not None and outcomes:
+        least = check.better == "higher"
+        share = 1 + check.by if least else 1 - check.by
+        parts = (f"wanted: at {'least' if least else 'most'} {share:.0%} of the other", *parts)
+    return verdict, parts
 
 
 def _outcome(
@@ -256,11 +267,14 @@ def _outcome(
         raise ValueError(f"{check.measure}: expected records with it")
     ours, other, error = found
     gain = (ours - other) * direction
-    text = f"{place}{'ahead of' if gain > 0 else 'behind'} {best} by {abs(gain):.3g}"
-    text += "" if error is None else f" ± {2 * error:.2g}"
-    if check.by is not None and other:
-        text += f" ({gain / abs(other):+.1%})"
     margin = gain - by * abs(other)
+    if check.by is not None and other:  # the error is that of ours minus what is wanted
+        text = f"{place}{ours / other:.1%} of {best}"
+        text += "" if error is None else f" ± {2 * error / abs(other):.1%}"
+    else:
+        text = f"{place}{'ahead of' if gain > 0 else 'behind'} {best} by {abs(gain):.3g}"
+        text += "" if error is None else f" ± {2 * error:.2g}"
+        text += " s" if "seconds" in check.measure else ""
     sign = _sign(margin, error, (ours, other), check.measure)
     return _Outcome(dataset, sign, margin > 0, text + (" (open)" if sign == 0 else ""))
 
@@ -431,26 +445,58 @@ def _without(records: list[Record], swept: str) -> list[Record]:
 @_check.register
 def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
     table = given.merged(_studies(check))
-    least, most = check.published / check.factor, check.published * check.factor
+    least, most = _ratios_wanted(check)
     outcomes = []
     for dataset in _datasets(check, given.paper):
         above, below = (
-            over_seeds(table.get((dataset, name), []), check.measure)
-            for name in (check.numerator, check.denominator)
+            table.get((dataset, name), []) for name in (check.numerator, check.denominator)
         )
-        if above is not None and below is not None and below[0]:
-            ratio = above[0] / below[0]
-            label = given.paper.datasets[dataset].label
-            sign = 1 if least <= ratio <= most else -1
-            outcomes.append(_Outcome(dataset, sign, sign > 0, f"{label}: {ratio:.3g}"))
+        found = difference(above, below, check.measure)
+        if found is None or not found[1]:
+            continue
+        ratio = found[0] / found[1]
+        is_wanted = least <= ratio <= most
+        # The nearer end decides, with the standard error of numerator - end * denominator.
+        end = min(
+            (one for one in (least, most) if 0 < one < math.inf), key=lambda x: abs(ratio - x)
+        )
+        _, _, error = difference(above, below, check.measure, end) or found
+        is_open = error is not None and abs(found[0] - end * found[1]) <= 2 * error
+        text = f"{given.paper.datasets[dataset].label}: {ratio:.3g}"
+        text += "" if error is None else f" ± {2 * error / abs(found[1]):.2g}"
+        text += " (open)" if is_open else ""
+        outcomes.append(
+            _Outcome(dataset, 0 if is_open else 1 if is_wanted else -1, is_wanted, text)
+        )
     verdict, parts = _summed_up(given.paper, outcomes)
     if outcomes:
         verdict += _so_far(check, given, len(outcomes))
         if len(outcomes) > _MOST_LISTED:
             parts = tuple(one.text for one in outcomes)
-        wanted = f"published {check.published:g}, within a factor of {check.factor:g}"
-        parts = (wanted, *parts)
+        parts = (f"published {check.published:g}, wanted: {_in_words(least, most)}", *parts)
     return verdict, parts
+
+
+def _ratios_wanted(check: MeasureRatio) -> tuple[float, float]:
+    """The least and the greatest ratio that supports a claim."""
+    if check.wanted == "at most":
+        return 0.0, check.published * _ABOUT
+    if check.wanted == "at least":
+        return check.published / _ABOUT, math.inf
+    return check.published / _NEAR, check.published * _NEAR
+
+
+def _in_words(least: float, most: float) -> str:
+    """A range of ratios.
+
+    Examples
+    --------
+    >>> _in_words(0.0, 1.5), _in_words(2.0, math.inf), _in_words(0.25, 1.0)
+    ('at most 1.5', 'at least 2', '0.25 to 1')
+    """
+    if least == 0:
+        return f"at most {most:.3g}"
+    return f"at least {least:.3g}" if most == math.inf else f"{least:.3g} to {most:.3g}"
 
 
 @_check.register

@@ -64,7 +64,12 @@ _FAMILIES = {
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 #: Lines of the members of a family by the end of their names, in every figure: PAI+ and PAI-, SORS-I and -II.
-_LINE_OF = {"": "-", "+": "-", "-I": "-", "-": "--", "-II": "--"}
+_LINE_OF = {
+    **{"": "-", "+": "-", "-I": "-", "-": "--", "-II": "--"},
+    **{", average X": "-", ", last X": ":", ", gradient as printed": "--"},
+    **{", average W": "-", ", last W": "--", ", W-bar": "-", " (iter)": "--"},
+    **{", neither bound nor penalty, last X": "-.", ", m 617": "-", ", m 126": "--"},
+}
 #: Lines of methods that lie on those of another family for a part of a figure.
 _OWN_LINE = {"PALS": "--", "PA-I": "--"}
 _MARKERS = "osD^vPX*<>"
@@ -206,8 +211,7 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
             label = shown if name is None else f"{shown}, {name}"
             several = [*how.curves, *how.ys]
             if name in several:
-                place = several.index(name)
-                style = style_of(method)._replace(line=_LINES[place], marker=_MARKERS[place])
+                style = style_of(method)._replace(line=_LINES[several.index(name)])
             else:
                 style = style_of(method if name is None else f"{method}, {name}", table.methods)
             is_flat = len(x) > 1 and not np.ptp(y)  # nothing to mark
@@ -237,7 +241,7 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
                     low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
                 axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
             drawn.add(label)
-        _draw_printed(axes, table, datasets, how)
+        _draw_printed(axes, table, datasets, how, {line[0] for line in lines})
         _draw_references(axes, table, datasets, how)
         axes.set_title(title, fontsize=10)
         _label(axes, how)
@@ -276,8 +280,10 @@ def _is_share(how: Drawing) -> bool:
     return any(word in name for word in _SHARES for name in names)
 
 
-def _draw_printed(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing) -> None:
-    """Stars at printed numbers."""
+def _draw_printed(
+    axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing, drawn: set[str]
+) -> None:
+    """Stars at the printed numbers of methods that have a line."""
     if how.printed is None:
         return
     numbers = published(how.printed.file)
@@ -285,7 +291,7 @@ def _draw_printed(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawi
     if not datasets:
         return
     for dataset in datasets:
-        for method in table.methods:
+        for method in (one for one in table.methods if one in drawn):
             key = (dataset, table.printed_as.get(method, method), how.printed.measure)
             try:
                 value = float(numbers[key][0]) * how.printed.scale

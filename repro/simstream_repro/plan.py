@@ -283,6 +283,8 @@ class Beats(Check, frozen=True, kw_only=True, tag="beats"):
     winners: tuple[str, ...] = ()
     losers: tuple[str, ...] = ()
     pairs: tuple[tuple[str, str], ...] = ()
+    #: Data sets and losers that do not count, as the paper's own numbers are exceptions.
+    skip: tuple[tuple[str, str], ...] = ()
     where: Where | None = None
     #: The smallest gain, as a share of the loser's value (negative: may be that much behind).
     by: float | None = None
@@ -321,13 +323,13 @@ class Trend(Check, frozen=True, kw_only=True, tag="trend"):
 
 
 class MeasureRatio(Check, frozen=True, kw_only=True, tag="ratio"):
-    """The ratio of a measure of two methods is the published one, within a factor."""
+    """The ratio of a measure of two methods: near the published one, or at most or at least about that."""
 
     measure: str
     numerator: str
     denominator: str
     published: float
-    factor: float = 2.0
+    wanted: Literal["near", "at most", "at least"] = "near"
 
 
 class Reaches(Check, frozen=True, kw_only=True, tag="reaches"):

@@ -201,7 +201,7 @@ def _claims_text(claims: list[Finding]) -> str:
     words = {  # of one claim, of several
         "holds": ("holds", "hold"),
         "holds where decided": ("holds where decided", "hold where decided"),
-        "partly": ("holds in part", "hold in part"),
+        "holds in part": ("holds in part", "hold in part"),
         "does not hold": ("does not hold", "do not hold"),
         "open": ("is open", "are open"),
     }

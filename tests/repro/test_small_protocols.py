@@ -10,7 +10,7 @@ from scipy import sparse
 import simstream
 from simstream import FromLabels, TripletSampler, datasets, metrics
 from simstream_repro import protocols
-from simstream_repro.protocols import retrieval
+from simstream_repro.protocols import describe, retrieval
 from simstream_repro.protocols.common import LabelledItems, dataset, teach
 from simstream_repro.protocols.costs import transform_by_rows
 from simstream_repro.protocols.retrieval import KEEP_DISTANCES, RetrievalSettings
@@ -50,6 +50,14 @@ def test_a_data_set_is_described():
     assert found["pairs"] == 240  # 40 * 3 * 2, as printed for wine
     items = datasets.load("wine").items
     assert found["zeros"] == pytest.approx(np.mean(items == 0))
+
+
+def test_no_more_training_pairs_than_half_of_the_items_have(monkeypatch):
+    """20 classes ask for 15,200 pairs; 145 of 291 items have 10,440."""
+    few = replace(datasets.load("wine"), items=np.ones((291, 2)), labels=np.arange(291) % 20)
+    monkeypatch.setattr(describe, "dataset", lambda name: few)
+    cell = replace(CELL, protocol="describe", learner="", parameters={}, settings={})
+    assert protocols.run(cell)["measures"]["pairs"] == 10440
 
 
 @pytest.mark.parametrize("learner", ["OASIS", "SDCA"])
