@@ -49,7 +49,7 @@ class Finding:
     """What became of a claim."""
 
     claim: str
-    #: "holds", "holds where decided", "holds in part", "does not hold" or "open"; " so far" where numbers miss.
+    #: "holds", "holds where decided", "holds in part", "does not hold" or "open"; " so far" if numbers miss.
     verdict: str
     #: What it rests on: counts of comparisons, then the comparisons.
     parts: tuple[str, ...] = ()

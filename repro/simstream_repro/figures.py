@@ -65,10 +65,21 @@ _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 _LINES = ("-", "--", ":", "-.")
 #: Lines of the members of a family by the end of their names, in every figure: PAI+ and PAI-, SORS-I and -II.
 _LINE_OF = {
-    **{"": "-", "+": "-", "-I": "-", "-": "--", "-II": "--"},
-    **{", average X": "-", ", last X": ":", ", gradient as printed": "--"},
-    **{", average W": "-", ", last W": "--", ", W-bar": "-", " (iter)": "--"},
-    **{", neither bound nor penalty, last X": "-.", ", m 617": "-", ", m 126": "--"},
+    "": "-",
+    "+": "-",
+    "-I": "-",
+    "-": "--",
+    "-II": "--",
+    ", average X": "-",
+    ", last X": ":",
+    ", gradient as printed": "--",
+    ", average W": "-",
+    ", last W": "--",
+    ", W-bar": "-",
+    " (iter)": "--",
+    ", neither bound nor penalty, last X": "-.",
+    ", m 617": "-",
+    ", m 126": "--",
 }
 #: Lines of methods that lie on those of another family for a part of a figure.
 _OWN_LINE = {"PALS": "--", "PA-I": "--"}

@@ -20,7 +20,7 @@ from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
-from .records import RecordStore, repeated
+from .records import Cell, RecordStore, repeated
 from .scatter import scatter
 from .verdicts import (
     COUNTED,
@@ -453,6 +453,7 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
             for one in records
             if "versions" in one
         }
+        sources = Counter(one.get("versions", {}).get("source", "unknown") for one in records)
         current = [one for one in records if not given.store.is_stale(one)]
         n_repeated, n_same = repeated(current)
         runs.append(
@@ -464,14 +465,69 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "n_left_out": known.n_left_out,
                 "tuned_instead": known.tuned_instead,
                 "duration": _duration(sum(r.get("wall_seconds", 0) for r in records) / 3600),
+                "sources": [name for name, _ in sources.most_common()],
                 "n_stale": len(records) - len(current),
                 "n_repeated": n_repeated,
                 "n_same": n_same,
+                "chosen": _chosen(given, known.cells),
                 "same_streams": _same_streams(records),
                 "versions": [json.loads(one) for one in sorted(versions)],
             }
         )
     return runs
+
+
+def _chosen(given: PaperRecords, cells: list[Cell]) -> list[str]:
+    """Which parameters were chosen, a line for each method: those at an end of what was tried have a mark."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for cell in cells:
+        record = given.store.find(cell) if cell.is_tuning else None
+        if record is not None and record["status"] == "done":
+            by_dataset = found.setdefault(given.paper.shown(cell.method), {})
+            by_dataset.setdefault(given.paper.datasets[cell.dataset].label, []).append(record)
+    return [
+        f"{method}: "
+        + "; ".join(
+            f"{dataset} {', '.join(chosen_values(records))}"
+            for dataset, records in by_dataset.items()
+        )
+        for method, by_dataset in found.items()
+    ]
+
+
+def chosen_values(records: list[dict[str, Any]]) -> list[str]:
+    """The values chosen in one or several runs, as text; ‡ where one is the least or the greatest tried.
+
+    Examples
+    --------
+    >>> tried = [[{"C": value}, 0.5] for value in (0.1, 1.0, 10.0)]
+    >>> chosen_values([{"parameters": {"C": value}, "tried": tried} for value in (1.0, 10.0)])
+    ['C 1 to 10‡']
+    """
+    texts = []
+    tried = [one for record in records for one, _ in record["tried"]]
+    for name in {name: None for one in tried for name in one}:
+        grid = {one[name] for one in tried}
+        if len(grid) < 2:
+            continue
+        values = sorted({record["parameters"][name] for record in records}, key=_order)
+        ends = {min(grid, key=_order), max(grid, key=_order)}
+        shown = [f"{_short(one)}{'‡' if one in ends and _is_number(one) else ''}" for one in values]
+        texts.append(f"{name} {' to '.join(dict.fromkeys([shown[0], shown[-1]]))}")
+    return texts
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    """Numbers in their order, then all else by name."""
+    return (False, value) if _is_number(value) else (True, str(value))
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if _is_number(value) else str(value)
 
 
 def _same_streams(records: list[dict[str, Any]]) -> bool | None:
