@@ -219,11 +219,27 @@ class TestLMNN:
         assert_allclose(trees.history, products.history, rtol=1e-12)
         assert_allclose(trees.minimiser, products.minimiser, rtol=1e-9, atol=1e-12)
 
+    def test_lmnn_searches_as_it_is_told(self, monkeypatch):
+        X, codes, _ = blobs(6, [20, 15], 4, 0.5)
+        searched = []
+
+        def within(queries, points, radii):
+            searched.append(len(queries))
+            return within_trees(queries, points, radii)
+
+        within_trees = lmnn._within
+        monkeypatch.setattr(lmnn, "_within", within)
+        lmnn.LMNN().fit(X, codes)
+        assert not searched
+        lmnn.LMNN(impostors="ball-tree").fit(X, codes)
+        assert sum(searched) >= len(X)
+
     def test_trees_list_every_pair_that_is_near_one_of_its_ends(self):
         rng = np.random.default_rng(12)
         points, reach = rng.normal(size=(30, 3)), rng.uniform(0.5, 2.0, size=30)
         norms = np.einsum("ij,ij->i", points, points)
         starts, columns = lmnn._near_by_trees(points, norms, reach**2, slice(5, 12), 12)
+        assert columns.dtype == np.int32  # the budget of lists counts on it
         distances = cdist(points[5:12], points[12:])
         is_near = distances <= np.maximum(reach[5:12, None], reach[12:])
         listed = np.zeros_like(is_near)

@@ -38,8 +38,6 @@ from .verdicts import PaperRecords, RecordTable
 _MOST_LISTED = 4
 #: The least difference that counts from a single run: of measures between 0 and 1, and as a share of others.
 _LEAST, _LEAST_SHARE = 0.01, 0.1
-#: A ratio is near the published one within the first factor; at most (at least) about it within the second.
-_NEAR, _ABOUT = 2.0, 1.25
 #: Level of tests.
 _LEVEL = 0.05
 
@@ -96,7 +94,12 @@ class _Outcome(NamedTuple):
 
 
 def _summed_up(
-    paper: Paper, outcomes: Sequence[_Outcome], n_missing: int = 0, *, always: bool = False
+    paper: Paper,
+    outcomes: Sequence[_Outcome],
+    n_missing: int = 0,
+    *,
+    always: bool = False,
+    list_all: bool = False,
 ) -> _Judgement:
     """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
     if not outcomes:
@@ -111,7 +114,8 @@ def _summed_up(
         ]
     elif len(outcomes) > 1:
         parts = [_counted(outcomes)]
-    listed = [one.text for one in outcomes if len(outcomes) <= _MOST_LISTED or one.sign <= 0]
+    list_all = list_all or len(outcomes) <= _MOST_LISTED
+    listed = [one.text for one in outcomes if list_all or one.sign <= 0]
     signs = [one.sign for one in judged]
     is_refuted = always and -1 in signs
     verdict = "does not hold" if is_refuted else _verdict(signs)
@@ -268,9 +272,9 @@ def _outcome(
     ours, other, error = found
     gain = (ours - other) * direction
     margin = gain - by * abs(other)
-    if check.by is not None and other:  # the error is that of ours minus what is wanted
-        text = f"{place}{ours / other:.1%} of {best}"
-        text += "" if error is None else f" ± {2 * error / abs(other):.1%}"
+    if check.by is not None and other:
+        ratio, spread = _share(mine, theirs, check.measure)
+        text = f"{place}{ratio:.1%} of {best}" + ("" if spread is None else f" ± {spread:.1%}")
     else:
         text = f"{place}{'ahead of' if gain > 0 else 'behind'} {best} by {abs(gain):.3g}"
         text += "" if error is None else f" ± {2 * error:.2g}"
@@ -336,9 +340,10 @@ def _n_missing(
         if _is_planned(study, given.paper, dataset, name)
     }
     datasets = _datasets(check, given.paper)
+    skipped = check.skip if isinstance(check, Beats) else ()
     return sum(
         dataset in datasets and name in wanted and (dataset, name) not in found
-        for dataset, name in planned
+        for dataset, name in planned - set(skipped)
     )
 
 
@@ -454,36 +459,47 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
         found = difference(above, below, check.measure)
         if found is None or not found[1]:
             continue
-        ratio = found[0] / found[1]
-        is_wanted = least <= ratio <= most
-        # The nearer end decides, with the standard error of numerator - end * denominator.
-        end = min(
-            (one for one in (least, most) if 0 < one < math.inf), key=lambda x: abs(ratio - x)
-        )
-        _, _, error = difference(above, below, check.measure, end) or found
-        is_open = error is not None and abs(found[0] - end * found[1]) <= 2 * error
+        # It has to be on the right side of both ends.
+        ends = [(end, side) for end, side in ((least, 1), (most, -1)) if 0 < end < math.inf]
+        sign = min(_side(above, below, check.measure, end, side) for end, side in ends)
+        ratio, spread = _share(above, below, check.measure)
         text = f"{given.paper.datasets[dataset].label}: {ratio:.3g}"
-        text += "" if error is None else f" ± {2 * error / abs(found[1]):.2g}"
-        text += " (open)" if is_open else ""
-        outcomes.append(
-            _Outcome(dataset, 0 if is_open else 1 if is_wanted else -1, is_wanted, text)
-        )
-    verdict, parts = _summed_up(given.paper, outcomes)
+        text += ("" if spread is None else f" ± {spread:.2g}") + (" (open)" if sign == 0 else "")
+        outcomes.append(_Outcome(dataset, sign, least <= ratio <= most, text))
+    verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
     if outcomes:
         verdict += _so_far(check, given, len(outcomes))
-        if len(outcomes) > _MOST_LISTED:
-            parts = tuple(one.text for one in outcomes)
         parts = (f"published {check.published:g}, wanted: {_in_words(least, most)}", *parts)
     return verdict, parts
 
 
+def _side(
+    above: list[Record], below: list[Record], measure: str, end: float, direction: int
+) -> int:
+    """Whether a ratio is greater (direction 1) or less (-1) than an end; 0 if that is not decided."""
+    found = difference(above, below, measure, end)
+    if found is None:
+        raise ValueError(f"{measure}: expected records with it")
+    numerator, denominator, error = found
+    margin = direction * (numerator - end * denominator)
+    return _sign(margin, error, (numerator, end * denominator), measure)
+
+
+def _share(ours: list[Record], theirs: list[Record], measure: str) -> tuple[float, float | None]:
+    """The ratio of two means, and two standard errors of it; None from a single run."""
+    found = difference(ours, theirs, measure)
+    if found is None:
+        raise ValueError(f"{measure}: expected records with it")
+    ratio = found[0] / found[1]
+    _, _, error = difference(ours, theirs, measure, ratio) or found
+    return ratio, None if error is None else 2 * error / abs(found[1])
+
+
 def _ratios_wanted(check: MeasureRatio) -> tuple[float, float]:
     """The least and the greatest ratio that supports a claim."""
-    if check.wanted == "at most":
-        return 0.0, check.published * _ABOUT
-    if check.wanted == "at least":
-        return check.published / _ABOUT, math.inf
-    return check.published / _NEAR, check.published * _NEAR
+    least = check.published / check.factor if check.wanted != "at most" else 0.0
+    most = check.published * check.factor if check.wanted != "at least" else math.inf
+    return least, most
 
 
 def _in_words(least: float, most: float) -> str:
@@ -516,11 +532,8 @@ def _reaches(check: Reaches, given: PaperRecords) -> _Judgement:
         when = f"at {reached[0]:,g} of {end:,g}" if len(reached) else "not reached"
         label = given.paper.datasets[dataset].label
         outcomes.append(_Outcome(dataset, sign, sign > 0, f"{label}: {goal:.3f} {when}"))
-    verdict, parts = _summed_up(given.paper, outcomes)
-    if not outcomes:
-        return verdict, parts
-    texts = tuple(one.text for one in outcomes)
-    return verdict + _so_far(check, given, len(outcomes)), texts
+    verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
+    return verdict + (_so_far(check, given, len(outcomes)) if outcomes else ""), parts
 
 
 def _so_far(check: Check, given: PaperRecords, n_found: int) -> str:

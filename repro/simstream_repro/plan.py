@@ -283,7 +283,7 @@ class Beats(Check, frozen=True, kw_only=True, tag="beats"):
     winners: tuple[str, ...] = ()
     losers: tuple[str, ...] = ()
     pairs: tuple[tuple[str, str], ...] = ()
-    #: Data sets and losers that do not count, as the paper's own numbers are exceptions.
+    #: (data set, loser): not compared, because the paper's own table contradicts the claim there.
     skip: tuple[tuple[str, str], ...] = ()
     where: Where | None = None
     #: The smallest gain, as a share of the loser's value (negative: may be that much behind).
@@ -323,13 +323,15 @@ class Trend(Check, frozen=True, kw_only=True, tag="trend"):
 
 
 class MeasureRatio(Check, frozen=True, kw_only=True, tag="ratio"):
-    """The ratio of a measure of two methods: near the published one, or at most or at least about that."""
+    """The ratio of a measure of two methods is near the published one, at most or at least that."""
 
     measure: str
     numerator: str
     denominator: str
     published: float
     wanted: Literal["near", "at most", "at least"] = "near"
+    #: How far from the published one, or beyond it, the ratio may be.
+    factor: float = 2.0
 
 
 class Reaches(Check, frozen=True, kw_only=True, tag="reaches"):
@@ -542,6 +544,11 @@ def parse_paper(text: str, file: str = "paper") -> Paper:
         for name in (claim.check.study, *claim.check.also):
             if name not in paper.studies:
                 raise ValueError(f"{file}: claim: no such study: {name!r}")
+        for dataset, method in getattr(claim.check, "skip", ()):
+            if dataset not in paper.datasets or method not in paper.methods:
+                raise ValueError(
+                    f"{file}: claim: skip: expected a data set and a method, got {dataset!r}, {method!r}"
+                )
     for exhibit in paper.exhibits.values():
         if exhibit.instead_of and exhibit.instead_of not in paper.exhibits:
             raise ValueError(

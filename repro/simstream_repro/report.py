@@ -26,6 +26,7 @@ from .verdicts import (
     COUNTED,
     MAIN_RULE,
     MISSING,
+    NO_VERDICT,
     RULES,
     JudgedNumber,
     PaperRecords,
@@ -83,6 +84,7 @@ def write_reports(
         return written
     everything = tally(one for page in pages for _, one in page["numbers"])
     index = {"pages": pages, "tally": everything, "rules": list(RULES), "main_rule": MAIN_RULE}
+    index["no_verdict"] = NO_VERDICT
     written.append(_write(index_page, render(f"index.{form}.j2", index)))
     summary = {"all": _summary(everything)} | {
         page["paper"].id: _summary(page["tally"]) for page in pages if page["is_compared"]
@@ -166,6 +168,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "numbers": numbers,
         "tally": tally(counted),
         "rules": list(RULES),
+        "no_verdict": NO_VERDICT,
         "overview": {
             "id": f"{paper.id}-overview",
             "title": "Our numbers against the printed ones",
@@ -505,29 +508,34 @@ def chosen_values(records: list[dict[str, Any]]) -> list[str]:
     ['C 1 to 10‡']
     """
     texts = []
-    tried = [one for record in records for one, _ in record["tried"]]
-    for name in {name: None for one in tried for name in one}:
-        grid = {one[name] for one in tried}
-        if len(grid) < 2:
-            continue
-        values = sorted({record["parameters"][name] for record in records}, key=_order)
-        ends = {min(grid, key=_order), max(grid, key=_order)}
-        shown = [f"{_short(one)}{'‡' if one in ends and _is_number(one) else ''}" for one in values]
-        texts.append(f"{name} {' to '.join(dict.fromkeys([shown[0], shown[-1]]))}")
+    for name in {name: None for record in records for one, _ in record["tried"] for name in one}:
+        chosen: dict[Any, str] = {}
+        for record in records:
+            grid = {_comparable(one[name]) for one, _ in record["tried"] if name in one}
+            value = _comparable(record["parameters"].get(name))
+            if len(grid) > 1 and value in grid:
+                is_end = isinstance(value, float) and value in (
+                    min(grid, key=_sort_key),
+                    max(grid, key=_sort_key),
+                )
+                text = f"{value:g}" if isinstance(value, float) else value
+                if is_end or value not in chosen:
+                    chosen[value] = text + ("‡" if is_end else "")
+        if chosen:
+            ends = [chosen[value] for value in sorted(chosen, key=_sort_key)]
+            texts.append(f"{name} {' to '.join(dict.fromkeys([ends[0], ends[-1]]))}")
     return texts
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _comparable(value: Any) -> float | str:
+    """Numbers as such, all else as text."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number else str(value)
 
 
-def _order(value: Any) -> tuple[bool, Any]:
-    """Numbers in their order, then all else by name."""
-    return (False, value) if _is_number(value) else (True, str(value))
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if _is_number(value) else str(value)
+def _sort_key(value: float | str) -> tuple[bool, Any]:
+    """Numbers first, then texts."""
+    return isinstance(value, str), value
 
 
 def _same_streams(records: list[dict[str, Any]]) -> bool | None:

@@ -2,9 +2,8 @@
 
 A record keeps a digest of the code of the modules that its process had imported, not of the whole package: a
 change of the service or of a page does not concern it. Comments, docstrings and the words of errors do not
-count. The file
-``sources.json`` beside the records says which modules a digest stands for, so that `SourceLog.is_current` can
-tell whether any of them has changed since.
+count. The file ``sources.json`` beside the records says which modules a digest stands for, so that
+`SourceLog.is_current` can tell whether any of them has changed since.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def _decides(name: str) -> bool:
 
 
 def code_digest(source: str) -> str:
-    """A short digest of Python code without its comments, docstrings, layout and what errors say.
+    """A short digest of Python code without its comments, docstrings, layout and the words of errors.
 
     Examples
     --------
@@ -60,11 +59,15 @@ def code_digest(source: str) -> str:
     True
     >>> code_digest("raise ValueError('no')") == code_digest("raise ValueError(f'not {x}')")
     True
+    >>> code_digest("raise ValueError('no')") == code_digest("raise TypeError('no')")
+    False
+    >>> code_digest("raise Found(best)") == code_digest("raise Found(worst)")
+    False
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            node.exc, node.cause = node.exc.func, None
+            node.exc.args = [_wordless(one) for one in node.exc.args]
         body = getattr(node, "body", None)
         if not isinstance(body, list) or not body or not isinstance(body[0], ast.Expr):
             continue
@@ -74,6 +77,14 @@ def code_digest(source: str) -> str:
             if len(body) > 1:
                 del body[0]
     return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:12]
+
+
+def _wordless(argument: ast.expr) -> ast.expr:
+    """An argument of an error, where it is a text an empty one."""
+    is_text = isinstance(argument, ast.JoinedStr) or (
+        isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    )
+    return ast.Constant("") if is_text else argument
 
 
 @cache

@@ -25,6 +25,16 @@ COUNTED = ("within", "above", "below")
 MISSING = ("over budget", "out of memory", "failed", "not run")
 
 
+#: What is said of numbers that get no verdict: why, and then how many there are.
+NO_VERDICT = {
+    "data absent": "where the data is absent",
+    "partial": "where we have a part of it",
+    "stand-in": "where another data set stands in",
+    "bundled": "on data bundled with scikit-learn",
+    "does not apply": "that our runs do not have",
+}
+
+
 #: Records by (data set, method), swept values together.
 RecordTable = dict[tuple[str, str], list[Record]]
 
@@ -392,7 +402,7 @@ class Tally(NamedTuple):
     fewer_runs: int
     #: On the paper's data, and missing.
     missing: int
-    #: "partial", "stand-in", "data absent" -> how many there are besides.
+    #: Key of `NO_VERDICT` -> how many there are besides.
     others: dict[str, int]
     #: Rule -> numbers within, above and below by it.
     rules: dict[str, tuple[int, int, int]]

@@ -105,6 +105,17 @@ def triplet_stream(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
     return TripletSampler(labels, seed).draw(n)
 
 
+def n_training_pairs(n_items: int, n_classes: int) -> int:
+    """How many pairs the PA family learns from: 40 c (c - 1), but not more than the items have.
+
+    Examples
+    --------
+    >>> n_training_pairs(89, 3), n_training_pairs(145, 20)
+    (240, 10440)
+    """
+    return min(40 * n_classes * (n_classes - 1), n_items * (n_items - 1) // 2)
+
+
 def digest(*arrays: np.ndarray) -> str:
     """A short digest of a stream: the same for all methods of a run that saw the same stream."""
     found = hashlib.sha256()

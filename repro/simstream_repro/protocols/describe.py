@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from ..records import Cell
-from .common import ProtocolSettings, dataset, record
+from .common import ProtocolSettings, dataset, n_training_pairs, record
 
 
 class DescribeSettings(ProtocolSettings, frozen=True, kw_only=True):
@@ -16,14 +16,10 @@ class DescribeSettings(ProtocolSettings, frozen=True, kw_only=True):
 
 
 def run(cell: Cell, settings: DescribeSettings) -> dict[str, Any]:
-    """Items, features, classes, the share of zeros among the values, and how many training pairs a run has.
-
-    That is 40 c (c - 1) for c classes, but not more than there are among half of the items.
-    """
+    """Items, features, classes, the share of zeros among the values, training pairs of half of the items."""
     data = dataset(cell.data)
     n, d = data.items.shape
     c = len(np.unique(data.labels))
-    n_train = n // 2
     n_nonzero = (
         data.items.count_nonzero() if sparse.issparse(data.items) else np.count_nonzero(data.items)
     )
@@ -32,6 +28,6 @@ def run(cell: Cell, settings: DescribeSettings) -> dict[str, Any]:
         "features": float(d),
         "classes": float(c),
         "zeros": 1 - float(n_nonzero) / (n * d),
-        "pairs": float(min(40 * c * (c - 1), n_train * (n_train - 1) // 2)),
+        "pairs": float(n_training_pairs(n // 2, c)),
     }
     return record(cell, measures, {}, None)

@@ -29,6 +29,7 @@ from .common import (
     extrapolated_seconds,
     make,
     model_measures,
+    n_training_pairs,
     record,
 )
 
@@ -93,7 +94,7 @@ def _prepare(cell: Cell) -> _Run:
         datasets.prepare(data.items, cell.preprocessing, fit_rows=train).items, labels
     )
     sampler = PairSampler(labels[train], rng, similar_share=None)
-    pairs, signs = sampler.draw_distinct(40 * c * (c - 1))
+    pairs, signs = sampler.draw_distinct(n_training_pairs(len(train), c))
     r = len(pairs)
     n_steps = max(2 * r, min(n * (n - 2) // 40, 50 * r))
     return _Run(whole.rows(train), whole.rows(test), pairs, signs, n_steps)

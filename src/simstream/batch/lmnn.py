@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
+from sklearn.neighbors import BallTree
 
 from .._engines.base import ctrl_c_waits
 from .._kernels.neighbourhood import list_near, pull, push, target_distances
@@ -76,8 +77,8 @@ class LMNN(BatchMetric):
     patience : int
     impostors : "products" or "ball-tree"
         How items of other classes that come too near are found: by inner products with all of them, or by
-        ball trees, the fastLMNN of the reference. Both find the same. Trees pay in few dimensions only: L
-        with few rows, or few features, and thousands of items.
+        ball trees, the fastLMNN of the reference. Both find the same. Trees may pay where few pairs are near:
+        thousands of items, few dimensions and classes that lie apart; elsewhere they are slower.
     {callback}
 
     Attributes
@@ -506,13 +507,11 @@ def _near_by_trees(
     radii = np.sqrt(bounds)
     found = _within(here, rest, radii[rows]) + _within(rest, here, radii[end:]).T.tocsr()
     found.sort_indices()
-    return found.indptr.astype(np.int64), found.indices
+    return found.indptr.astype(np.int64), found.indices.astype(np.int32)
 
 
 def _within(queries: np.ndarray, points: np.ndarray, radii: np.ndarray) -> sp.csr_array:
     """The points within the radius of each query, as the entries of a sparse array."""
-    from sklearn.neighbors import BallTree
-
     found = BallTree(points).query_radius(queries, radii)
     starts = np.append(0, np.cumsum([len(one) for one in found]))
     columns = np.concatenate(found).astype(np.int32)
