@@ -83,8 +83,13 @@ def write_reports(
     if papers and index_page.exists():  # it covers all papers: keep it
         return written
     everything = tally(one for page in pages for _, one in page["numbers"])
-    index = {"pages": pages, "tally": everything, "rules": list(RULES), "main_rule": MAIN_RULE}
-    index["no_verdict"] = NO_VERDICT
+    index = {
+        "pages": pages,
+        "tally": everything,
+        "rules": list(RULES),
+        "main_rule": MAIN_RULE,
+        "no_verdict": NO_VERDICT,
+    }
     written.append(_write(index_page, render(f"index.{form}.j2", index)))
     summary = {"all": _summary(everything)} | {
         page["paper"].id: _summary(page["tally"]) for page in pages if page["is_compared"]
