@@ -87,7 +87,6 @@ def write_reports(
         "pages": pages,
         "tally": everything,
         "rules": list(RULES),
-        "main_rule": MAIN_RULE,
         "no_verdict": NO_VERDICT,
     }
     written.append(_write(index_page, render(f"index.{form}.j2", index)))
