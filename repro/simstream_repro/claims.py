@@ -108,8 +108,9 @@ def _summed_up(
     judged = exact or list(outcomes)
     parts = []
     if exact and len(exact) < len(outcomes):
+        names = dict.fromkeys(paper.datasets[one.dataset].label for one in exact)
         parts = [
-            f"on exact data {_counted(exact)}",
+            f"on exact data ({', '.join(names)}) {_counted(exact)}",
             f"with parts and stand-ins {_counted(outcomes)}",
         ]
     elif len(outcomes) > 1:
@@ -121,7 +122,7 @@ def _summed_up(
     verdict = "does not hold" if is_refuted else _verdict(signs)
     if n_missing:
         verdict += "" if is_refuted else " so far"
-        listed.append(
+        parts.append(
             f"{n_missing} of the numbers it compares {'is' if n_missing == 1 else 'are'} missing"
         )
     return verdict, (*parts, *listed)

@@ -366,14 +366,14 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
         mean, std, n = one.ours
         small = one.measure.kind == "time" and 0 < abs(mean) < 10.0**-digits
         ours = f"{mean:.1e}" if small else f"{mean:.{digits}f}"
-        if n > 1 and one.measure.kind == "quality":
+        if n > 1 and (one.measure.kind == "quality" or (one.measure.kind == "information" and std)):
             ours += f" ± {std:.{digits}f}"
         if n < one.planned:
             ours += f" [{n}]"
     elif one.verdict in MISSING:
         ours = one.verdict
     elif one.verdict == "does not apply":
-        ours = "n/a"
+        ours = "not measured"
     theirs = one.theirs + (f" ± {one.their_std:g}" if one.their_std else "")
     return {
         "ours": ours,
@@ -381,7 +381,9 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
         "verdict": one.verdict,
         "mark": (_ANOTHER if one.another else _MARKS.get(one.verdict, ""))
         + (_FITTED if one.fitted else ""),
-        "best": one.ours is not None and one.ours[0] == best,
+        "best": one.ours is not None
+        and best is not None
+        and f"{one.ours[0]:.{digits}f}" == f"{best:.{digits}f}",
         "speed_up": _times(one.speed_up) if one.speed_up else "",
     }
 

@@ -43,14 +43,14 @@ def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
 def _draw(axes: Any, paper: Paper, one: JudgedNumber, methods: Sequence[str]) -> None:
     if one.ours is None:
         return
-    mean, std, n = one.ours
+    mean = one.ours[0]
     style = style_of(one.method, methods)
     exact = one.standing == "exact"
     axes.errorbar(
         one.published,
         mean,
-        xerr=None if one.their_std is None else 2 * one.their_std / one.their_runs**0.5,
-        yerr=2 * std / (n - 1) ** 0.5 if n > 1 else None,
+        xerr=_their_bar(one),
+        yerr=_our_bar(one),
         fmt=style.marker,
         color=style.colour,
         fillstyle=("full" if style.line == "-" else "left") if exact else "none",
@@ -61,9 +61,28 @@ def _draw(axes: Any, paper: Paper, one: JudgedNumber, methods: Sequence[str]) ->
     )
 
 
+def _their_bar(one: JudgedNumber) -> float:
+    """Two standard errors of the printed number; 0 if they are not known."""
+    return 2 * (one.their_std or 0.0) / one.their_runs**0.5
+
+
+def _our_bar(one: JudgedNumber) -> float:
+    """Two standard errors of ours; 0 from a single run."""
+    _, std, n = one.ours or (0.0, 0.0, 0)
+    return 2 * std / (n - 1) ** 0.5 if n > 1 else 0.0
+
+
 def _frame(axes: Any, mine: Sequence[JudgedNumber], *, is_log: bool) -> None:
     """The diagonal, and the same limits for both axes."""
-    values = [one.ours[0] for one in mine if one.ours] + [one.published or 0.0 for one in mine]
+    values = [
+        place + side * bar
+        for one in mine
+        for place, bar in (
+            (one.ours[0] if one.ours else 0.0, _our_bar(one)),
+            (one.published or 0.0, _their_bar(one)),
+        )
+        for side in (-1, 1)
+    ]
     if is_log:
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -467,7 +467,7 @@ def test_claims(paper, store, tmp_path):
     assert ahead.verdict == "holds"
     # Gains of 0.19 and 0.18: the standard error is 0.00707 / sqrt(2).
     assert ahead.parts == (
-        "on exact data in 1 of 1 comparisons",
+        "on exact data (vehicle) in 1 of 1 comparisons",
         "with parts and stand-ins in 2 of 2 comparisons",
         "vehicle: ahead of OASIS by 0.185 ± 0.01",
         "vowel (for vowel): ahead of OASIS by 0.185 ± 0.01",
@@ -566,11 +566,11 @@ def test_numbers_that_are_missing_in_records_that_are_there(paper, tmp_path):
         found.append(cell, record)
     ahead = check_claims(PaperRecords(paper, found))[0]
     assert ahead.verdict == "holds so far"
-    assert ahead.parts[-1] == "1 of the numbers it compares is missing"
+    assert ahead.parts[0] == "1 of the numbers it compares is missing"
     for cell in paper.cells(paper.studies["x-main"], datasets=("vowel",)):
         found.append(cell, {"status": "done", "measures": {"seconds": 1.0}})
     ahead = check_claims(PaperRecords(paper, found))[0]
-    assert ahead.parts[-1] == "2 of the numbers it compares are missing"
+    assert ahead.parts[0] == "2 of the numbers it compares are missing"
 
 
 def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
@@ -585,7 +585,7 @@ def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
     sooner = check_claims(PaperRecords(paper, store))[3]
     assert sooner.verdict == "holds"  # on exact data
     assert sooner.parts == (
-        "on exact data in 1 of 1 comparisons",
+        "on exact data (vehicle) in 1 of 1 comparisons",
         "with parts and stand-ins in 1 of 2 comparisons",
         "vehicle: 0.410 at 1 of 2",
         "vowel (for vowel): 0.410 at 2 of 2",
