@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,10 +118,46 @@ Record = dict[str, Any]
 FINAL = ("done", "over budget")
 
 
+def flaw_of_measures(measures: Any) -> str | None:
+    """Why these cannot be the results of a cell that is done, in words; None if they can.
+
+    Cells that choose parameters have none.
+
+    Examples
+    --------
+    >>> flaw_of_measures({"mAP": float("nan")})
+    'measures: mAP: expected a finite number, got nan'
+    >>> flaw_of_measures({}), flaw_of_measures({"mAP": 0.5, "updates": 3})
+    (None, None)
+    """
+    if not isinstance(measures, Mapping):
+        return f"measures: expected numbers by name, got {measures!r}"
+    for name, value in measures.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            return f"measures: {name}: expected a finite number, got {value!r}"
+    return None
+
+
+def _read_record(line: str) -> Record:
+    """A record from its line; a ValueError says why it is none."""
+    try:
+        record: Record = json.loads(line)
+        is_record = isinstance(record["fingerprint"], str) and isinstance(record["status"], str)
+    except (ValueError, TypeError, KeyError):
+        is_record = False
+    if not is_record:
+        raise ValueError("not a record")
+    if record["status"] == "done" and (flaw := flaw_of_measures(record.get("measures"))):
+        raise ValueError(flaw)
+    return record
+
+
 class RecordStore:
     """A folder with one file of JSON lines per study.
 
-    A line cut off by a crash is skipped when reading; a later line for the same cell replaces an earlier one.
+    A line cut off by a crash is skipped when reading, and so is one whose results are no numbers. A later
+    line for the same cell replaces an earlier one.
 
     Examples
     --------
@@ -136,7 +173,7 @@ class RecordStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.sources = SourceLog(folder)
-        #: Lines that could not be read, in words.
+        #: Lines that are no records, in words.
         self.damaged: list[str] = []
         self._cache: dict[str, dict[str, Record]] = {}
 
@@ -150,10 +187,11 @@ class RecordStore:
             text = path.read_text("utf-8", errors="replace") if path.exists() else ""
             for number, line in enumerate(text.splitlines(), 1):
                 try:
-                    one = json.loads(line)
+                    one = _read_record(line)
+                except ValueError as error:
+                    self.damaged.append(f"{path}, line {number}: {error}, skipped")
+                else:
                     found[one["fingerprint"]] = one
-                except (ValueError, TypeError, KeyError):
-                    self.damaged.append(f"{path}, line {number}: not a record, skipped")
             self._cache[study] = found
         return self._cache[study]
 

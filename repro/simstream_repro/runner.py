@@ -24,7 +24,7 @@ import simstream
 
 from . import clock, protocols
 from .memory import peak_megabytes, resident_megabytes
-from .records import FINAL, Cell, Record, RecordStore
+from .records import FINAL, Cell, Record, RecordStore, flaw_of_measures
 from .sources import imported_modules, module_digest
 
 _THREAD_VARIABLES = (
@@ -339,6 +339,8 @@ def _work(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             result = protocols.run(cell)
+        if flaw := flaw_of_measures(result["measures"]):  # no page could show it
+            raise ValueError(flaw)
         record = {"status": "done", **result, "peak_mb": peak_megabytes()}
         if caught:
             record["warnings"] = sorted({str(one.message) for one in caught})
