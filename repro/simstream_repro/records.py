@@ -107,9 +107,25 @@ class Cell:
         own = self.settings.get("tuning") == EVERY_RUN
         return replace(self, seed=TUNING - self.data_seed if own else TUNING)
 
+    def steps(self) -> list[Cell]:
+        """What has to be run: first the cell that chooses its parameters, if there is anything to choose."""
+        return [self.tuning(), self] if self.grid else [self]
+
     def with_parameters(self, chosen: dict[str, Any]) -> Cell:
         """The same cell with parameters that were chosen."""
         return replace(self, parameters=self.parameters | chosen, grid={})
+
+
+def with_tuning(cells: Iterable[Cell]) -> dict[str, Cell]:
+    """Cells by fingerprint, together with those that choose their parameters: all that are run and counted.
+
+    Examples
+    --------
+    >>> cell = Cell("s", "retrieval", "d", "d", "as-is", "OASIS", "OASIS", {}, {"C": [1]}, 0, {})
+    >>> [one.seed for one in with_tuning([cell, replace(cell, seed=1)]).values()]
+    [-1, 0, 1]
+    """
+    return {one.fingerprint: one for cell in cells for one in cell.steps()}
 
 
 Record = dict[str, Any]
@@ -180,16 +196,18 @@ class RecordStore:
     def _path(self, study: str) -> Path:
         return self.folder / f"{study}.jsonl"
 
+    def _lines(self, study: str) -> list[str]:
+        path = self._path(study)
+        return path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+
     def _load(self, study: str) -> dict[str, Record]:
         if study not in self._cache:
             found: dict[str, Record] = {}
-            path = self._path(study)
-            text = path.read_text("utf-8", errors="replace") if path.exists() else ""
-            for number, line in enumerate(text.splitlines(), 1):
+            for number, line in enumerate(self._lines(study), 1):
                 try:
                     one = _read_record(line)
                 except ValueError as error:
-                    self.damaged.append(f"{path}, line {number}: {error}, skipped")
+                    self.damaged.append(f"{self._path(study)}, line {number}: {error}, skipped")
                 else:
                     found[one["fingerprint"]] = one
             self._cache[study] = found
@@ -202,6 +220,10 @@ class RecordStore:
     def of_study(self, study: str) -> list[Record]:
         """All records of a study."""
         return list(self._load(study).values())
+
+    def n_lines(self, study: str) -> int:
+        """Lines of a study's file: its records, earlier ones of the same cells, and what is damaged."""
+        return len(self._lines(study))
 
     def finished(self, cells: Iterable[Cell]) -> list[Record]:
         """Records of those cells that need not be tried again."""
