@@ -29,6 +29,17 @@ def test_mistakes_are_told(tmp_path, monkeypatch):
     assert "SIMSTREAM_DATA" in run(*given, "--datasets", "vehicle").stderr
 
 
+@pytest.fixture
+def no_runs(monkeypatch):
+    """What should be refused and is not would run for hours."""
+
+    def run_jobs(*_, **__):
+        raise ValueError("this would run")
+
+    monkeypatch.setattr("simstream_repro.runner.run_jobs", run_jobs)
+
+
+@pytest.mark.usefixtures("no_runs")
 @pytest.mark.parametrize("command", [["run", "p3-table2", "--datasets"], ["run", "--methods"]])
 @pytest.mark.parametrize("nothing", ["", " , "])
 def test_no_names_are_not_all_names(tmp_path, command, nothing):
@@ -37,10 +48,12 @@ def test_no_names_are_not_all_names(tmp_path, command, nothing):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.usefixtures("no_runs")
 def test_no_contenders_are_not_all_contenders(tmp_path):
     assert ", got ''" in fail(2, "repro", "adaptation", "--methods", "", "--results", tmp_path)
 
 
+@pytest.mark.usefixtures("no_runs")
 def test_a_sample_of_a_smoke_run_is_refused(tmp_path):
     given = ["repro", "run", "p3", "--quick", "--sample", 2, "--results", tmp_path]
     assert "--sample has no meaning with --quick" in fail(2, *given)
@@ -226,6 +239,7 @@ def test_a_budget_and_a_folder_that_are_none(tmp_path):
 READERS = [["list"], ["status"], ["tidy"], ["report"], ["adaptation", "--page-only"]]
 
 
+@pytest.mark.usefixtures("no_runs")
 @pytest.mark.parametrize("command", [["run", "p3", "--quick"], ["adaptation"], *READERS])
 @pytest.mark.parametrize("place", ["file", "file/inside"])
 def test_a_folder_of_records_that_is_a_file(tmp_path, command, place):
