@@ -570,6 +570,17 @@ def test_the_command_lists_what_is_here_and_how_to_get_the_rest(folder):
     assert "does not exist" in wrong.stderr
 
 
+def test_the_command_says_where_it_looked(folder, tmp_path):
+    def last(*given, variable=""):
+        env = {"SIMSTREAM_DATA": str(variable)}
+        done = CliRunner().invoke(main, ["datasets", *map(str, given)], env=env)
+        return done.stdout.splitlines()[-1].partition("; ")[2]
+
+    assert last() == "looked in no folder: set SIMSTREAM_DATA or give --data-dir"
+    assert last(variable=folder) == f"looked in {folder}"
+    assert last("--data-dir", tmp_path, variable=folder) == f"looked in {tmp_path}"
+
+
 # -- the real data --------------------------------------------------------------------------------
 
 

@@ -12,14 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simstream.cli.options import FILE, CommaSeparated, debug_option, json_option, quiet_option
-from simstream.cli.output import configure_logging, echo_json, echo_table, error_console, logger
+from simstream.cli.options import (
+    FILE,
+    CommaSeparated,
+    check_folder,
+    debug_option,
+    existing_folder,
+    json_option,
+    quiet_option,
+    refuse_options,
+)
+from simstream.cli.output import (
+    configure_logging,
+    echo_json,
+    echo_table,
+    error_console,
+    logger,
+    plural,
+)
 from simstream.extras import MissingExtraError
 
 # Commands import what they need when they run, so that `simstream --help` stays instant.
 if TYPE_CHECKING:
-    from .plan import Exhibit, Paper
-    from .records import Cell, RecordStore
+    from .plan import Exhibit, Paper, Study
+    from .records import Cell, Record, RecordStore
     from .runner import Job, Progress
 
 #: Default folder of records and reports.
@@ -28,10 +44,18 @@ _FOLDER = Path("repro-results")
 _NAMES = CommaSeparated(click.STRING, "name,name")
 
 
+def _not_a_file(_: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a folder that is a file, or would be made in one; it need not exist."""
+    if value is not None:
+        existing_folder(value, value, param.opts[0])
+    return value
+
+
 def _results_option(command: Any) -> Any:
     return click.option(
         "--results",
         type=FILE,
+        callback=_not_a_file,
         default=_FOLDER,
         show_default=True,
         help="Folder of the records, one file per study.",
@@ -44,6 +68,35 @@ def _data_option(command: Any) -> Any:
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="Folder of data sets (default: the variable SIMSTREAM_DATA).",
     )(command)
+
+
+def _no_records(results: Path, command: str) -> click.BadParameter:
+    return click.BadParameter(
+        f"expected a folder with records of simstream repro {command}, got {str(results)!r}",
+        param_hint="--results",
+    )
+
+
+def _check_records(results: Path) -> None:
+    """Refuse a folder without any records, be it missing or another one."""
+    if not any(results.glob("*.jsonl")):
+        raise _no_records(results, "run")
+
+
+def _warn_of_damage(store: RecordStore) -> None:
+    """Name the lines of the files read so far that are no records."""
+    for line in store.damaged:
+        logger.warning("%s", line)
+
+
+def _selected(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:
+    """The studies that a command is about."""
+    from .plan import select
+
+    try:
+        return select(ids)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="IDS") from error
 
 
 @click.group(short_help="Run published experiments again.")
@@ -88,6 +141,7 @@ def list_exhibits(data_dir: Path | None, results: Path, as_json: bool) -> None:
         for paper in papers
         for exhibit in paper.exhibits.values()
     ]
+    _warn_of_damage(store)
     if as_json:
         echo_json(rows)
         return
@@ -106,9 +160,11 @@ def _overview(
     paper: Paper, exhibit: Exhibit, available: set[str], store: RecordStore
 ) -> dict[str, Any]:
     """A table or figure with the state of every data set, and how many of its cells are done."""
+    from .records import with_tuning
+
     study = paper.study_of(exhibit.id)
     states: dict[str, str] = {}
-    cells = [] if study is None else list(paper.cells(study))
+    cells = with_tuning([] if study is None else paper.cells(study))
     for name in () if study is None else study.datasets:
         given = paper.datasets[name]
         if not given.data:
@@ -123,7 +179,7 @@ def _overview(
         "kind": exhibit.kind,
         "data": states or ({"not public": "absent"} if exhibit.kind == "absent" else {}),
         "n_cells": len(cells),
-        "n_done": len(store.finished(cells)),
+        "n_done": len(store.finished(cells.values())),
     }
 
 
@@ -142,10 +198,8 @@ def _data_text(row: dict[str, Any]) -> str:
 
 @repro.command()
 @click.argument("ids", nargs=-1)
-@click.option(
-    "--datasets", type=_NAMES, default="", help="Only these data sets, by the paper's names."
-)
-@click.option("--methods", type=_NAMES, default="", help="Only these methods.")
+@click.option("--datasets", type=_NAMES, help="Only these data sets, by the paper's names.")
+@click.option("--methods", type=_NAMES, help="Only these methods.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds (default: the paper's).")
 @click.option(
     "--jobs",
@@ -188,8 +242,8 @@ def _data_text(row: dict[str, Any]) -> str:
 @debug_option
 def run(
     ids: tuple[str, ...],
-    datasets: tuple[str, ...],
-    methods: tuple[str, ...],
+    datasets: tuple[str, ...] | None,
+    methods: tuple[str, ...] | None,
     seeds: int | None,
     jobs: int,
     tuning: str,
@@ -213,30 +267,27 @@ def run(
     simstream repro run --stale --results docs/repro/records
     simstream repro run --sample 100 --results docs/repro/records
     """
-    from .plan import select
     from .records import RecordStore
     from .runner import Budget, Job
 
     configure_logging(quiet)
     if budget is not None and not budget > 0:  # NaN passes every range
         raise click.BadParameter(f"expected a number above 0, got {budget}", param_hint="--budget")
-    if results.exists() and not results.is_dir():
-        raise click.BadParameter(
-            f"expected a folder, got the file {str(results)!r}", param_hint="--results"
-        )
-    try:
-        chosen = select(ids)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="IDS") from error
+    check_folder(results, results, "--results")
+    chosen = _selected(ids)
     if quick:
+        refuse_options(
+            "has no meaning with --quick, whose records are no results: --stale runs all of them again",
+            {"--sample": sample is not None},
+        )
         chosen = [(paper, one) for paper, study in chosen if (one := study.quick_version())]
         if not chosen:
             raise click.UsageError("--quick: none of these studies has a quick version")
-    datasets = _known_names("--datasets", datasets, {d for _, one in chosen for d in one.datasets})
-    methods = _known_names("--methods", methods, {m for _, one in chosen for m in one.methods})
+    data = _known_names("--datasets", datasets, {d for _, one in chosen for d in one.datasets})
+    names = _known_names("--methods", methods, {m for _, one in chosen for m in one.methods})
     work: list[Job] = []
     for paper, study in chosen:
-        cells = paper.cells(study, seeds=seeds, datasets=datasets, methods=methods, tuning=tuning)
+        cells = paper.cells(study, seeds=seeds, datasets=data, methods=names, tuning=tuning)
         for cell in _available(list(cells), data_dir):
             seconds, gigabytes = study.budget_of(cell.dataset)
             work.append(Job(cell, Budget(budget or seconds, gigabytes)))
@@ -246,8 +297,11 @@ def run(
             "variable SIMSTREAM_DATA; simstream datasets says how to get them"
         )
     store = RecordStore(results)
-    _run(work, store, jobs, data_dir, quiet, stale=stale, sample=sample)
-    _summarise(work, store)
+    recorded = _run(work, store, jobs, data_dir, quiet, stale=stale, sample=sample)
+    _warn_of_damage(store)
+    if (stale or sample is not None) and not recorded:
+        logger.info("nothing to run again: %s", _why_nothing_again(work, store))
+    _summarise(work, store, recorded)
 
 
 def _run(
@@ -259,13 +313,13 @@ def _run(
     *,
     stale: bool = False,
     sample: int | None = None,
-) -> None:
-    """Run what is not finished yet, and show how it goes."""
+) -> list[Cell]:
+    """Run what is not finished yet, and show how it goes; the cells that have got a record."""
     from .runner import run_jobs
 
     try:
         with _progress(quiet) as report:
-            run_jobs(
+            return run_jobs(
                 work,
                 store,
                 n_processes=jobs,
@@ -279,13 +333,15 @@ def _run(
         raise
 
 
-def _known_names(option: str, given: tuple[str, ...], known: set[str]) -> tuple[str, ...]:
-    """Check names against those of the chosen studies.
+def _known_names(option: str, given: tuple[str, ...] | None, known: set[str]) -> tuple[str, ...]:
+    """Check names against those of the chosen studies; none at all if the option is not given.
 
     A name may itself contain a comma: parts that make up a name together are taken as that name.
     """
+    if given is None:
+        return ()
     names: list[str] = []
-    rest = list(given)
+    rest = list(given) or [""]  # such as a variable of the shell that is not set
     while rest:
         sizes = (n for n in range(len(rest), 0, -1) if ", ".join(rest[:n]) in known)
         size = next(sizes, 0)
@@ -368,15 +424,36 @@ def _outcome(record: dict[str, Any]) -> str:
     return ", ".join(shown) or f"chosen {record.get('parameters')}"
 
 
-def _summarise(work: list[Job], store: RecordStore) -> None:
-    found = [store.find(job.cell) for job in work]
-    ends = [record["status"] for record in found if record is not None]
-    known = ("done", "over budget", "out of memory", "failed")
-    counts = {end: ends.count(end) for end in known if end in ends}
-    for line in store.damaged:
-        logger.warning("%s", line)
-    logger.info("%s", ", ".join(f"{end}: {n:,}" for end, n in counts.items()))
-    failures = {r["error"] for r in found if r is not None and r["status"] == "failed"}
+def _records_of(work: list[Job], store: RecordStore) -> list[Record]:
+    """Records of all cells, those that choose parameters included."""
+    from .records import with_tuning
+
+    cells = with_tuning(job.cell for job in work).values()
+    return [found for cell in cells if (found := store.find(cell)) is not None]
+
+
+def _why_nothing_again(work: list[Job], store: RecordStore) -> str:
+    found = _records_of(work, store)
+    if not found:
+        return "there are no records of these cells"
+    if not any(map(store.is_stale, found)):
+        return "no record comes from other code"
+    return "no record from other code is of a finished cell whose parameters are known"
+
+
+def _summarise(work: list[Job], store: RecordStore, recorded: list[Cell]) -> None:
+    """Say how all cells ended, and how many of them just now; a failure is an error."""
+    found = _records_of(work, store)
+    new = {cell.fingerprint for cell in recorded}
+    parts = []
+    for end in ("done", "over budget", "out of memory", "failed"):
+        ended = [record["fingerprint"] for record in found if record["status"] == end]
+        if ended:
+            n_new = len(new.intersection(ended))
+            parts.append(f"{end}: {plural(len(ended), 'cell')} ({n_new:,} new)")
+    if parts:
+        logger.info("%s", ", ".join(parts))
+    failures = {record["error"] for record in found if record["status"] == "failed"}
     for error in sorted(failures):
         logger.error("failed: %s", error)
     if failures:
@@ -395,36 +472,41 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     """Say how many cells of each study are still to be run, and how many records come from other code.
 
     Hours are those that the same cells took, and for cells without a record those of the most similar ones
-    with one: their method on their data set, their study, their protocol. Of the cells that were run again by
-    the present code, some came out as before, to six digits: the others say whether a change mattered.
+    with one: their method on their data set, their study, their protocol; "?" where there is none. Of
+    the cells that were run again by the present code, some came out as before, to six digits: the others say
+    whether a change mattered.
 
     \b
     simstream repro status p0 --results docs/repro/records
     """
-    from .plan import select
     from .records import RecordStore
     from .verdicts import outstanding
 
-    try:
-        chosen = select(ids)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="IDS") from error
+    chosen = _selected(ids)
+    _check_records(results)
     store = RecordStore(results)
     rows = [outstanding(paper, study, store) for paper, study in chosen]
+    _warn_of_damage(store)
     if as_json:
         echo_json([row._asdict() for row in rows])
         return
     names = ["study", "cells", "done", "to run", "hours", "stale", "hours", "again", "as before"]
-    numbers: dict[str, tuple[float, ...]] = {row.study: row[1:] for row in rows}
-    numbers["all"] = tuple(map(sum, zip(*numbers.values(), strict=True)))
-    echo_table(
-        names,
-        [
-            [name, *(f"{one:.1f}" if isinstance(one, float) else f"{one:,}" for one in found)]
-            for name, found in numbers.items()
-        ],
+    numbers: dict[str, tuple[float | None, ...]] = {row.study: row[1:] for row in rows}
+    numbers["all"] = tuple(
+        None if None in column else sum(column) for column in zip(*numbers.values(), strict=True)
     )
-    logger.info("stale: from other code, or without a digest of it; simstream repro run --stale")
+    echo_table(names, [[name, *map(_number_text, found)] for name, found in numbers.items()])
+    if any(row.n_stale for row in rows):
+        logger.info(
+            "stale: from other code, or without a digest of it; simstream repro run --stale"
+        )
+
+
+def _number_text(value: float | None) -> str:
+    """A count, or hours, which may not be known."""
+    if value is None:
+        return "?"
+    return f"{value:.1f}" if isinstance(value, float) else f"{value:,}"
 
 
 # -- adaptation ---------------------------------------------------------------------------------------------
@@ -437,7 +519,7 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     multiple=True,
     help="Only this part; may be given more than once.",
 )
-@click.option("--methods", type=_NAMES, default="", help="Only these contenders.")
+@click.option("--methods", type=_NAMES, help="Only these contenders.")
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
@@ -467,7 +549,7 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
 @debug_option
 def adaptation(
     only: tuple[str, ...],
-    methods: tuple[str, ...],
+    methods: tuple[str, ...] | None,
     seeds: int,
     jobs: int,
     output: Path,
@@ -491,32 +573,27 @@ def adaptation(
     from .runner import Budget, Job
 
     configure_logging(quiet)
-    if results.exists() and not results.is_dir():
-        raise click.BadParameter(
-            f"expected a folder, got the file {str(results)!r}", param_hint="--results"
-        )
     chosen = [study for part, study in STUDIES.items() if not only or part in only]
-    methods = _known_names("--methods", methods, {m for one in chosen for m in one.methods()})
+    names = _known_names("--methods", methods, {m for one in chosen for m in one.methods()})
     store = RecordStore(results)
     work = [
         Job(cell, Budget(*study.budget))
         for study in chosen
-        for cell in study.cells(range(seeds), methods)
+        for cell in study.cells(range(seeds), names)
     ]
     if not page_only:
+        check_folder(results, results, "--results")
         done = store.finished(job.cell for job in work)
         finished = {record["fingerprint"] for record in done}
         check_needs([job.cell for job in work if job.cell.fingerprint not in finished], data_dir)
-        _run(work, store, jobs, data_dir, quiet)
+        recorded = _run(work, store, jobs, data_dir, quiet)
     elif not any(store.of_study(study.id) for study in STUDIES.values()):
-        raise click.BadParameter(
-            f"expected a folder with records of simstream repro adaptation, got {str(results)!r}",
-            param_hint="--results",
-        )
+        raise _no_records(results, "adaptation")
     for path in write_page(store, output):
         logger.info("written: %s", path)
+    _warn_of_damage(store)
     if not page_only:
-        _summarise(work, store)
+        _summarise(work, store, recorded)
 
 
 # -- report, tidy -------------------------------------------------------------------------------------------
@@ -524,34 +601,47 @@ def adaptation(
 
 @repro.command()
 @click.argument("papers", nargs=-1)
+@click.option("--html", is_flag=True, help="Self-contained pages (default).")
+@click.option("--md", is_flag=True, help="Markdown, pictures beside it.")
 @click.option(
-    "--html", "form", flag_value="html", default=True, help="Self-contained pages (default)."
-)
-@click.option("--md", "form", flag_value="md", help="Markdown, pictures beside it.")
-@click.option(
-    "--output", "-o", type=FILE, help="Folder to write to (default: that of the records)."
+    "--output",
+    "-o",
+    type=FILE,
+    callback=_not_a_file,
+    help="Folder to write to (default: that of the records).",
 )
 @_results_option
 @quiet_option
 @debug_option
 def report(
-    papers: tuple[str, ...], form: str, output: Path | None, results: Path, quiet: bool
+    papers: tuple[str, ...],
+    html: bool,
+    md: bool,
+    output: Path | None,
+    results: Path,
+    quiet: bool,
 ) -> None:
     """Write one page per paper from the records: tables with verdicts, figures, claims."""
+    from .plan import paper_ids
     from .records import RecordStore
     from .report import write_reports
 
     configure_logging(quiet)
-    if not any(results.glob("*.jsonl")):
-        raise click.BadParameter(
-            f"expected a folder with records of simstream repro run, got {str(results)!r}",
-            param_hint="--results",
-        )
+    if html:
+        refuse_options("cannot be written together with --html: give one of them", {"--md": md})
+    for name in papers:
+        if name not in paper_ids():
+            known = ", ".join(paper_ids())
+            raise click.BadParameter(
+                f"expected whole papers, some of {known}; got {name!r}", param_hint="PAPERS"
+            )
+    _check_records(results)
+    folder = output or results
+    check_folder(folder, folder, "--output")
     store = RecordStore(results)
-    for path in write_reports(papers, store, output or results, form):
+    for path in write_reports(papers, store, folder, "md" if md else "html"):
         logger.info("written: %s", path)
-    for line in store.damaged:
-        logger.warning("%s", line)
+    _warn_of_damage(store)
 
 
 @repro.command()
@@ -564,27 +654,58 @@ def report(
 def tidy(yes: bool, results: Path, quiet: bool) -> None:
     """Delete records that pages do not show: unfinished cells, and cells that the plan no longer has.
 
-    Records of an earlier plan cannot be had again without running it: look first.
+    Lines that are no records go too, and what cells had before they were run again. Records of an earlier
+    plan cannot be had again without running it: look first.
     """
     from .plan import load_paper, paper_ids
     from .records import RecordStore
     from .verdicts import PaperRecords
 
     configure_logging(quiet)
+    _check_records(results)
+    if yes:
+        check_folder(results, results, "--results")
     store = RecordStore(results)
+    n_lines = n_records = n_kept = 0
     for paper in map(load_paper, paper_ids()):
         for study in paper.studies.values():
-            records = store.of_study(study.id)
-            if not records:
+            records, lines = store.of_study(study.id), store.n_lines(study.id)
+            if not lines:
                 continue
             cells = PaperRecords(paper, store).of(study).cells
-            n_kept = len(store.finished(cells))
+            kept = store.finished(cells)
             if yes:
                 store.compact(study.id, cells)
             word = "kept" if yes else "would be kept"
-            logger.info("%s: %d of %d records %s", study.id, n_kept, len(records), word)
-    if not yes:
-        logger.info("nothing was deleted: --yes deletes the others")
-        return
-    kept = (one for path in results.glob("*.jsonl") for one in store.of_study(path.stem))
+            logger.info("%s: %d of %d records %s", study.id, len(kept), len(records), word)
+            n_lines += lines
+            n_records += len(records)
+            n_kept += len(kept)
+    _warn_of_damage(store)
+    n_damaged = len(store.damaged)
+    told = _counted(
+        {
+            "record": n_records - n_kept,
+            "superseded record": n_lines - n_records - n_damaged,
+            "damaged line": n_damaged,
+        }
+    )
+    if not told:
+        logger.info("nothing to delete")
+    elif yes:
+        logger.info("deleted: %s", told)
+    else:
+        logger.info("nothing was deleted: --yes deletes %s", told)
+    if yes:
+        _forget_unused_sources(store)
+
+
+def _counted(numbers: dict[str, int]) -> str:
+    """How many there are of each thing, without those of which there are none."""
+    return ", ".join(plural(n, thing) for thing, n in numbers.items() if n)
+
+
+def _forget_unused_sources(store: RecordStore) -> None:
+    """Keep digests of code that a record comes from, and no others."""
+    kept = (one for path in store.folder.glob("*.jsonl") for one in store.of_study(path.stem))
     store.sources.keep(one.get("versions", {}).get("source", "") for one in kept)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,25 @@ class Cell:
         own = self.settings.get("tuning") == EVERY_RUN
         return replace(self, seed=TUNING - self.data_seed if own else TUNING)
 
+    def steps(self) -> list[Cell]:
+        """What has to be run: first the cell that chooses its parameters, if there is anything to choose."""
+        return [self.tuning(), self] if self.grid else [self]
+
     def with_parameters(self, chosen: dict[str, Any]) -> Cell:
         """The same cell with parameters that were chosen."""
         return replace(self, parameters=self.parameters | chosen, grid={})
+
+
+def with_tuning(cells: Iterable[Cell]) -> dict[str, Cell]:
+    """Cells by fingerprint, together with those that choose their parameters: all that are run and counted.
+
+    Examples
+    --------
+    >>> cell = Cell("s", "retrieval", "d", "d", "as-is", "OASIS", "OASIS", {}, {"C": [1]}, 0, {})
+    >>> [one.seed for one in with_tuning([cell, replace(cell, seed=1)]).values()]
+    [-1, 0, 1]
+    """
+    return {one.fingerprint: one for cell in cells for one in cell.steps()}
 
 
 Record = dict[str, Any]
@@ -117,10 +134,46 @@ Record = dict[str, Any]
 FINAL = ("done", "over budget")
 
 
+def flaw_of_measures(measures: Any) -> str | None:
+    """Why these cannot be the results of a cell that is done, in words; None if they can.
+
+    Cells that choose parameters have none.
+
+    Examples
+    --------
+    >>> flaw_of_measures({"mAP": float("nan")})
+    'measures: mAP: expected a finite number, got nan'
+    >>> flaw_of_measures({}), flaw_of_measures({"mAP": 0.5, "updates": 3})
+    (None, None)
+    """
+    if not isinstance(measures, Mapping):
+        return f"measures: expected numbers by name, got {measures!r}"
+    for name, value in measures.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            return f"measures: {name}: expected a finite number, got {value!r}"
+    return None
+
+
+def _read_record(line: str) -> Record:
+    """A record from its line; a ValueError says why it is none."""
+    try:
+        record: Record = json.loads(line)
+        is_record = isinstance(record["fingerprint"], str) and isinstance(record["status"], str)
+    except (ValueError, TypeError, KeyError):
+        is_record = False
+    if not is_record:
+        raise ValueError("not a record")
+    if record["status"] == "done" and (flaw := flaw_of_measures(record.get("measures"))):
+        raise ValueError(flaw)
+    return record
+
+
 class RecordStore:
     """A folder with one file of JSON lines per study.
 
-    A line cut off by a crash is skipped when reading; a later line for the same cell replaces an earlier one.
+    A line cut off by a crash is skipped when reading, and so is one whose results are no numbers. A later
+    line for the same cell replaces an earlier one.
 
     Examples
     --------
@@ -136,24 +189,27 @@ class RecordStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.sources = SourceLog(folder)
-        #: Lines that could not be read, in words.
+        #: Lines that are no records, in words.
         self.damaged: list[str] = []
         self._cache: dict[str, dict[str, Record]] = {}
 
     def _path(self, study: str) -> Path:
         return self.folder / f"{study}.jsonl"
 
+    def _lines(self, study: str) -> list[str]:
+        path = self._path(study)
+        return path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+
     def _load(self, study: str) -> dict[str, Record]:
         if study not in self._cache:
             found: dict[str, Record] = {}
-            path = self._path(study)
-            text = path.read_text("utf-8", errors="replace") if path.exists() else ""
-            for number, line in enumerate(text.splitlines(), 1):
+            for number, line in enumerate(self._lines(study), 1):
                 try:
-                    one = json.loads(line)
+                    one = _read_record(line)
+                except ValueError as error:
+                    self.damaged.append(f"{self._path(study)}, line {number}: {error}, skipped")
+                else:
                     found[one["fingerprint"]] = one
-                except (ValueError, TypeError, KeyError):
-                    self.damaged.append(f"{path}, line {number}: not a record, skipped")
             self._cache[study] = found
         return self._cache[study]
 
@@ -164,6 +220,10 @@ class RecordStore:
     def of_study(self, study: str) -> list[Record]:
         """All records of a study."""
         return list(self._load(study).values())
+
+    def n_lines(self, study: str) -> int:
+        """Lines of a study's file: its records, earlier ones of the same cells, and what is damaged."""
+        return len(self._lines(study))
 
     def finished(self, cells: Iterable[Cell]) -> list[Record]:
         """Records of those cells that need not be tried again."""

@@ -24,7 +24,7 @@ import simstream
 
 from . import clock, protocols
 from .memory import peak_megabytes, resident_megabytes
-from .records import FINAL, Cell, Record, RecordStore
+from .records import FINAL, Cell, Record, RecordStore, flaw_of_measures
 from .sources import imported_modules, module_digest
 
 _THREAD_VARIABLES = (
@@ -78,7 +78,7 @@ def run_jobs(
     report: Callable[[Progress], None] | None = None,
     stale: bool = False,
     sample: int | None = None,
-) -> None:
+) -> list[Cell]:
     """Run the cells that have no record yet.
 
     Choosing parameters is a cell of its own, which runs first and serves all seeds. When one seed is over
@@ -98,6 +98,11 @@ def run_jobs(
     sample : int, optional
         Only so many of these, drawn at random, and none without a record. If they come out as before, the
         change of the code did not matter.
+
+    Returns
+    -------
+    list of Cell
+        Those that have got a record now, in that order.
     """
     for name in imported_modules():  # the code as it is now, before anything runs
         module_digest(name)
@@ -120,6 +125,7 @@ def run_jobs(
         finally:
             for process in running.values():
                 process.stop()
+    return queue.recorded
 
 
 class _Queue:
@@ -138,10 +144,8 @@ class _Queue:
         self._stale: set[str] = set()
         wanted: dict[str, Job] = {}
         for job in jobs:
-            if job.cell.grid:
-                choosing = Job(job.cell.tuning(), job.budget)
-                wanted.setdefault(choosing.cell.fingerprint, choosing)
-            wanted.setdefault(job.cell.fingerprint, job)
+            for cell in job.cell.steps():
+                wanted.setdefault(cell.fingerprint, replace(job, cell=cell))
         if stale or sample is not None:
             records = {name: store.find(job.cell) for name, job in wanted.items()}
             self._stale = {name for name, one in records.items() if one and store.is_stale(one)}
@@ -151,13 +155,20 @@ class _Queue:
             self._stale = drawn
         self.n_cells = len(wanted)
         self.waiting = [job for job in wanted.values() if not self._is_final(job)]
-        self.n_done = self.n_cells - len(self.waiting)
+        self._n_before = self.n_cells - len(self.waiting)
+        #: Cells that have got a record, whether they were tried or given up.
+        self.recorded: list[Cell] = []
         for job in list(self.waiting):  # their parameters were over budget in an earlier run
             choosing = replace(job, cell=job.cell.tuning())
             if job.cell.grid and not job.cell.is_tuning and self._is_final(choosing):
                 record = self._find(choosing.cell)
                 if record is not None and record["status"] != "done":
                     self._give_up(job, choosing.cell, record)
+
+    @property
+    def n_done(self) -> int:
+        """Number of cells that need not be run any more."""
+        return self._n_before + len(self.recorded)
 
     def _is_final(self, job: Job) -> bool:
         """Whether there is nothing to try: it is done, or was over a budget at least as large."""
@@ -191,7 +202,7 @@ class _Queue:
         return replace(job, chosen=found["parameters"])
 
     def done(self, job: Job, record: Record) -> None:
-        self.n_done += 1
+        self.recorded.append(job.cell)
         self._stale.discard(job.cell.fingerprint)
         if record["status"] == "over budget":
             like = replace(job.cell, seed=0)
@@ -210,7 +221,7 @@ class _Queue:
         self._store.append(job.cell, kept | {"measures": {}, "note": f"as {like.name}"})
         self.waiting.remove(job)
         self._stale.discard(job.cell.fingerprint)
-        self.n_done += 1
+        self.recorded.append(job.cell)
 
 
 def _drawn(cells: Sequence[Cell], store: RecordStore, sample: int) -> set[str]:
@@ -339,6 +350,8 @@ def _work(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             result = protocols.run(cell)
+        if flaw := flaw_of_measures(result["measures"]):  # no page could show it
+            raise ValueError(flaw)
         record = {"status": "done", **result, "peak_mb": peak_megabytes()}
         if caught:
             record["warnings"] = sorted({str(one.message) for one in caught})

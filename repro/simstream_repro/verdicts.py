@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .plan import Exhibit, Explanation, Paper, Study, TableMeasure, published
-from .records import FINAL, Cell, Record, RecordStore, data_seed, over_seeds, repeated
+from .records import FINAL, Cell, Record, RecordStore, data_seed, over_seeds, repeated, with_tuning
 
 #: How far from the printed one a quality number may be, in units of one, where a spread is not known.
 CLOSE = 0.01
@@ -103,7 +103,8 @@ class Outstanding(NamedTuple):
     n_cells: int
     n_done: int
     n_missing: int
-    missing_hours: float
+    #: None where no record tells how long such cells take.
+    missing_hours: float | None
     n_stale: int
     stale_hours: float
     #: Records of the present code that replaced others, and how many of them came out as before.
@@ -113,9 +114,7 @@ class Outstanding(NamedTuple):
 
 def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
     """Cells of the plan, those that choose parameters included, by what has to be done about them."""
-    cells = {one.fingerprint: one for one in paper.cells(study)}
-    choosing = (one.tuning() for one in cells.values() if one.grid)
-    cells |= {one.fingerprint: one for one in choosing}
+    cells = with_tuning(paper.cells(study))
     records = {one.fingerprint: store.find(one) for one in cells.values()}
     done = {name: one for name, one in records.items() if one and one["status"] in FINAL}
     seconds: dict[tuple[str, ...], list[float]] = {}
@@ -126,17 +125,18 @@ def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
 
     def expected(cell: Cell) -> float:
         keys = _likeness(cell.study, cell.protocol, cell.dataset, cell.method)
-        known = next((seconds[key] for key in keys if key in seconds), [0.0])
-        return sum(known) / len(known)
+        known = next((seconds[key] for key in keys if key in seconds), [math.nan])
+        return sum(known) / len(known) / 3600
 
     missing = [cell for name, cell in cells.items() if name not in done]
+    missing_hours = math.fsum(map(expected, missing))
     stale = [one for one in done.values() if store.is_stale(one)]
     return Outstanding(
         study.id,
         len(cells),
         len(done),
         len(missing),
-        sum(map(expected, missing)) / 3600,
+        None if math.isnan(missing_hours) else missing_hours,
         len(stale),
         sum(one.get("wall_seconds", 0.0) for one in stale) / 3600,
         *repeated(one for one in done.values() if not store.is_stale(one)),

@@ -791,6 +791,11 @@ def test_what_is_outstanding(paper, tmp_path):
     assert (found.n_repeated, found.n_same) == (0, 0)
 
 
+def test_hours_without_any_record_to_go_by_are_not_known(paper, tmp_path):
+    found = outstanding(paper, paper.studies["x-main"], RecordStore(tmp_path))
+    assert (found.n_missing, found.missing_hours, found.stale_hours) == (8, None, 0.0)
+
+
 def test_cells_run_again_say_whether_they_came_out_as_before(paper, tmp_path):
     store = RecordStore(tmp_path)
     study = paper.studies["x-main"]

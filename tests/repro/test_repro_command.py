@@ -29,10 +29,102 @@ def test_mistakes_are_told(tmp_path, monkeypatch):
     assert "SIMSTREAM_DATA" in run(*given, "--datasets", "vehicle").stderr
 
 
-def test_a_report_needs_records(tmp_path):
-    nothing = tmp_path / "nothing"
-    assert "expected a folder with records" in fail(2, "repro", "report", "--results", nothing)
-    assert not nothing.exists()
+@pytest.fixture
+def no_runs(monkeypatch):
+    """What should be refused and is not would run for hours."""
+
+    def run_jobs(*_, **__):
+        raise ValueError("this would run")
+
+    monkeypatch.setattr("simstream_repro.runner.run_jobs", run_jobs)
+
+
+@pytest.mark.usefixtures("no_runs")
+@pytest.mark.parametrize("command", [["run", "p3-table2", "--datasets"], ["run", "--methods"]])
+@pytest.mark.parametrize("nothing", ["", " , "])
+def test_no_names_are_not_all_names(tmp_path, command, nothing):
+    """As of a variable of the shell that is not set."""
+    assert ", got ''" in fail(2, "repro", *command, nothing, "--results", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_no_contenders_are_not_all_contenders(tmp_path):
+    assert ", got ''" in fail(2, "repro", "adaptation", "--methods", "", "--results", tmp_path)
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_a_sample_of_a_smoke_run_is_refused(tmp_path):
+    given = ["repro", "run", "p3", "--quick", "--sample", 2, "--results", tmp_path]
+    assert "--sample has no meaning with --quick" in fail(2, *given)
+
+
+def test_what_a_run_did_is_told(tmp_path):
+    """Cells that choose parameters count, in every line; what was there already is no news."""
+    given = ["repro", "run", "p3-standard", "--quick", "--seeds", 1, "--results", tmp_path]
+    given += ["--methods", "OASIS"]
+    lines = succeed(*given).stderr.splitlines()
+    assert [line.split(",")[0] for line in lines[:-1]] == ["simstream: 1 of 2", "simstream: 2 of 2"]
+    assert lines[-1] == "simstream: done: 2 cells (2 new)"
+    assert succeed(*given).stderr == "simstream: done: 2 cells (0 new)\n"
+    nothing, done = succeed(*given, "--stale").stderr.splitlines()
+    assert nothing == "simstream: nothing to run again: no record comes from other code"
+    assert done == "simstream: done: 2 cells (0 new)"
+    (path,) = tmp_path.glob("*.jsonl")
+    path.write_text(path.read_text().splitlines()[0] + "\n{cut\n")
+    _, warning, done = succeed(*given).stderr.splitlines()
+    assert f"{path}, line 2: not a record, skipped" in warning
+    assert done == "simstream: done: 2 cells (1 new)"
+
+
+def test_nothing_to_sample_is_told(tmp_path):
+    """No record; one that is not done; one of this code."""
+    given = ["repro", "run", "all-learners", "--datasets", "wine", "--methods", "Euclidean"]
+    given += ["--seeds", 1, "--sample", 3, "--results", tmp_path]
+    paper = load_paper("all")
+    (cell,) = paper.cells(
+        paper.studies["all-learners"], seeds=1, datasets=["wine"], methods=["Euclidean"]
+    )
+
+    def told():
+        return succeed(*given).stderr.splitlines()[0].removeprefix("simstream: nothing to ")
+
+    assert told() == "run again: there are no records of these cells"
+    store = RecordStore(tmp_path)
+    store.append(cell, {"status": "over budget", "error": "by hand", "measures": {}})
+    assert told() == (
+        "run again: no record from other code is of a finished cell whose parameters are known"
+    )
+    here = {"source": store.sources.note(["simstream.validation"])}
+    store.append(cell, {"status": "done", "measures": {}, "versions": here})
+    assert told() == "run again: no record comes from other code"
+
+
+@pytest.mark.parametrize("name", ["p9", "p3-table2"])
+def test_a_page_shows_a_whole_paper(tmp_path, name):
+    (tmp_path / "p3-standard.jsonl").touch()
+    told = fail(2, "repro", "report", name, "--results", tmp_path)
+    assert "PAPERS: expected whole papers, some of p0, " in told
+    assert told.endswith(f"got '{name}'")
+
+
+def test_pages_have_one_form(tmp_path):
+    (tmp_path / "p3-standard.jsonl").touch()
+    refused = fail(2, "repro", "report", "--md", "--html", "--results", tmp_path)
+    assert "--md cannot be written together with --html" in refused
+    for form in ("md", "html"):
+        succeed("repro", "report", "p3", f"--{form}", "--results", tmp_path, "-o", tmp_path / form)
+        assert (tmp_path / form / f"p3.{form}").exists()
+    succeed("repro", "report", "p3", "--results", tmp_path, "-o", tmp_path / "default")
+    assert (tmp_path / "default" / "p3.html").exists()
+
+
+@pytest.mark.parametrize("command", [["list"], ["list", "--json"], ["status"], ["tidy"]])
+def test_damaged_lines_are_warned_of(tmp_path, command):
+    path = tmp_path / "p3-standard.jsonl"
+    path.write_text("{cut\n")
+    told = succeed("repro", *command, "--results", tmp_path).stderr
+    assert told.count(f"simstream: warning: {path}, line 1: not a record, skipped\n") == 1
 
 
 @pytest.mark.parametrize("word", ["SORS and AdaSORS", "p3-table2"])
@@ -53,11 +145,71 @@ def test_tidying_keeps_finished_cells_of_the_plan(tmp_path):
     before = (tmp_path / "p3-standard.jsonl").read_bytes()
     looked = succeed("repro", "tidy", "--results", tmp_path)
     assert "p3-standard: 2 of 4 records would be kept" in looked.stderr
+    assert looked.stderr.splitlines()[-1].endswith("nothing was deleted: --yes deletes 2 records")
     assert (tmp_path / "p3-standard.jsonl").read_bytes() == before
-    succeed("repro", "tidy", "--yes", "--results", tmp_path)
+    deleted = succeed("repro", "tidy", "--yes", "--results", tmp_path)
+    assert deleted.stderr.splitlines()[-1] == "simstream: deleted: 2 records"
     kept = [one["status"] for one in RecordStore(tmp_path).of_study("p3-standard")]
     assert kept == ["done", "over budget"]
     assert list(json.loads((tmp_path / "sources.json").read_text())) == [used]
+
+
+def test_tidying_says_what_goes(tmp_path):
+    """Damaged lines and what cells had before, too, in a file without anything else."""
+    paper = load_paper("p3")
+    cell = next(iter(paper.cells(paper.studies["p3-standard"])))
+    store = RecordStore(tmp_path)
+    for _ in range(3):
+        store.append(cell, {"status": "done", "measures": {}})
+    (tmp_path / "p3-loss.jsonl").write_text("{cut\n")
+    (tmp_path / "of-no-paper.jsonl").write_text("{cut\n")
+
+    def last(*options):
+        given = ["repro", "tidy", *options, "--results", tmp_path]
+        return succeed(*given).stderr.splitlines()[-1].removeprefix("simstream: ")
+
+    what = "2 superseded records, 1 damaged line"
+    assert last() == f"nothing was deleted: --yes deletes {what}"
+    assert last("--yes") == f"deleted: {what}"
+    assert last() == last("--yes") == "nothing to delete"
+    assert (tmp_path / "p3-loss.jsonl").read_text() == ""
+    assert (tmp_path / "of-no-paper.jsonl").read_text() == "{cut\n"
+
+
+def test_hours_that_are_not_known_and_what_is_not_stale(tmp_path):
+    """Nothing tells how long cells of p0 take; a record of this code is nothing to explain."""
+    paper = load_paper("p3")
+    cell = next(iter(paper.cells(paper.studies["p3-standard"])))
+    store = RecordStore(tmp_path)
+    here = {"source": store.sources.note(["simstream.validation"])}
+    store.append(cell, {"status": "done", "measures": {}, "versions": here, "wall_seconds": 3600.0})
+    rows = json.loads(succeed("repro", "status", "--json", "--results", tmp_path).stdout)
+    hours = {row["study"]: row["missing_hours"] for row in rows}
+    assert hours["p0-main"] is None
+    assert hours["p3-standard"] > 1
+    shown = succeed("repro", "status", "--results", tmp_path)
+    assert shown.stderr == ""
+    lines = {line.split()[0]: line.split() for line in shown.stdout.splitlines() if line.strip()}
+    assert lines["p0-main"][4] == lines["all"][4] == "?"
+    assert float(lines["p3-standard"][4].replace(",", "")) > 1
+    store.append(cell, {"status": "done", "measures": {}})
+    assert "stale: from other code" in succeed("repro", "status", "--results", tmp_path).stderr
+
+
+def test_cells_are_counted_alike_by_list_and_status(tmp_path):
+    """With those that choose parameters."""
+    paper = load_paper("p3")
+    study = paper.studies["p3-standard"]
+    tuned = next(cell for cell in paper.cells(study) if cell.grid)
+    store = RecordStore(tmp_path)
+    store.append(tuned.tuning(), {"status": "done", "measures": {}, "parameters": {}})
+    listed = json.loads(succeed("repro", "list", "--json", "--results", tmp_path).stdout)
+    (row,) = json.loads(
+        succeed("repro", "status", "p3-standard", "--json", "--results", tmp_path).stdout
+    )
+    (table,) = (one for one in listed if one["id"] == "p3-table2")
+    assert (table["n_done"], table["n_cells"]) == (row["n_done"], row["n_cells"])
+    assert row["n_done"] == 1
 
 
 def test_what_is_to_be_run_and_what_comes_from_other_code_is_told(tmp_path):
@@ -82,9 +234,33 @@ def test_what_is_to_be_run_and_what_comes_from_other_code_is_told(tmp_path):
 def test_a_budget_and_a_folder_that_are_none(tmp_path):
     command = "repro", "run", "p3-standard", "--quick"
     assert "above 0, got nan" in fail(2, *command, "--budget", "nan", "--results", tmp_path)
+
+
+READERS = [["list"], ["status"], ["tidy"], ["report"], ["adaptation", "--page-only"]]
+
+
+@pytest.mark.usefixtures("no_runs")
+@pytest.mark.parametrize("command", [["run", "p3", "--quick"], ["adaptation"], *READERS])
+@pytest.mark.parametrize("place", ["file", "file/inside"])
+def test_a_folder_of_records_that_is_a_file(tmp_path, command, place):
     (tmp_path / "file").touch()
-    refused = fail(2, *command, "--results", tmp_path / "file")
-    assert "expected a folder, got the file" in refused
+    refused = fail(2, "repro", *command, "--results", tmp_path / place)
+    assert f"--results: {tmp_path / place}: {tmp_path / 'file'} is not a folder" in refused
+
+
+def test_a_folder_of_pages_that_is_a_file(tmp_path):
+    (tmp_path / "p3-standard.jsonl").touch()
+    given = ["repro", "report", "--results", tmp_path, "-o", tmp_path / "p3-standard.jsonl"]
+    assert "for --output: " in (told := fail(2, *given))
+    assert "is not a folder" in told
+
+
+@pytest.mark.parametrize("command", ["status", "tidy", "report"])
+def test_a_folder_without_records(tmp_path, command):
+    for folder in (tmp_path, tmp_path / "none"):
+        told = fail(2, "repro", command, "--results", folder)
+        assert f"expected a folder with records of simstream repro run, got '{folder}'" in told
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_missing_extra_is_wrong_usage(monkeypatch):

@@ -441,7 +441,17 @@ if __name__ == "__main__":
     pytest.fail("the cell is still running")
 
 
-@pytest.mark.parametrize("line", ["null", '{"no": "fingerprint"}', "{cut", "\ufffd"])
+NO_RECORDS = [
+    "null",
+    '{"no": "fingerprint"}',
+    '{"fingerprint": "of no status"}',
+    '{"fingerprint": [], "status": "failed"}',
+    "{cut",
+    "\ufffd",
+]
+
+
+@pytest.mark.parametrize("line", NO_RECORDS)
 def test_lines_that_are_no_records_are_named_and_left_out(tmp_path, line):
     run([cell()], tmp_path)
     path = tmp_path / "test.jsonl"
@@ -450,3 +460,43 @@ def test_lines_that_are_no_records_are_named_and_left_out(tmp_path, line):
     assert store.find(cell())["status"] == "done"
     assert len(store.damaged) == 1
     assert "test.jsonl, line 1" in store.damaged[0]
+
+
+@pytest.mark.parametrize(
+    ("measures", "told"),
+    [
+        (None, "measures: expected numbers by name, got None"),
+        ([0.5], "measures: expected numbers by name, got [0.5]"),
+        ({"mAP": "abc"}, "measures: mAP: expected a finite number, got 'abc'"),
+        ({"mAP": None}, "measures: mAP: expected a finite number, got None"),
+        ({"mAP": True}, "measures: mAP: expected a finite number, got True"),
+        ({"P@1": 0.5, "mAP": float("nan")}, "measures: mAP: expected a finite number, got nan"),
+        ({"mAP": float("inf")}, "measures: mAP: expected a finite number, got inf"),
+    ],
+)
+def test_records_whose_results_are_no_numbers_are_named_and_run_again(tmp_path, measures, told):
+    RecordStore(tmp_path).append(cell(), {"status": "done", "measures": measures})
+    store = RecordStore(tmp_path)
+    assert store.finished([cell()]) == []
+    assert store.damaged == [f"{tmp_path / 'test.jsonl'}, line 1: {told}, skipped"]
+
+
+def test_a_record_without_results_is_run_again(tmp_path):
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps({"fingerprint": cell().fingerprint, "status": "done"}) + "\n")
+    seen, store = run([cell()], tmp_path)
+    assert len(seen) == 1
+    assert store.find(cell())["status"] == "done"
+    assert len(store.damaged) == 1
+
+
+def test_results_that_are_no_numbers_are_a_failure(tmp_path, monkeypatch):
+    """A record of them would be no record."""
+    answers = []
+    monkeypatch.setattr(runner.protocols, "run", lambda cell: {"measures": {"mAP": np.nan}})
+    monkeypatch.setattr(runner, "_end_with", lambda watched: None)
+    monkeypatch.setattr(runner.clock, "report_to", lambda shared: None)
+    _work(cell(), None, SimpleNamespace(send=answers.append), None, None)
+    record = answers[-1]["record"]
+    assert record["status"] == "failed"
+    assert "mAP: expected a finite number, got nan" in record["error"]

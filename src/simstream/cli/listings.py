@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def list_datasets(data_dir: Path | None, as_json: bool) -> None:
     too.
     """
     from .. import datasets
+    from ..datasets.loading import VARIABLE
 
     present = datasets.available(data_dir)
     known = [_dataset_as_json(datasets.facts(name), present.get(name)) for name in datasets.names()]
@@ -120,7 +122,9 @@ def list_datasets(data_dir: Path | None, as_json: bool) -> None:
         left=(2, 3, 4),
     )
     n_here = sum(record["present"] is not None for record in [*known, *own])
-    click.echo(f"\n{n_here} of {len(known) + len(own)} are available")
+    folder = data_dir or os.environ.get(VARIABLE)
+    where = f"in {folder}" if folder else f"in no folder: set {VARIABLE} or give --data-dir"
+    click.echo(f"\n{n_here} of {len(known) + len(own)} are available; looked {where}")
 
 
 def _dataset_as_json(facts: Any, source: str | None) -> dict[str, Any]:

@@ -304,15 +304,18 @@ def check_writable(path: Path, option: str) -> None:
 
 def check_folder(folder: Path, path: Path, option: str) -> None:
     """Refuse a path whose folder, or the one that missing folders will be made in, is not writable."""
+    found = existing_folder(folder, path, option)
+    if not os.access(found, os.W_OK | os.X_OK):
+        raise click.BadParameter(f"{path}: {found} is not writable", param_hint=option)
+
+
+def existing_folder(folder: Path, path: Path, option: str) -> Path:
+    """The folder, or the one that missing folders will be made in; refuse a path where that is a file."""
     folder = folder.resolve()
     found = next(one for one in (folder, *folder.parents) if os.path.exists(one))
     if not found.is_dir():
-        reason = "is not a folder"
-    elif not os.access(found, os.W_OK | os.X_OK):
-        reason = "is not writable"
-    else:
-        return
-    raise click.BadParameter(f"{path}: {found} {reason}", param_hint=option)
+        raise click.BadParameter(f"{path}: {found} is not a folder", param_hint=option)
+    return found
 
 
 def unfinished_file(output: Path, resume: Path | None) -> Path:
