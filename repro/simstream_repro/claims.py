@@ -277,7 +277,8 @@ def _outcome(
         ratio, spread = _share(mine, theirs, check.measure)
         text = f"{place}{ratio:.1%} of {best}" + ("" if spread is None else f" ± {spread:.1%}")
     else:
-        text = f"{place}{'ahead of' if gain > 0 else 'behind'} {best} by {abs(gain):.3g}"
+        how = "ahead of" if gain > 0 else "behind" if gain < 0 else "level with"
+        text = f"{place}{how} {best}" + (f" by {abs(gain):.3g}" if gain else "")
         text += "" if error is None else f" ± {2 * error:.2g}"
         text += " s" if "seconds" in check.measure else ""
     sign = _sign(margin, error, (ours, other), check.measure)
