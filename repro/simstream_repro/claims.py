@@ -38,6 +38,8 @@ from .verdicts import PaperRecords, RecordTable
 _MOST_LISTED = 4
 #: The least difference that counts from a single run: of measures between 0 and 1, and as a share of others.
 _LEAST, _LEAST_SHARE = 0.01, 0.1
+#: Most parts of a finding that a page shows unfolded.
+_MOST_SHOWN = 6
 #: Level of tests.
 _LEVEL = 0.05
 
@@ -51,6 +53,16 @@ class Finding:
     verdict: str
     #: What it rests on: counts of comparisons, then the comparisons.
     parts: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The parts that a page shows at once; a single one is not folded."""
+        return self.parts[: _MOST_SHOWN if len(self.parts) > _MOST_SHOWN + 1 else None]
+
+    @property
+    def folded(self) -> tuple[str, ...]:
+        """The others."""
+        return self.parts[len(self.shown) :]
 
 
 def check_claims(given: PaperRecords) -> list[Finding]:
@@ -201,6 +213,16 @@ def difference(
     return a[0], b[0], math.sqrt(a[1] ** 2 / (n - 1) + (factor * b[1]) ** 2 / (m - 1))
 
 
+def _known_difference(
+    ours: Iterable[Record], theirs: Iterable[Record], measure: str, factor: float = 1.0
+) -> tuple[float, float, float | None]:
+    """`difference` of records that are known to have the measure."""
+    found = difference(ours, theirs, measure, factor)
+    if found is None:
+        raise ValueError(f"{measure}: expected records with it")
+    return found
+
+
 def _by_run(records: Iterable[Record], measure: str) -> dict[tuple[int, str], float]:
     """A measure by seed and swept values; empty for measures of mean curves."""
     return {
@@ -267,10 +289,7 @@ def _outcome(
     best, theirs = rival
     direction = 1 if check.better == "higher" else -1
     by = check.by or 0.0
-    found = difference(mine, theirs, check.measure, 1 + direction * by)
-    if found is None:
-        raise ValueError(f"{check.measure}: expected records with it")
-    ours, other, error = found
+    ours, other, error = _known_difference(mine, theirs, check.measure, 1 + direction * by)
     gain = (ours - other) * direction
     margin = gain - by * abs(other)
     if check.by is not None and other:
@@ -479,22 +498,16 @@ def _side(
     above: list[Record], below: list[Record], measure: str, end: float, direction: int
 ) -> int:
     """Whether a ratio is greater (direction 1) or less (-1) than an end; 0 if that is not decided."""
-    found = difference(above, below, measure, end)
-    if found is None:
-        raise ValueError(f"{measure}: expected records with it")
-    numerator, denominator, error = found
+    numerator, denominator, error = _known_difference(above, below, measure, end)
     margin = direction * (numerator - end * denominator)
     return _sign(margin, error, (numerator, end * denominator), measure)
 
 
 def _share(ours: list[Record], theirs: list[Record], measure: str) -> tuple[float, float | None]:
     """The ratio of two means, and two standard errors of it; None from a single run."""
-    found = difference(ours, theirs, measure)
-    if found is None:
-        raise ValueError(f"{measure}: expected records with it")
-    ratio = found[0] / found[1]
-    _, _, error = difference(ours, theirs, measure, ratio) or found
-    return ratio, None if error is None else 2 * error / abs(found[1])
+    mean, other, _ = _known_difference(ours, theirs, measure)
+    _, _, error = _known_difference(ours, theirs, measure, mean / other)
+    return mean / other, None if error is None else 2 * error / abs(other)
 
 
 def _ratios_wanted(check: MeasureRatio) -> tuple[float, float]:

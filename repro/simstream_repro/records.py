@@ -134,6 +134,11 @@ Record = dict[str, Any]
 FINAL = ("done", "over budget")
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value from JSON or TOML is a number; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def flaw_of_measures(measures: Any) -> str | None:
     """Why these cannot be the results of a cell that is done, in words; None if they can.
 
@@ -149,8 +154,7 @@ def flaw_of_measures(measures: Any) -> str | None:
     if not isinstance(measures, Mapping):
         return f"measures: expected numbers by name, got {measures!r}"
     for name, value in measures.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
+        if not is_number(value) or not math.isfinite(value):
             return f"measures: {name}: expected a finite number, got {value!r}"
     return None
 

@@ -20,7 +20,7 @@ from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
-from .records import Cell, RecordStore, repeated
+from .records import Cell, RecordStore, is_number, repeated
 from .scatter import scatter
 from .verdicts import (
     COUNTED,
@@ -522,28 +522,33 @@ def chosen_values(records: list[dict[str, Any]]) -> list[str]:
     """
     texts = []
     for name in {name: None for record in records for one, _ in record["tried"] for name in one}:
-        chosen: dict[Any, str] = {}
-        for record in records:
-            grid = {_comparable(one[name]) for one, _ in record["tried"] if name in one}
-            value = _comparable(record["parameters"].get(name))
-            if len(grid) > 1 and value in grid:
-                is_end = isinstance(value, float) and value in (
-                    min(grid, key=_sort_key),
-                    max(grid, key=_sort_key),
-                )
-                text = f"{value:g}" if isinstance(value, float) else value
-                if is_end or value not in chosen:
-                    chosen[value] = text + ("‡" if is_end else "")
-        if chosen:
-            ends = [chosen[value] for value in sorted(chosen, key=_sort_key)]
-            texts.append(f"{name} {' to '.join(dict.fromkeys([ends[0], ends[-1]]))}")
+        marked = [_marked(record, name) for record in records]
+        # By value; of the same one with and without a mark, that with it, which comes later.
+        shown = dict(
+            sorted((one for one in marked if one), key=lambda one: (_sort_key(one[0]), one[1]))
+        )
+        if shown:
+            values = list(shown.values())
+            texts.append(f"{name} {' to '.join(dict.fromkeys([values[0], values[-1]]))}")
     return texts
+
+
+def _marked(record: dict[str, Any], name: str) -> tuple[float | str, str] | None:
+    """The chosen value of a parameter, and its text, with a mark if it is an end of what was tried."""
+    grid = sorted(
+        {_comparable(one[name]) for one, _ in record["tried"] if name in one}, key=_sort_key
+    )
+    value = _comparable(record["parameters"].get(name))
+    if len(grid) < 2 or value not in grid:
+        return None
+    if isinstance(value, str):
+        return value, value
+    return value, f"{value:g}" + ("‡" if value in (grid[0], grid[-1]) else "")
 
 
 def _comparable(value: Any) -> float | str:
     """Numbers as such, all else as text."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number else str(value)
+    return float(value) if is_number(value) else str(value)
 
 
 def _sort_key(value: float | str) -> tuple[bool, Any]:

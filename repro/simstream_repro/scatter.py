@@ -43,14 +43,13 @@ def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
 def _draw(axes: Any, paper: Paper, one: JudgedNumber, methods: Sequence[str]) -> None:
     if one.ours is None:
         return
-    mean = one.ours[0]
     style = style_of(one.method, methods)
     exact = one.standing == "exact"
     axes.errorbar(
         one.published,
-        mean,
-        xerr=_their_bar(one),
-        yerr=_our_bar(one),
+        one.ours[0],
+        xerr=_bar(one.their_error),
+        yerr=_bar(one.our_error),
         fmt=style.marker,
         color=style.colour,
         fillstyle=("full" if style.line == "-" else "left") if exact else "none",
@@ -61,28 +60,22 @@ def _draw(axes: Any, paper: Paper, one: JudgedNumber, methods: Sequence[str]) ->
     )
 
 
-def _their_bar(one: JudgedNumber) -> float:
-    """Two standard errors of the printed number; 0 if they are not known."""
-    return 2 * (one.their_std or 0.0) / one.their_runs**0.5
-
-
-def _our_bar(one: JudgedNumber) -> float:
-    """Two standard errors of ours; 0 from a single run."""
-    _, std, n = one.ours or (0.0, 0.0, 0)
-    return 2 * std / (n - 1) ** 0.5 if n > 1 else 0.0
+def _bar(error: float | None) -> float | None:
+    """Two standard errors."""
+    return None if error is None else 2 * error
 
 
 def _frame(axes: Any, mine: Sequence[JudgedNumber], *, is_log: bool) -> None:
     """The diagonal, and the same limits for both axes."""
-    values = [
-        place + side * bar
+    places = [
+        place
         for one in mine
-        for place, bar in (
-            (one.ours[0] if one.ours else 0.0, _our_bar(one)),
-            (one.published or 0.0, _their_bar(one)),
+        for place in (
+            (one.ours[0] if one.ours else 0.0, one.our_error),
+            (one.published or 0.0, one.their_error),
         )
-        for side in (-1, 1)
     ]
+    values = [mean + side * (_bar(error) or 0.0) for mean, error in places for side in (-1, 1)]
     if is_log:
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -201,10 +201,22 @@ class JudgedNumber:
     @property
     def standard_error(self) -> float | None:
         """Of the difference between ours and the printed one; None where a spread is not known."""
-        if self.ours is None or self.ours[2] < 2 or self.their_std is None:
+        if self.our_error is None or self.their_error is None:
+            return None
+        return math.hypot(self.our_error, self.their_error)
+
+    @property
+    def our_error(self) -> float | None:
+        """The standard error of our mean; None from a single run."""
+        if self.ours is None or self.ours[2] < 2:
             return None
         _, std, n = self.ours
-        return math.sqrt(std**2 / (n - 1) + self.their_std**2 / self.their_runs)
+        return std / math.sqrt(n - 1)
+
+    @property
+    def their_error(self) -> float | None:
+        """The standard error of the printed number; None where its spread is not printed."""
+        return None if self.their_std is None else self.their_std / math.sqrt(self.their_runs)
 
     @property
     def speed_up(self) -> float | None:

@@ -346,16 +346,21 @@ def test_compiling_is_no_work():
     assert working == pytest.approx(cpu, rel=0.1)
 
 
+def work_here(run_cell, monkeypatch):
+    """The record of a cell that this process works on, as a worker does, by `run_cell`."""
+    answers = []
+    monkeypatch.setattr(runner.protocols, "run", run_cell)
+    monkeypatch.setattr(runner, "_end_with", lambda watched: None)
+    monkeypatch.setattr(runner.clock, "report_to", lambda shared: None)
+    _work(cell(), None, SimpleNamespace(send=answers.append), None, None)
+    return answers[-1]["record"]
+
+
 def test_memory_that_is_not_there_is_no_verdict_and_is_tried_again(tmp_path, monkeypatch):
     def greedy(cell):
         return np.empty(2**55)
 
-    answers = []
-    monkeypatch.setattr(runner.protocols, "run", greedy)
-    monkeypatch.setattr(runner, "_end_with", lambda watched: None)
-    monkeypatch.setattr(runner.clock, "report_to", lambda shared: None)
-    _work(cell(), None, SimpleNamespace(send=answers.append), None, None)
-    record = answers[-1]["record"]
+    record = work_here(greedy, monkeypatch)
     assert record["status"] == "out of memory"
     assert "allocate" in record["error"]
     store = RecordStore(tmp_path)
@@ -492,11 +497,6 @@ def test_a_record_without_results_is_run_again(tmp_path):
 
 def test_results_that_are_no_numbers_are_a_failure(tmp_path, monkeypatch):
     """A record of them would be no record."""
-    answers = []
-    monkeypatch.setattr(runner.protocols, "run", lambda cell: {"measures": {"mAP": np.nan}})
-    monkeypatch.setattr(runner, "_end_with", lambda watched: None)
-    monkeypatch.setattr(runner.clock, "report_to", lambda shared: None)
-    _work(cell(), None, SimpleNamespace(send=answers.append), None, None)
-    record = answers[-1]["record"]
+    record = work_here(lambda cell: {"measures": {"mAP": np.nan}}, monkeypatch)
     assert record["status"] == "failed"
     assert "mAP: expected a finite number, got nan" in record["error"]
