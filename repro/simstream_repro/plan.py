@@ -335,7 +335,11 @@ class MeasureRatio(Check, frozen=True, kw_only=True, tag="ratio"):
 
 
 class Reaches(Check, frozen=True, kw_only=True, tag="reaches"):
-    """The mean curve of one method reaches the final value of another's before the end."""
+    """The mean curve of one method, of which more is better, reaches the final value of another's earlier.
+
+    What counts is its highest point before the end, and whether that differs from the final value by more
+    than its uncertainty.
+    """
 
     curve: str
     winner: str

@@ -575,21 +575,63 @@ def test_numbers_that_are_missing_in_records_that_are_there(paper, tmp_path):
 
 def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
     sooner, later = check_claims(PaperRecords(paper, store))[3:]
+    # Before the end SDCA has 0.295 and 0.30, and OASIS 0.40 and 0.42 in the end: -0.105 and -0.12.
     assert sooner.verdict == "does not hold"  # not before the end
-    assert "vehicle: 0.410 at 2 of 2" in sooner.parts
+    assert (
+        "vehicle: 0.410 at 2 of 2; the highest before the end, at 1: -0.11 ± 0.015" in sooner.parts
+    )
     assert later.verdict == "does not hold"
-    assert "vehicle: 0.595 not reached" in later.parts
-    for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",), methods=("SDCA",)):
-        curve = {"x": [1, 2], "y": [0.4 + 0.02 * cell.seed, 0.6]}
-        store.append(cell, {"status": "done", "measures": {}, "curves": {"mAP": curve}})
+    assert "vehicle: 0.595 not reached; the highest before the end, at 1: -0.39 ± 0" in later.parts
+    _with_curves(paper, store, [[0.45, 0.6], [0.47, 0.6]])
     sooner = check_claims(PaperRecords(paper, store))[3]
     assert sooner.verdict == "holds"  # on exact data
     assert sooner.parts == (
         "on exact data (vehicle) in 1 of 1 comparisons",
         "with parts and stand-ins in 1 of 2 comparisons",
-        "vehicle: 0.410 at 1 of 2",
-        "vowel (for vowel): 0.410 at 2 of 2",
+        "vehicle: 0.410 at 1 of 2; the highest before the end, at 1: +0.05 ± 0",
+        "vowel (for vowel): 0.410 at 2 of 2; the highest before the end, at 1: -0.11 ± 0.015",
     )
+
+
+def _with_curves(paper, store, curves):
+    """A curve of SDCA on vehicle for each seed."""
+    for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",), methods=("SDCA",)):
+        curve = {"x": [1, 2], "y": curves[cell.seed]}
+        store.append(cell, {"status": "done", "measures": {}, "curves": {"mAP": curve}})
+
+
+def test_a_curve_that_chance_may_have_lifted_decides_nothing(paper, store):
+    """0.39 and 0.45 at 1, 0.40 and 0.42 of OASIS in the end: 0.01 above, with a standard error of 0.02."""
+    _with_curves(paper, store, [[0.39, 0.6], [0.45, 0.6]])
+    sooner = check_claims(PaperRecords(paper, store))[3]
+    assert sooner.verdict == "open"
+    assert (
+        "vehicle: 0.410 at 1 of 2; the highest before the end, at 1: +0.01 ± 0.04 (open)"
+        in sooner.parts
+    )
+
+
+def test_means_are_over_the_runs_that_share_their_data(tmp_path):
+    """OASIS has a third seed, on which it is bad: SDCA is not ahead by that."""
+    paper = parse_paper(PAPER.replace("seeds = 2", "seeds = 3"))
+    values = {"SDCA": (0.50, 0.54), "OASIS": (0.52, 0.54, 0.10)}
+    found = _store_of(paper, tmp_path, values)
+    ahead = check_claims(PaperRecords(paper, found))[0]
+    assert "vehicle: behind OASIS by 0.01 ± 0.02 (open)" in ahead.parts
+
+
+def test_a_failed_run_does_not_make_a_mean_more_certain(tmp_path):
+    """One run of SDCA, and one that failed: no spread is known."""
+    paper = parse_paper(PAPER)
+    found = _store_of(paper, tmp_path, {"SDCA": (0.50,), "OASIS": (0.505, 0.51)})
+    (failed,) = (
+        cell
+        for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",))
+        if (cell.method, cell.seed) == ("SDCA", 1)
+    )
+    found.append(failed, {"status": "failed", "error": "x", "measures": {}})
+    ahead = check_claims(PaperRecords(paper, found))[0]
+    assert "vehicle: behind OASIS by 0.005 (open)" in ahead.parts
 
 
 class _Checker(HTMLParser):
@@ -766,7 +808,7 @@ always = true
         "vehicle: train fraction 1.0, ahead of OASIS by 0.1",
     )
     assert again.verdict == "does not hold"
-    assert "vehicle: behind OASIS by 0.105" in again.parts
+    assert "vehicle: behind OASIS by 0.11" in again.parts  # 0.59 and 0.7, on the first seed
     assert falls.verdict == "does not hold"
     assert "vehicle: 1.600 at 0.1; 2.500 at 1; highest 2.500 at 1" in falls.parts
     longer = parse_paper(
