@@ -240,7 +240,7 @@ def test_an_explanation_is_tested_by_a_study_with_records(store):
         one for one in compare(PaperRecords(with_test, only_main), table) if one.verdict == "below"
     )
     assert not worse.is_tested
-    with pytest.raises(ValueError, match="tested_by: expected studies, got 'x-nothing'"):
+    with pytest.raises(ValueError, match="explanation 1: no such study: 'x-nothing'"):
         parse_paper(PAPER + 'tested_by = ["x-nothing"]\n')
 
 
@@ -440,6 +440,60 @@ def test_means_of_what_is_not_there_are_refused(good, bad, message):
         parse_paper(PAPER + MEANS.replace(good, bad))
 
 
+SWEPT = """
+[[claims]]
+text = "falls"
+[claims.check]
+kind = "trend"
+study = "x-sweep"
+measure = "mAP"
+method = "SDCA"
+along = "lam"
+direction = "falls"
+"""
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "message"),
+    [
+        ('winner = "SDCA" }', 'winner = "SDC" }', "claim 1: no such method: 'SDC'"),
+        ('winner = "SDCA" }', 'losers = ["OSIS"] }', "claim 1: no such method: 'OSIS'"),
+        ('winner = "SDCA" }', 'pairs = [["SDCA", "OSIS"]] }', "claim 1: no such method: 'OSIS'"),
+        ('winner = "SDCA" }', 'against = "x-man" }', "claim 1: no such study: 'x-man'"),
+        ('winner = "SDCA" }', 'datasets = ["wine"] }', "claim 1: no such data set: 'wine'"),
+        ('denominator = "OASIS"', 'denominator = "OSIS"', "claim 2: no such method: 'OSIS'"),
+        ('loser = "OASIS" }', 'loser = "OSIS" }', "claim 4: no such method: 'OSIS'"),
+        ('along = "lam"', 'along = "lambda"', "claim 6: no such swept quantity: 'lambda'"),
+        ('["OASIS"]\ntext', '["OSIS"]\ntext', "explanation 1: no such method: 'OSIS'"),
+        (
+            'text = "because',
+            'exhibit = "x"\ntext = "because',
+            "explanation 1: no such exhibit: 'x'",
+        ),
+        ('text = "because', 'measure = ["x"]\ntext = "because', "no such measure: 'x'"),
+        (
+            'curve = "mAP", panels',
+            'references = { study = "y", methods = [] }, panels',
+            "study: 'y'",
+        ),
+        (
+            'kind = "figure"',
+            'methods = ["LMNN"]\nkind = "figure"',
+            "x-lines: no such method: 'LMNN'",
+        ),
+        ('kind = "table"', 'datasets = ["wine"]\nkind = "table"', "no such data set: 'wine'"),
+        ("seeds = 2", 'seeds = 2\nskip = [["vehicle", "OSIS"]]', "x-main: no such method: 'OSIS'"),
+    ],
+)
+def test_names_that_stand_for_nothing_are_refused(good, bad, message):
+    """A claim would stay open, an explanation would explain nothing."""
+    text = PAPER + SWEPT
+    assert parse_paper(text)
+    assert good in text
+    with pytest.raises(ValueError, match=f"^x.toml: .*{message}"):
+        parse_paper(text.replace(good, bad, 1), "x.toml")
+
+
 @pytest.mark.parametrize("paper_id", paper_ids())
 def test_methods_of_a_figure_can_be_told_apart(paper_id):
     paper = load_paper(paper_id)
@@ -543,7 +597,7 @@ def test_the_papers_own_exceptions_do_not_count(store):
     )
     finding = check_claims(PaperRecords(parse_paper(text), store))[0]
     assert finding.parts == ("vowel (for vowel): behind SDCA by 0.185 ± 0.01",)
-    with pytest.raises(ValueError, match="skip: expected a data set and a method, got 'vehicl'"):
+    with pytest.raises(ValueError, match="claim 1: no such data set: 'vehicl'"):
         parse_paper(text.replace('["vehicle", "SDCA"]', '["vehicl", "SDCA"]'))
 
 
@@ -817,7 +871,7 @@ always = true
     falls = check_claims(PaperRecords(longer, store))[-3]
     assert falls.verdict == "does not hold so far"
     assert "1 of the numbers it compares is missing" in falls.parts
-    with pytest.raises(ValueError, match="claim: no such study: 'x-nothing'"):
+    with pytest.raises(ValueError, match="claim 6: no such study: 'x-nothing'"):
         parse_paper(PAPER + INSTEAD + text.replace('"x-again"', '"x-nothing"'))
 
 
