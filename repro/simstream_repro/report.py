@@ -476,7 +476,9 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
             {
                 "study": study,
                 "states": dict(states),
-                "limits": sorted({r["error"] for r in records if r["status"] == "over budget"}),
+                "limits": sorted(
+                    {r.get("error", "") for r in records if r["status"] == "over budget"}
+                ),
                 "n_cells": len(list(given.paper.cells(study))),
                 "n_left_out": known.n_left_out,
                 "tuned_instead": known.tuned_instead,

@@ -287,7 +287,7 @@ def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
                 state = "data absent"
                 if study is not None:
                     state = _state(paper, dataset, measure, ours, theirs, records)
-                limits = [one["error"] for one in records if one["status"] == "over budget"]
+                limits = [one.get("error", "") for one in records if one["status"] == "over budget"]
                 number = JudgedNumber(
                     dataset,
                     method,
