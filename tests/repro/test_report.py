@@ -761,6 +761,39 @@ def test_pages_tell_what_was_chosen_and_fold_long_findings(tmp_path, monkeypatch
         assert "<summary>3 more</summary>" in page  # a count, seven comparisons, what is missing
 
 
+def test_only_the_shortest_of_short_times_is_bold(tmp_path):
+    """Both vanish with the digits of the table."""
+    table = 'label = "s", digits = 2, kind = "time", better = "lower" }]'
+    text = PAPER.replace('ours = "mAP", label = "mAP", digits = 4 }]', f'ours = "seconds", {table}')
+    paper, found = parse_paper(text), RecordStore(tmp_path)
+    seconds = {"SDCA": 0.00025, "OASIS": 0.00075}
+    for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",)):
+        found.append(cell, {"status": "done", "measures": {"seconds": seconds[cell.method]}})
+    (view,) = (one for one in paper_page(paper, found)["exhibits"] if one["id"] == "x-table")
+    cells = view["tables"][0]["rows"][0]["cells"]
+    assert [(one["ours"], one["best"]) for one in cells] == [("2.5e-04", True), ("7.5e-04", False)]
+
+
+def test_what_is_over_budget_for_some_seeds_is_no_result(paper, store):
+    """Neither the best of its row, nor a point of the picture."""
+    cell = next(
+        one
+        for one in paper.cells(paper.studies["x-main"], datasets=("vehicle",))
+        if (one.method, one.seed) == ("SDCA", 1)
+    )
+    store.append(cell, {"status": "over budget", "error": "more than 60 seconds", "measures": {}})
+    page = paper_page(paper, store)
+    (view,) = (one for one in page["exhibits"] if one["id"] == "x-table")
+    cells = view["tables"][0]["rows"][0]["cells"]
+    assert [(one["ours"], one["best"]) for one in cells] == [
+        ("over 60 seconds", False),
+        ("0.4100 ± 0.0100", True),
+    ]
+    (axes,) = page["overview"]["figure"].axes
+    printed = [0.5318, 0.3564, 0.3383]  # OASIS on vehicle, and both on vowel
+    assert sorted(bars[0].get_xdata()[0] for bars in axes.containers) == sorted(printed)
+
+
 def test_different_streams_are_noticed(paper, store):
     assert paper_page(paper, store)["runs"][0]["same_streams"]
     cell = next(iter(paper.cells(paper.studies["x-main"])))
