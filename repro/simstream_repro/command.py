@@ -16,6 +16,7 @@ from simstream.cli.options import (
     FILE,
     CommaSeparated,
     check_folder,
+    check_writable,
     debug_option,
     existing_folder,
     json_option,
@@ -573,6 +574,10 @@ def adaptation(
     from .runner import Budget, Job
 
     configure_logging(quiet)
+    if output.parent.exists():
+        check_writable(output, "--output")
+    else:  # it will be made
+        check_folder(output.parent, output, "--output")
     chosen = [study for part, study in STUDIES.items() if not only or part in only]
     names = _known_names("--methods", methods, {m for one in chosen for m in one.methods()})
     store = RecordStore(results)

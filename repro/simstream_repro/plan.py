@@ -584,6 +584,18 @@ def _check_exhibit(paper: Paper, exhibit: Exhibit, where: str) -> None:
     _check_names(where, "data set", exhibit.datasets, {d for one in shown for d in one.datasets})
     if lines is not None:
         _check_names(where, "method", lines.methods, paper.studies[lines.study].methods)
+    if exhibit.draw is not None:
+        swept = {key.rpartition(".")[2] for study in shown for key in study.sweep}
+        _check_names(where, "swept quantity", _swept_in(exhibit.draw), swept)
+
+
+def _swept_in(how: Drawing) -> tuple[str, ...]:
+    """The swept quantities that a figure needs."""
+    if how.form == "matrix":
+        return how.x, how.y
+    if how.form == "bars":
+        return () if how.x == "dataset" else (how.x,)
+    return () if how.curve or how.curves or how.measures else (how.along or how.x,)
 
 
 def _check_claim(paper: Paper, check: Check, where: str) -> None:

@@ -255,6 +255,15 @@ def test_a_folder_of_pages_that_is_a_file(tmp_path):
     assert "is not a folder" in told
 
 
+@pytest.mark.usefixtures("no_runs")
+@pytest.mark.parametrize("page_only", [[], ["--page-only"]])
+def test_a_page_that_cannot_be_written_is_refused_before_anything_runs(tmp_path, page_only):
+    (tmp_path / "file").touch()
+    given = ["repro", "adaptation", *page_only, "--results", tmp_path, "-o"]
+    assert "is not a folder" in fail(2, *given, tmp_path / "file" / "page.md")
+    assert "is a folder; expected the name of a file" in fail(2, *given, tmp_path)
+
+
 @pytest.mark.parametrize("command", ["status", "tidy", "report"])
 def test_a_folder_without_records(tmp_path, command):
     for folder in (tmp_path, tmp_path / "none"):
