@@ -630,13 +630,14 @@ def rank_methods(
 
 
 def _value(records: list[Record], measure: str, lower_is_better: bool) -> float:
-    """The mean; the worst there is for a method over its budget, NaN for one that was not tried."""
-    found = over_seeds(records, measure)
-    if found is not None:
-        return found[0]
+    """The mean; the worst there is for a method over its budget, NaN for one that was not tried.
+
+    Within the budget for some seeds only is over it, as in tables.
+    """
     if any(record.get("status") == "over budget" for record in records):
         return np.inf if lower_is_better else -np.inf
-    return np.nan
+    found = over_seeds(records, measure)
+    return np.nan if found is None else found[0]
 
 
 def adjusted_p_value(result: FriedmanResult, pair: str) -> float | None:

@@ -395,6 +395,9 @@ def test_a_method_over_budget_ranks_last():
     result, used = rank_methods(records, ["A", "B", "C"], "mAP", lower_is_better=False)
     assert result.average_ranks.tolist() == [1, 2, 3]
     assert used == ["d", "e"]
+    within = [one | {"seed": 1, "status": "done", "measures": {"mAP": 1.0}} for one in records]
+    again, _ = rank_methods(records + within, ["A", "B", "C"], "mAP", lower_is_better=False)
+    assert again.average_ranks.tolist() == [1, 2, 3]  # C was within it with one seed only
 
 
 def test_means_are_over_the_data_sets_that_all_columns_of_a_row_have(store):
