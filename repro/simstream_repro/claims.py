@@ -115,7 +115,7 @@ def _summed_up(
 ) -> _Judgement:
     """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
     if not outcomes:
-        return "open", ("not run",)
+        return "open", ("no numbers to compare",)  # nothing was run, or not within the budget
     exact = [one for one in outcomes if paper.datasets[one.dataset].standing == "exact"]
     judged = exact or list(outcomes)
     parts = []

@@ -702,7 +702,7 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
     else:
         logger.info("nothing was deleted: --yes deletes %s", told)
     if yes:
-        _forget_unused_sources(store)
+        _forget_unused_sources(results)
 
 
 def _counted(numbers: dict[str, int]) -> str:
@@ -710,7 +710,13 @@ def _counted(numbers: dict[str, int]) -> str:
     return ", ".join(plural(n, thing) for thing, n in numbers.items() if n)
 
 
-def _forget_unused_sources(store: RecordStore) -> None:
-    """Keep digests of code that a record comes from, and no others."""
-    kept = (one for path in store.folder.glob("*.jsonl") for one in store.of_study(path.stem))
+def _forget_unused_sources(folder: Path) -> None:
+    """Keep digests of code that a record comes from, and no others.
+
+    The records are read again: those that a run has added in the meantime must not lose their digests.
+    """
+    from .records import RecordStore
+
+    store = RecordStore(folder)
+    kept = (one for path in folder.glob("*.jsonl") for one in store.of_study(path.stem))
     store.sources.keep(one.get("versions", {}).get("source", "") for one in kept)
