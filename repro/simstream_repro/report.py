@@ -33,6 +33,7 @@ from .verdicts import (
     Tally,
     compare,
     is_comparable,
+    outstanding,
     tally,
     without_replaced,
 )
@@ -88,6 +89,7 @@ def write_reports(
         "tally": everything,
         "rules": list(RULES),
         "no_verdict": NO_VERDICT,
+        "sources": _sources([page["paper"] for page in pages], store),
     }
     written.append(_write(index_page, render(f"index.{form}.j2", index)))
     summary = {"all": _summary(everything)} | {
@@ -96,6 +98,17 @@ def write_reports(
     written.append(_write(output / "summary.json", json.dumps(summary, indent=1) + "\n"))
     written.append(_write(output / "comparisons.csv", _comparisons(pages)))
     return written
+
+
+def _sources(papers: list[Paper], store: RecordStore) -> dict[str, int]:
+    """How many finished cells all pages rest on, and how many of them come from other code."""
+    found = [
+        outstanding(paper, study, store) for paper in papers for study in paper.studies.values()
+    ]
+    return {
+        name: sum(getattr(one, name) for one in found)
+        for name in ("n_done", "n_stale", "n_repeated", "n_same")
+    }
 
 
 def _write(path: Path, text: str) -> Path:
