@@ -1,4 +1,4 @@
-"""What the process that others are forked from loads once, so that a cell of milliseconds does not load it again.
+"""What the process that others are forked from loads once, so that a short cell does not load it again.
 
 The first kernel of a process makes numba import a hundred modules, which takes longer than many a cell.
 """
