@@ -183,8 +183,10 @@ def difference(
 ) -> tuple[float, float, float | None] | None:
     """Both means, and the standard error of ours - factor * theirs; None without two means.
 
-    The error is that of the mean difference over the runs that both have, which share their data; without
-    two such runs it is computed from both spreads; None from a single run.
+    Runs of the same seed and swept values share their data. Where two seeds have such runs, the means are
+    over those runs alone, and the error is that of their mean difference: a seed that only one side has would
+    change a mean and not the error. Otherwise the means are over all runs, and the error is computed from
+    both spreads. From a single run it is None, and what shares its data is compared, if anything does.
 
     Examples
     --------
@@ -192,25 +194,36 @@ def difference(
     ...     return [{"seed": i, "variant": {}, "measures": {"mAP": x}} for i, x in enumerate(values)]
     >>> difference(runs(0.5, 0.7), runs(0.4, 0.6), "mAP")
     (0.6, 0.5, 0.0)
+    >>> difference(runs(0.5, 0.7), runs(0.4, 0.6, 0.8), "mAP")
+    (0.6, 0.5, 0.0)
     >>> difference(runs(0.5), runs(0.4, 0.6), "mAP")
-    (0.5, 0.5, None)
+    (0.5, 0.4, None)
     """
     ours, theirs = list(ours), list(theirs)
     a, b = over_seeds(ours, measure), over_seeds(theirs, measure)
     if a is None or b is None:
         return None
     first, second = (_by_run(records, measure) for records in (ours, theirs))
-    by_seed: dict[int, list[float]] = {}
-    for key in first.keys() & second.keys():
-        by_seed.setdefault(key[0], []).append(first[key] - factor * second[key])
-    if len(by_seed) > 1:
-        gains = [float(np.mean(found)) for found in by_seed.values()]
+    by_seed: dict[int, list[tuple[float, float]]] = {}
+    for key in sorted(first.keys() & second.keys()):
+        by_seed.setdefault(key[0], []).append((first[key], second[key]))
+    n, m = _n_seeds(ours, measure), _n_seeds(theirs, measure)
+    if len(by_seed) > 1 or (by_seed and min(n, m) < 2):
+        pairs = np.array([np.mean(found, axis=0) for found in by_seed.values()])
+        mine, other = map(float, pairs.mean(axis=0))
+        if len(pairs) < 2:
+            return mine, other, None
+        gains = pairs[:, 0] - factor * pairs[:, 1]
         # Equal differences have no error but that of rounding.
-        return a[0], b[0], round(float(np.std(gains, ddof=1)) / math.sqrt(len(gains)), 15)
-    n, m = (len({one["seed"] for one in records}) for records in (ours, theirs))
+        return mine, other, round(float(np.std(gains, ddof=1)) / math.sqrt(len(gains)), 15)
     if min(n, m) < 2:
         return a[0], b[0], None
     return a[0], b[0], math.sqrt(a[1] ** 2 / (n - 1) + (factor * b[1]) ** 2 / (m - 1))
+
+
+def _n_seeds(records: Iterable[Record], measure: str) -> int:
+    """How many seeds have a measure: a run that failed says nothing about its spread."""
+    return len({one["seed"] for one in records if over_seeds([one], measure) is not None})
 
 
 def _known_difference(
@@ -420,7 +433,8 @@ def _trend(check: Trend, given: PaperRecords) -> _Judgement:
     for dataset in _datasets(check, given.paper):
         groups: dict[float, list[Record]] = {}
         for one in table.get((dataset, check.method), []):
-            groups.setdefault(float(one["variant"][check.along]), []).append(one)
+            if over_seeds([one], check.measure) is not None:
+                groups.setdefault(float(one["variant"][check.along]), []).append(one)
         n_missing += len(_planned_places(check, given.paper, dataset) - groups.keys())
         means = {place: _mean(groups[place], check.measure) for place in sorted(groups)}
         ends = [min(means, default=0.0), max(means, default=0.0)]
@@ -431,10 +445,12 @@ def _trend(check: Trend, given: PaperRecords) -> _Judgement:
             continue
         change = direction * (found[0] - found[1])
         sign = _sign(change, found[2], found[:2], check.measure)
+        means |= {ends[0]: found[1], ends[1]: found[0]}  # over the runs that both ends have
         best = max(means, key=lambda place: means[place])
-        text = "; ".join(f"{means[end]:.3f} at {end:g}" for end in ends)
+        text = f"{found[1]:.3f} at {ends[0]:g}; {found[0]:.3f} at {ends[1]:g}"
         label = given.paper.datasets[dataset].label
         text = f"{label}: {text}; highest {means[best]:.3f} at {best:g}"
+        text += " (open)" if sign == 0 else ""
         outcomes.append(_Outcome(dataset, sign, change > 0, text))
     return _summed_up(given.paper, outcomes, n_missing)
 
@@ -535,20 +551,36 @@ def _reaches(check: Reaches, given: PaperRecords) -> _Judgement:
     found = given.merged(_studies(check))
     outcomes = []
     for dataset in _datasets(check, given.paper):
-        ours, theirs = (
-            mean_curve(found.get((dataset, method), []), check.curve)
-            for method in (check.winner, check.loser)
-        )
-        if ours is None or theirs is None:
+        ours, theirs = (found.get((dataset, name), []) for name in (check.winner, check.loser))
+        mine, other = (mean_curve(records, check.curve) for records in (ours, theirs))
+        if mine is None or other is None:
             continue
-        goal, end = theirs[1][-1], theirs[0][-1]
-        reached = ours[0][ours[1] >= goal]
-        sign = 1 if len(reached) and reached[0] < end else -1
+        goal, end = other[1][-1], other[0][-1]
+        reached = mine[0][mine[1] >= goal]
         when = f"at {reached[0]:,g} of {end:,g}" if len(reached) else "not reached"
-        label = given.paper.datasets[dataset].label
-        outcomes.append(_Outcome(dataset, sign, sign > 0, f"{label}: {goal:.3f} {when}"))
+        text = f"{given.paper.datasets[dataset].label}: {goal:.3f} {when}"
+        earlier = mine[0] < end
+        sign = -1  # nothing was measured before the end
+        if earlier.any():
+            best = mine[0][earlier][np.argmax(mine[1][earlier])]
+            at_best, at_end = _at(ours, check.curve, best), _at(theirs, check.curve, end)
+            highest, final, error = _known_difference(at_best, at_end, check.curve)
+            sign = _sign(highest - final, error, (highest, final), check.curve)
+            text += f"; the highest before the end, at {best:,g}: {highest - final:+.2g}"
+            text += "" if error is None else f" ± {2 * error:.2g}"
+            text += " (open)" if sign == 0 else ""
+        outcomes.append(_Outcome(dataset, sign, bool((reached < end).any()), text))
     verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
     return verdict + (_so_far(check, given, len(outcomes)) if outcomes else ""), parts
+
+
+def _at(records: Iterable[Record], curve: str, place: float) -> list[Record]:
+    """Records with the value of a curve at one place as a measure of the same name."""
+    return [
+        one | {"measures": {curve: points["y"][points["x"].index(place)]}}
+        for one in records
+        if (points := one.get("curves", {}).get(curve)) is not None
+    ]
 
 
 def _so_far(check: Check, given: PaperRecords, n_found: int) -> str:

@@ -453,7 +453,7 @@ def _summarise(work: list[Job], store: RecordStore, recorded: list[Cell]) -> Non
             parts.append(f"{end}: {plural(len(ended), 'cell')} ({n_new:,} new)")
     if parts:
         logger.info("%s", ", ".join(parts))
-    failures = {record["error"] for record in found if record["status"] == "failed"}
+    failures = {record.get("error", "") for record in found if record["status"] == "failed"}
     for error in sorted(failures):
         logger.error("failed: %s", error)
     if failures:

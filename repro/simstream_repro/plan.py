@@ -18,7 +18,7 @@ from __future__ import annotations
 import csv
 import itertools
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -335,7 +335,11 @@ class MeasureRatio(Check, frozen=True, kw_only=True, tag="ratio"):
 
 
 class Reaches(Check, frozen=True, kw_only=True, tag="reaches"):
-    """The mean curve of one method reaches the final value of another's before the end."""
+    """The mean curve of one method, of which more is better, reaches the final value of another's earlier.
+
+    What counts is its highest point before the end, and whether that differs from the final value by more
+    than its uncertainty.
+    """
 
     curve: str
     winner: str
@@ -536,48 +540,84 @@ def parse_paper(text: str, file: str = "paper") -> Paper:
         for one in (study, study.quick_version()):
             if one is not None:
                 _check_study(paper, one, f"{file}: study {one.id}")
-    for explanation in paper.explanations:
-        for name in explanation.tested_by:
-            if name not in paper.studies:
-                raise ValueError(f"{file}: explanation: tested_by: expected studies, got {name!r}")
-    for claim in paper.claims:
-        for name in (claim.check.study, *claim.check.also):
-            if name not in paper.studies:
-                raise ValueError(f"{file}: claim: no such study: {name!r}")
-        for dataset, method in getattr(claim.check, "skip", ()):
-            if dataset not in paper.datasets or method not in paper.methods:
-                raise ValueError(
-                    f"{file}: claim: skip: expected a data set and a method, got {dataset!r}, {method!r}"
-                )
+    for number, explanation in enumerate(paper.explanations, 1):
+        _check_explanation(paper, explanation, f"{file}: explanation {number}")
+    for number, claim in enumerate(paper.claims, 1):
+        _check_claim(paper, claim.check, f"{file}: claim {number}")
     for exhibit in paper.exhibits.values():
-        if exhibit.instead_of and exhibit.instead_of not in paper.exhibits:
-            raise ValueError(
-                f"{file}: exhibit {exhibit.id}: no such exhibit: {exhibit.instead_of!r}"
-            )
-        for name in filter(None, (exhibit.study, *exhibit.beside.values())):
-            if name not in paper.studies:
-                raise ValueError(f"{file}: exhibit {exhibit.id}: no such study: {name!r}")
-        for name in filter(None, (exhibit.baseline, *itertools.chain(*exhibit.families.values()))):
-            if name not in paper.methods:
-                raise ValueError(f"{file}: exhibit {exhibit.id}: no such method: {name!r}")
+        _check_exhibit(paper, exhibit, f"{file}: exhibit {exhibit.id}")
     return paper
+
+
+def _check_names(where: str, kind: str, names: Iterable[str], known: Container[str]) -> None:
+    """Refuse a name that stands for nothing; "" is no name."""
+    for name in names:
+        if name and name not in known:
+            raise ValueError(f"{where}: no such {kind}: {name!r}")
 
 
 def _check_study(paper: Paper, study: Study, where: str) -> None:
     """Its names are the paper's, and its protocol understands the settings of every cell."""
-    for kind, names, known in (
-        ("data set", (*study.datasets, *study.per_dataset), paper.datasets),
-        ("method", (*study.methods, *study.grids), paper.methods),
-        ("protocol", (study.protocol,), PROTOCOL_NAMES),
-    ):
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{where}: no such {kind}: {name!r}")
+    datasets = (*study.datasets, *study.per_dataset, *(dataset for dataset, _ in study.skip))
+    methods = (*study.methods, *study.grids, *(method for _, method in study.skip))
+    _check_names(where, "data set", datasets, paper.datasets)
+    _check_names(where, "method", methods, paper.methods)
+    _check_names(where, "protocol", (study.protocol,), PROTOCOL_NAMES)
     seen: list[dict[str, Any]] = []
     for cell in paper.cells(study, seeds=1):
         if cell.settings not in seen:
             seen.append(cell.settings)
             read_table(cell.settings, protocol(study.protocol).settings, f"{where}: settings")
+
+
+def _check_exhibit(paper: Paper, exhibit: Exhibit, where: str) -> None:
+    """It shows what its studies run."""
+    _check_names(where, "exhibit", (exhibit.instead_of,), paper.exhibits)
+    lines = exhibit.draw.references if exhibit.draw is not None else None
+    names = (exhibit.study, *exhibit.beside.values(), lines.study if lines is not None else "")
+    _check_names(where, "study", names, paper.studies)
+    shown = [paper.studies[name] for name in (exhibit.study, *exhibit.beside.values()) if name]
+    methods = {name for study in shown for name in study.methods}
+    used = (*exhibit.methods, *exhibit.records_of.values(), exhibit.baseline)
+    _check_names(where, "method", used, methods | exhibit.records_of.keys())
+    _check_names(where, "method", itertools.chain(*exhibit.families.values()), paper.methods)
+    _check_names(where, "data set", exhibit.datasets, {d for one in shown for d in one.datasets})
+    if lines is not None:
+        _check_names(where, "method", lines.methods, paper.studies[lines.study].methods)
+
+
+def _check_claim(paper: Paper, check: Check, where: str) -> None:
+    """What it compares is run: a misspelt name would leave the claim open for ever."""
+
+    def given(*keys: str) -> list[str]:
+        return [name for key in keys if (name := getattr(check, key, ""))]
+
+    studies = [check.study, *check.also, *given("against")]
+    _check_names(where, "study", studies, paper.studies)
+    run = [paper.studies[name] for name in studies]
+    pairs: tuple[tuple[str, str], ...] = getattr(check, "pairs", ())
+    skipped: tuple[tuple[str, str], ...] = getattr(check, "skip", ())
+    methods = given("winner", "loser", "method", "numerator", "denominator")
+    for key in ("winners", "losers", "methods"):
+        methods += getattr(check, key, ())
+    methods += [*itertools.chain(*pairs), *(method for _, method in skipped)]
+    _check_names(where, "method", methods, {name for study in run for name in study.methods})
+    datasets = (*check.datasets, *(dataset for dataset, _ in skipped))
+    _check_names(where, "data set", datasets, {name for study in run for name in study.datasets})
+    swept = {key.rpartition(".")[2] for study in run for key in study.sweep}
+    _check_names(where, "swept quantity", given("each", "along"), swept)
+
+
+def _check_explanation(paper: Paper, explanation: Explanation, where: str) -> None:
+    """It is about numbers that an exhibit may have: a misspelt name would explain nothing."""
+    exhibits = paper.exhibits.values()
+    measures = {measure.name for exhibit in exhibits for measure in exhibit.measures}
+    columns = {name for exhibit in exhibits for name in exhibit.records_of}
+    _check_names(where, "exhibit", (explanation.exhibit,), paper.exhibits)
+    _check_names(where, "data set", explanation.dataset, paper.datasets)
+    _check_names(where, "method", explanation.method, paper.methods.keys() | columns)
+    _check_names(where, "measure", explanation.measure, measures)
+    _check_names(where, "study", explanation.tested_by, paper.studies)
 
 
 @cache

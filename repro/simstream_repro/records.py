@@ -159,11 +159,19 @@ def flaw_of_measures(measures: Any) -> str | None:
     return None
 
 
+#: Texts without which no page could tell what a record is of.
+_TEXTS = ("fingerprint", "status", "study", "protocol", "dataset", "method")
+
+
 def _read_record(line: str) -> Record:
     """A record from its line; a ValueError says why it is none."""
     try:
         record: Record = json.loads(line)
-        is_record = isinstance(record["fingerprint"], str) and isinstance(record["status"], str)
+        is_record = (
+            all(isinstance(record[name], str) for name in _TEXTS)
+            and isinstance(record["seed"], int)
+            and isinstance(record["variant"], dict)
+        )
     except (ValueError, TypeError, KeyError):
         is_record = False
     if not is_record:

@@ -19,7 +19,7 @@ from simstream.data import atomic_write
 from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
-from .plan import Exhibit, Paper, Study, load_paper, paper_ids, published
+from .plan import Exhibit, Paper, Study, TableMeasure, load_paper, paper_ids, published
 from .records import Cell, RecordStore, is_number, repeated
 from .scatter import scatter
 from .verdicts import (
@@ -312,20 +312,12 @@ def _tables(
 ) -> list[dict[str, Any]]:
     """One table per measure: data sets as rows, methods as columns; of a single method one table in all."""
     if len({one.method for one in comparisons}) == 1 and len(exhibit.measures) > 1:
-        rows = [
-            {
-                "name": paper.datasets[dataset].label if dataset in paper.datasets else dataset,
-                "cells": [
-                    _cell(by_measure.get(measure.name), None) for measure in exhibit.measures
-                ],
-            }
-            for dataset in dict.fromkeys(one.dataset for one in comparisons)
-            if (
-                by_measure := {
-                    one.measure.name: one for one in comparisons if one.dataset == dataset
-                }
-            )
-        ]
+        rows = []
+        for dataset in dict.fromkeys(one.dataset for one in comparisons):
+            found = {one.measure.name: one for one in comparisons if one.dataset == dataset}
+            name = paper.datasets[dataset].label if dataset in paper.datasets else dataset
+            cells = [_cell(found.get(measure.name), None) for measure in exhibit.measures]
+            rows.append({"name": name, "cells": cells})
         return [
             {
                 "label": "",
@@ -345,15 +337,19 @@ def _tables(
         by_place = {(one.dataset, one.method): one for one in mine}
         rows = []
         for dataset in datasets:
-            found = [by_place.get((dataset, method)) for method in methods]
-            if all(map(_says_nothing, found)):
+            in_row = [by_place.get((dataset, method)) for method in methods]
+            if all(map(_says_nothing, in_row)):
                 continue  # 50 features of a data set that has fewer
-            values = [one.ours[0] for one in found if one is not None and one.ours is not None]
+            values = [
+                one.ours[0]
+                for one in in_row
+                if one is not None and one.ours is not None and one.is_measured
+            ]
             choose = {"higher": max, "lower": min}.get(measure.better, lambda *_, **__: None)
             best = choose(values, default=None)
             given = paper.datasets.get(dataset)
             name = dataset if given is None or not exhibit.study else given.label
-            rows.append({"name": name, "cells": [_cell(one, best) for one in found]})
+            rows.append({"name": name, "cells": [_cell(one, best) for one in in_row]})
         tables.append(
             {
                 "label": measure.label,
@@ -375,6 +371,19 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
 
 
+def _shown(mean: float, measure: TableMeasure) -> str:
+    """A mean with the digits of its measure; times that would vanish with them get others.
+
+    Examples
+    --------
+    >>> seconds = TableMeasure(name="s", ours="seconds", label="s", kind="time", digits=2)
+    >>> _shown(0.25, seconds), _shown(0.00025, seconds)
+    ('0.25', '2.5e-04')
+    """
+    is_small = measure.kind == "time" and 0 < abs(mean) < 10.0**-measure.digits
+    return f"{mean:.1e}" if is_small else f"{mean:.{measure.digits}f}"
+
+
 def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
     if one is None:
         return {"ours": "", "theirs": "", "verdict": "", "mark": "", "best": False, "speed_up": ""}
@@ -384,8 +393,7 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
         ours = f"over {one.limit}"
     elif one.ours is not None:
         mean, std, n = one.ours
-        small = one.measure.kind == "time" and 0 < abs(mean) < 10.0**-digits
-        ours = f"{mean:.1e}" if small else f"{mean:.{digits}f}"
+        ours = _shown(mean, one.measure)
         if n > 1 and (one.measure.kind == "quality" or (one.measure.kind == "information" and std)):
             ours += f" ± {std:.{digits}f}"
         if n < one.planned:
@@ -402,8 +410,9 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
         "mark": (_ANOTHER if one.another else _MARKS.get(one.verdict, ""))
         + (_FITTED if one.fitted else ""),
         "best": one.ours is not None
+        and one.is_measured
         and best is not None
-        and f"{one.ours[0]:.{digits}f}" == f"{best:.{digits}f}",
+        and _shown(one.ours[0], one.measure) == _shown(best, one.measure),
         "speed_up": _times(one.speed_up) if one.speed_up else "",
     }
 
@@ -489,7 +498,9 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
             {
                 "study": study,
                 "states": dict(states),
-                "limits": sorted({r["error"] for r in records if r["status"] == "over budget"}),
+                "limits": sorted(
+                    {r.get("error", "") for r in records if r["status"] == "over budget"}
+                ),
                 "n_cells": len(list(given.paper.cells(study))),
                 "n_left_out": known.n_left_out,
                 "tuned_instead": known.tuned_instead,

@@ -13,13 +13,13 @@ from .verdicts import JudgedNumber
 
 
 def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
-    """A panel for each measure: ours (up) against printed (right), with bars of two standard errors.
+    """A panel for each of the first two measures: ours (up) against printed (right).
 
-    Filled marks (half filled where a method has a dashed line in figures) are numbers on exactly the paper's
-    data, hollow ones on parts of it and stand-ins. Training
-    times are shown only where a paper prints nothing else. None without numbers.
+    Bars are two standard errors. Filled marks (half filled where a method has a dashed line in figures) are
+    numbers on exactly the paper's data, hollow ones on parts of it and stand-ins. Training times are shown
+    only where a paper prints nothing else. None without numbers.
     """
-    known = [one for one in numbers if one.ours is not None and one.published is not None]
+    known = [one for one in numbers if one.is_measured and one.published is not None]
     kind = "quality" if any(one.measure.kind == "quality" for one in known) else "time"
     first: dict[tuple[str, str, str], JudgedNumber] = {}
     for one in known:

@@ -116,29 +116,45 @@ class SourceLog:
 
     def _load(self) -> dict[str, dict[str, str]]:
         if self._known is None:
-            self._known = json.loads(self._path.read_text("utf-8")) if self._path.exists() else {}
+            self._known = self._read()
         return self._known
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        if not self._path.exists():
+            return {}
+        try:
+            found = json.loads(self._path.read_text("utf-8"))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+            raise ValueError(
+                f"{self._path}: damaged; expected digests of code by name, as a run writes them "
+                "(without the file all records count as stale)"
+            )
+        return found
+
+    def _write(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self._path) as temporary:
+            text = json.dumps(self._known, indent=1, sort_keys=True)
+            temporary.write_text(text + "\n", "utf-8")
 
     def note(self, modules: Iterable[str]) -> str:
         """The digest of these modules, kept in the file."""
         codes = {name: module_digest(name) for name in sorted(modules) if _decides(name)}
         digest = hashlib.sha256(json.dumps(codes).encode()).hexdigest()[:12]
-        known = self._load()
-        if digest not in known:
-            known[digest] = codes
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(self._path) as temporary:
-                temporary.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
+        if digest not in self._load():
+            # Read again: another run in this folder may have noted its own, and its records would be stale.
+            self._known = self._read() | {digest: codes}
+            self._write()
         return digest
 
     def keep(self, digests: Iterable[str]) -> None:
         """Forget all other digests."""
         wanted = set(digests)
-        self._known = {name: codes for name, codes in self._load().items() if name in wanted}
+        self._known = {name: codes for name, codes in self._read().items() if name in wanted}
         if self._path.exists():
-            with atomic_write(self._path) as temporary:
-                text = json.dumps(self._known, indent=1, sort_keys=True)
-                temporary.write_text(text + "\n", "utf-8")
+            self._write()
 
     def is_current(self, digest: str | None) -> bool:
         """Whether every module that a digest stands for has the same code now; never of no modules."""

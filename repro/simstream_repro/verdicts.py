@@ -199,6 +199,11 @@ class JudgedNumber:
         return _number(self.theirs)
 
     @property
+    def is_measured(self) -> bool:
+        """Whether ours is a result: not of a method that was over its budget for some seeds, nor NaN."""
+        return self.ours is not None and self.verdict not in MISSING
+
+    @property
     def standard_error(self) -> float | None:
         """Of the difference between ours and the printed one; None where a spread is not known."""
         if self.our_error is None or self.their_error is None:
@@ -287,7 +292,7 @@ def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
                 state = "data absent"
                 if study is not None:
                     state = _state(paper, dataset, measure, ours, theirs, records)
-                limits = [one["error"] for one in records if one["status"] == "over budget"]
+                limits = [one.get("error", "") for one in records if one["status"] == "over budget"]
                 number = JudgedNumber(
                     dataset,
                     method,
@@ -388,7 +393,7 @@ def without_replaced(
     for name, found in numbers.items():
         known[name] = found
         if earlier := paper.exhibits[name].instead_of:
-            known[name] = [one for one in found if one.ours is not None]
+            known[name] = [one for one in found if one.is_measured]
             taken.setdefault(earlier, set()).update(map(place, known[name]))
     return {
         name: [one for one in found if place(one) not in taken.get(name, ())]

@@ -21,6 +21,7 @@ from simstream_repro.plan import load_paper, paper_ids, parse_paper, published, 
 from simstream_repro.protocols.common import make
 from simstream_repro.records import RecordStore
 from simstream_repro.runner import Budget, Job, _Running, _work, run_jobs
+from simstream_repro.sources import SourceLog
 from wine_cell import WINE_CELL
 
 ENOUGH = Budget(120, 8)
@@ -110,6 +111,24 @@ def test_records_of_other_code_are_run_again_when_asked(tmp_path):
     assert not store.is_stale(store.find(cell()))
     seen, _ = run([tuned, cell()], tmp_path, stale=True)
     assert seen == []
+
+
+def test_runs_in_one_folder_keep_the_code_of_each_other(tmp_path):
+    """Each has read the file before the other writes."""
+    first, second = SourceLog(tmp_path), SourceLog(tmp_path)
+    assert not first.is_current("none")
+    assert not second.is_current("none")
+    digests = first.note(["simstream.data"]), second.note(["simstream.metrics"])
+    assert all(SourceLog(tmp_path).is_current(one) for one in digests)
+    first.keep(digests)
+    assert all(SourceLog(tmp_path).is_current(one) for one in digests)
+
+
+@pytest.mark.parametrize("text", ["{cut", "[]", "null", '{"digest": 3}'])
+def test_digests_that_are_damaged_are_named(tmp_path, text):
+    (tmp_path / "sources.json").write_text(text)
+    with pytest.raises(ValueError, match=f"^{tmp_path / 'sources.json'}: damaged; expected"):
+        RecordStore(tmp_path).is_stale({"versions": {"source": "digest"}})
 
 
 def test_cells_without_parameters_are_not_drawn(tmp_path):
@@ -451,6 +470,7 @@ NO_RECORDS = [
     '{"no": "fingerprint"}',
     '{"fingerprint": "of no status"}',
     '{"fingerprint": [], "status": "failed"}',
+    '{"fingerprint": "of no cell", "status": "done", "measures": {}}',
     "{cut",
     "\ufffd",
 ]
