@@ -402,7 +402,7 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
         ours = one.verdict
     elif one.verdict == "does not apply":
         ours = "not measured"
-    theirs = one.theirs + (f" ± {one.their_std:g}" if one.their_std else "")
+    theirs = one.theirs + (f" ± {one.their_std}" if one.their_std else "")
     return {
         "ours": ours,
         "theirs": theirs,
@@ -609,15 +609,16 @@ def _summary(found: Tally) -> dict[str, Any]:
 
 
 def _comparisons(pages: list[dict[str, Any]]) -> str:
-    """Every number that a paper prints and we have, as CSV."""
+    """Every number that a paper prints, with ours where there is one, as CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for page in pages:
         paper = page["paper"]
         for exhibit, one in page["numbers"]:
-            if one.ours is None or one.published is None:
+            if one.published is None:
                 continue
+            mean, std, n = one.ours or (None, None, 0)
             given = paper.datasets.get(one.dataset)
             counted = one.verdict in COUNTED
             error = one.standard_error
@@ -634,12 +635,12 @@ def _comparisons(pages: list[dict[str, Any]]) -> str:
                     one.method,
                     one.measure.name,
                     one.measure.kind,
-                    f"{one.ours[0]:.6g}",
-                    f"{one.ours[1]:.4g}",
-                    one.ours[2],
+                    "" if mean is None else f"{mean:.6g}",
+                    "" if std is None else f"{std:.4g}",
+                    n,
                     one.planned,
                     one.theirs,
-                    "" if one.their_std is None else f"{one.their_std:g}",
+                    one.their_std,
                     "" if error is None else f"{error:.4g}",
                     f"{RULES[MAIN_RULE](one):.4g}" if counted else "",
                     one.verdict,

@@ -177,14 +177,14 @@ MAIN, ABSOLUTE, RELATIVE = "two standard errors, or 0.01", "0.005", "5 % of the 
     [
         # Ours has std 0.03 with divisor n, a standard error of 0.03 / sqrt(9); theirs 0.04 / sqrt(16):
         # together sqrt(0.0001 + 0.0001), twice that 0.0283.
-        ((0.528, 0.03, 10), 0.04, "within"),
-        ((0.529, 0.03, 10), 0.04, "above"),
-        ((0.471, 0.03, 10), 0.04, "below"),
-        ((0.509, 0.0, 10), None, "within"),  # their spread is not known: 0.01
-        ((0.509, 0.0, 1), 0.04, "within"),  # ours is not known
-        ((0.511, 0.0, 1), 0.04, "above"),
-        ((0.502, 0.0, 10), 0.0, "above"),
-        ((0.5004, 0.0, 10), 0.0, "within"),  # hidden by the rounding of the print
+        ((0.528, 0.03, 10), "0.04", "within"),
+        ((0.529, 0.03, 10), "0.04", "above"),
+        ((0.471, 0.03, 10), "0.04", "below"),
+        ((0.509, 0.0, 10), "", "within"),  # their spread is not known: 0.01
+        ((0.509, 0.0, 1), "0.04", "within"),  # ours is not known
+        ((0.511, 0.0, 1), "0.04", "above"),
+        ((0.502, 0.0, 10), "0.00", "above"),
+        ((0.5004, 0.0, 10), "0.00", "within"),  # hidden by the rounding of the print
     ],
 )
 def test_two_standard_errors_where_both_spreads_are_known(paper, ours, their_std, expected):
@@ -196,7 +196,7 @@ def test_two_standard_errors_where_both_spreads_are_known(paper, ours, their_std
 def test_other_tolerances_are_counted_beside(paper):
     (measure,) = paper.exhibits["x-table"].measures
     numbers = [
-        JudgedNumber("d", "A", measure, (value, 0.0, 1), "0.50", None, "within")
+        JudgedNumber("d", "A", measure, (value, 0.0, 1), "0.50", "", "within")
         for value in (0.504, 0.509, 0.52, 0.53, 0.48, 0.40)
     ]
     numbers = [replace(one, verdict=one.under(MAIN)) for one in numbers]
