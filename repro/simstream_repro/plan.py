@@ -55,6 +55,8 @@ class PaperData(TypedTable, frozen=True, kw_only=True):
     data: str = ""
     #: Only exact ones count in verdicts.
     standing: Literal["exact", "partial", "stand-in", "bundled", "absent"] = "exact"
+    #: Whether the paper's table gives it another size.
+    other_size: bool = False
     #: In place of the study's.
     preprocessing: str | None = None
     note: str = ""
@@ -375,6 +377,8 @@ class Paper(TypedTable, frozen=True, kw_only=True):
     id: str
     title: str
     citation: str
+    #: What came out, in a few plain sentences.
+    summary: str = ""
     #: Without https://doi.org/.
     doi: str = ""
     #: Number of runs behind a printed standard deviation; assumed where the paper does not say.

@@ -192,6 +192,8 @@ class JudgedNumber:
     limit: str = ""
     #: How the data relates to the paper's: "exact", "partial", "stand-in" ..
     standing: str = "exact"
+    #: Whether the paper's table gives its data set another size.
+    other_size: bool = False
     #: Number of seeds in the plan.
     planned: int = 0
 
@@ -307,6 +309,7 @@ def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
                     printed_name=printed_name,
                     limit=limits[-1].removeprefix("more than ") if limits else "",
                     standing=paper.datasets[dataset].standing if dataset in paper.datasets else "",
+                    other_size=dataset in paper.datasets and paper.datasets[dataset].other_size,
                     planned=study.seeds_of(dataset) if study is not None else 0,
                 )
                 result.append(number if state else _judged(given, exhibit, number))
@@ -420,6 +423,8 @@ class Tally(NamedTuple):
     #: Of all these, those whose agreement is no independent evidence; means of fewer runs than planned.
     fitted: int
     fewer_runs: int
+    #: Of all these, those on files to which the paper's table gives another size.
+    other_size: int
     #: On the paper's data, and missing.
     missing: int
     #: Key of `NO_VERDICT` -> how many there are besides.
@@ -476,6 +481,7 @@ def tally(numbers: Iterable[JudgedNumber]) -> Tally:
         below=verdicts["below"],
         fitted=sum(bool(one.fitted) for one in judged),
         fewer_runs=sum(one.ours is not None and one.ours[2] < one.planned for one in judged),
+        other_size=sum(one.other_size for one in judged),
         missing=sum(is_missing),
         others=dict(sorted(Counter(rest).items())),
         rules=rules,
