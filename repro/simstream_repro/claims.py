@@ -407,7 +407,9 @@ def _best_rank(check: BestRank, given: PaperRecords) -> _Judgement:
     if best == check.winner:
         text += f", next {others[0][1]} {others[0][0]:.2f} (adjusted p of the two {p_value:.2g})"
     verdict = "holds" if best == check.winner else "does not hold"
-    if p_value > _LEVEL:  # of the winner and the next best: chance may have ordered them
+    if (
+        p_value is None or p_value > _LEVEL
+    ):  # of the winner and the next best: chance may have ordered them
         verdict = "open"
     return verdict + _so_far(check, given, len(used)), (f"{text}, over {len(used)} data sets",)
 

@@ -974,7 +974,7 @@ def test_claims_on_other_data_are_told_apart(store):
 
 @pytest.mark.parametrize(("n_datasets", "verdict"), [(2, "open"), (5, "holds")])
 def test_the_best_of_two_ranks_may_be_chance(tmp_path, n_datasets, verdict):
-    """First on all n data sets: z = 1 / sqrt(2 * 3 / (6 n)) = sqrt(n), p = 0.16 for two and 0.025 for five."""
+    """First on n data sets: z = 1 / sqrt(2 * 3 / (6 n)) = sqrt(n), p = 0.16 for two and 0.025 for five."""
     names = [f"d{i}" for i in range(n_datasets)]
     text = (
         PAPER[: PAPER.index("[[exhibits]]")]
