@@ -53,6 +53,8 @@ class Finding:
     verdict: str
     #: What it rests on: counts of comparisons, then the comparisons.
     parts: tuple[str, ...] = ()
+    #: Whether any of its data sets is exactly the paper's; otherwise it says little of the paper.
+    on_exact: bool = True
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -67,7 +69,17 @@ class Finding:
 
 def check_claims(given: PaperRecords) -> list[Finding]:
     """Check every claim of a paper against the records."""
-    return [Finding(claim.text, *_check(claim.check, given)) for claim in given.paper.claims]
+    findings = []
+    for claim in given.paper.claims:
+        names = _datasets(claim.check, given.paper)
+        on_exact = any(_is_papers_own(given.paper, name) for name in names)
+        findings.append(Finding(claim.text, *_check(claim.check, given), on_exact=on_exact))
+    return findings
+
+
+def _is_papers_own(paper: Paper, dataset: str) -> bool:
+    """Whether a data set is exactly the paper's, or ours where there is no paper."""
+    return paper.datasets[dataset].standing in ("exact", "bundled")
 
 
 #: A verdict, and what it rests on.
@@ -395,6 +407,10 @@ def _best_rank(check: BestRank, given: PaperRecords) -> _Judgement:
     if best == check.winner:
         text += f", next {others[0][1]} {others[0][0]:.2f} (adjusted p of the two {p_value:.2g})"
     verdict = "holds" if best == check.winner else "does not hold"
+    if (
+        p_value is None or p_value > _LEVEL
+    ):  # of the winner and the next best: chance may have ordered them
+        verdict = "open"
     return verdict + _so_far(check, given, len(used)), (f"{text}, over {len(used)} data sets",)
 
 

@@ -44,8 +44,11 @@ def shared_numbers(context: object) -> MutableSequence[float]:
 
 
 def report_to(shared: MutableSequence[float]) -> None:
-    """Let another process see how long this one has been compiling."""
-    shared[:] = _clock.shared
+    """Let another process see how long this one has been compiling, from now on.
+
+    What was compiled before this process was forked is not among its CPU seconds.
+    """
+    shared[:] = [0.0, _NOT_COMPILING]
     _clock.shared = shared
 
 

@@ -55,6 +55,8 @@ class PaperData(TypedTable, frozen=True, kw_only=True):
     data: str = ""
     #: Only exact ones count in verdicts.
     standing: Literal["exact", "partial", "stand-in", "bundled", "absent"] = "exact"
+    #: Whether the paper's table gives it another size.
+    other_size: bool = False
     #: In place of the study's.
     preprocessing: str | None = None
     note: str = ""
@@ -375,6 +377,8 @@ class Paper(TypedTable, frozen=True, kw_only=True):
     id: str
     title: str
     citation: str
+    #: What came out, in a few plain sentences.
+    summary: str = ""
     #: Without https://doi.org/.
     doi: str = ""
     #: Number of runs behind a printed standard deviation; assumed where the paper does not say.
@@ -633,20 +637,19 @@ def _check_explanation(paper: Paper, explanation: Explanation, where: str) -> No
 
 
 @cache
-def published(name: str) -> dict[tuple[str, str, str], tuple[str, float | None]]:
-    """Published numbers by (data set, method, measure): the value as printed, and its standard deviation.
+def published(name: str) -> dict[tuple[str, str, str], tuple[str, str]]:
+    """Published numbers by (data set, method, measure): value and standard deviation, as printed.
 
     Examples
     --------
     >>> published("p3_table2_map.csv")["vehicle", "SDCA", "map"]
-    ('0.5955', None)
+    ('0.5955', '')
     """
     text = (files(__package__) / "published" / name).read_text("utf-8")
-    found = {}
-    for row in csv.DictReader(text.splitlines()):
-        std = float(row["std"]) if row["std"] else None
-        found[row["dataset"], row["algorithm"], row["measure"]] = (row["value"], std)
-    return found
+    return {
+        (row["dataset"], row["algorithm"], row["measure"]): (row["value"], row["std"])
+        for row in csv.DictReader(text.splitlines())
+    }
 
 
 def select(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:

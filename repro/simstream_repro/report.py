@@ -33,6 +33,7 @@ from .verdicts import (
     Tally,
     compare,
     is_comparable,
+    outstanding,
     tally,
     without_replaced,
 )
@@ -46,6 +47,15 @@ _COLUMNS = (
 )
 #: Of numbers above the print by another experiment, and of those whose agreement is no evidence.
 _ANOTHER, _FITTED = "*", "†"
+#: Under the head of a table of claims.
+_CLAIMS_LEGEND = (
+    "A difference counts if it exceeds two standard errors over the runs (the ± in this table); from a "
+    "single run, if it exceeds 0.01, or a tenth of measures that are not shares. Smaller ones are open."
+    " Where some data is exactly the paper's, the verdict rests on that alone; “on other data” means "
+    "that there is none, so that the verdict says little about the paper. Where decided: no comparison "
+    "speaks against the claim, and some are open. In part: some support it, some speak against it. So "
+    "far: numbers are missing. Wanted: the published ratio with a margin."
+)
 
 
 def write_reports(
@@ -88,6 +98,7 @@ def write_reports(
         "tally": everything,
         "rules": list(RULES),
         "no_verdict": NO_VERDICT,
+        "sources": _sources([page["paper"] for page in pages], store),
     }
     written.append(_write(index_page, render(f"index.{form}.j2", index)))
     summary = {"all": _summary(everything)} | {
@@ -96,6 +107,17 @@ def write_reports(
     written.append(_write(output / "summary.json", json.dumps(summary, indent=1) + "\n"))
     written.append(_write(output / "comparisons.csv", _comparisons(pages)))
     return written
+
+
+def _sources(papers: list[Paper], store: RecordStore) -> dict[str, int]:
+    """How many finished cells all pages rest on, and how many of them come from other code."""
+    found = [
+        outstanding(paper, study, store) for paper in papers for study in paper.studies.values()
+    ]
+    return {
+        name: sum(getattr(one, name) for one in found)
+        for name in ("n_done", "n_stale", "n_repeated", "n_same")
+    }
 
 
 def _write(path: Path, text: str) -> Path:
@@ -184,6 +206,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         ],
         "claims": (claims := check_claims(given)),
         "claims_text": _claims_text(claims),
+        "claims_legend": _CLAIMS_LEGEND,
         "below": _grouped((one, one.explanation) for one in below),
         "untested": [_name(one) for one in below if not one.is_tested],
         "another": _grouped((one, one.another) for one in counted),
@@ -198,12 +221,14 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
 
 
 def _claims_text(claims: list[Finding]) -> str:
-    """How many claims came out how.
+    """How many claims came out how, those on other data than the paper's apart.
 
     Examples
     --------
     >>> _claims_text([Finding("", "holds"), Finding("", "open so far"), Finding("", "holds")])
     '2 hold, 1 is open'
+    >>> _claims_text([Finding("", "holds"), Finding("", "open", on_exact=False)])
+    '1 holds; on other data: 1 is open'
     """
     words = {  # of one claim, of several
         "holds": ("holds", "hold"),
@@ -212,10 +237,18 @@ def _claims_text(claims: list[Finding]) -> str:
         "does not hold": ("does not hold", "do not hold"),
         "open": ("is open", "are open"),
     }
-    counts = Counter(one.verdict.removesuffix(" so far") for one in claims)
-    return ", ".join(
-        f"{counts[word]} {text[counts[word] > 1]}" for word, text in words.items() if counts[word]
-    )
+    groups = []
+    for on_exact, name in ((True, ""), (False, "on other data: ")):
+        counts = Counter(
+            one.verdict.removesuffix(" so far") for one in claims if one.on_exact == on_exact
+        )
+        found = [
+            f"{counts[word]} {text[counts[word] > 1]}"
+            for word, text in words.items()
+            if counts[word]
+        ]
+        groups += [name + ", ".join(found)] if found else []
+    return "; ".join(groups)
 
 
 def _is_beyond(exhibit: Exhibit) -> bool:
@@ -271,14 +304,19 @@ def _exhibit(
 def _provenance(given: PaperRecords, exhibit: Exhibit, study: Study) -> dict[str, Any]:
     """The command behind an exhibit, the time its study took, and which files it read."""
     records = [one for found in given.table(study).values() for one in found]
-    files = {one["data"]: one["data_sha256"][:12] for one in records if "data_sha256" in one}
-    names = dict.fromkeys(given.paper.datasets[name].data for name in study.datasets)
+    files = {one["data"]: one.get("data_sha256", "")[:12] for one in records}
+    files |= {one["data"]: one["data_sha256"][:12] for one in records if "data_sha256" in one}
     return {
         "command": f"simstream repro run {exhibit.id}",
         "duration": _duration(sum(one.get("wall_seconds", 0.0) for one in records) / 3600),
-        "hashes": [f"{name} {files[name]}" for name in names if name in files],
+        "hashes": [f"{name} {digest or _without_hash(name)}" for name, digest in files.items()],
         "n_records": len(records),
     }
+
+
+def _without_hash(data: str) -> str:
+    """Why no hash of a data set is known."""
+    return "(generated from the seed)" if data.startswith("synthetic-") else "(not recorded)"
 
 
 def _duration(hours: float) -> str:
@@ -355,7 +393,15 @@ def _says_nothing(one: JudgedNumber | None) -> bool:
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+    """How many times faster, or slower.
+
+    Examples
+    --------
+    >>> _times(1234.5), _times(1.23), _times(0.1)
+    ('1,234x', '1.2x', '10x slower')
+    """
+    slower, ratio = (" slower", 1 / ratio) if ratio < 1 else ("", ratio)
+    return (f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x") + slower
 
 
 def _shown(mean: float, measure: TableMeasure) -> str:
@@ -381,7 +427,7 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
     elif one.ours is not None:
         mean, std, n = one.ours
         ours = _shown(mean, one.measure)
-        if n > 1 and (one.measure.kind == "quality" or (one.measure.kind == "information" and std)):
+        if n > 1 and (one.measure.kind == "quality" or std):
             ours += f" ± {std:.{digits}f}"
         if n < one.planned:
             ours += f" [{n}]"
@@ -389,7 +435,7 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
         ours = one.verdict
     elif one.verdict == "does not apply":
         ours = "not measured"
-    theirs = one.theirs + (f" ± {one.their_std:g}" if one.their_std else "")
+    theirs = one.theirs + (f" ± {one.their_std}" if one.their_std else "")
     return {
         "ours": ours,
         "theirs": theirs,
@@ -587,6 +633,7 @@ def _summary(found: Tally) -> dict[str, Any]:
         "below": found.below,
         "marked": found.fitted,
         "fewer runs than planned": found.fewer_runs,
+        "another size": found.other_size,
         "missing": found.missing,
         "not on the paper's data": found.others,
         "rules": {
@@ -596,15 +643,16 @@ def _summary(found: Tally) -> dict[str, Any]:
 
 
 def _comparisons(pages: list[dict[str, Any]]) -> str:
-    """Every number that a paper prints and we have, as CSV."""
+    """Every number that a paper prints, with ours where there is one, as CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for page in pages:
         paper = page["paper"]
         for exhibit, one in page["numbers"]:
-            if one.ours is None or one.published is None:
+            if one.published is None:
                 continue
+            mean, std, n = one.ours or (None, None, 0)
             given = paper.datasets.get(one.dataset)
             counted = one.verdict in COUNTED
             error = one.standard_error
@@ -621,12 +669,12 @@ def _comparisons(pages: list[dict[str, Any]]) -> str:
                     one.method,
                     one.measure.name,
                     one.measure.kind,
-                    f"{one.ours[0]:.6g}",
-                    f"{one.ours[1]:.4g}",
-                    one.ours[2],
+                    "" if mean is None else f"{mean:.6g}",
+                    "" if std is None else f"{std:.4g}",
+                    n,
                     one.planned,
                     one.theirs,
-                    "" if one.their_std is None else f"{one.their_std:g}",
+                    one.their_std,
                     "" if error is None else f"{error:.4g}",
                     f"{RULES[MAIN_RULE](one):.4g}" if counted else "",
                     one.verdict,

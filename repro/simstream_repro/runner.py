@@ -393,7 +393,7 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([protocols.__name__])
+    context.set_forkserver_preload([f"{__package__}.preload"])
     return context
 
 

@@ -174,10 +174,12 @@ class JudgedNumber:
     ours: tuple[float, float, int] | None
     #: As printed, "" if the paper has none.
     theirs: str
-    their_std: float | None
+    their_std: str
     verdict: str
     #: Number of runs behind `their_std`.
     their_runs: int = 5
+    #: What the paper calls the method; "" if as we do.
+    printed_name: str = ""
     #: Why it is below the print.
     explanation: str = ""
     #: Whether a study with records tested the explanation.
@@ -190,6 +192,8 @@ class JudgedNumber:
     limit: str = ""
     #: How the data relates to the paper's: "exact", "partial", "stand-in" ..
     standing: str = "exact"
+    #: Whether the paper's table gives its data set another size.
+    other_size: bool = False
     #: Number of seeds in the plan.
     planned: int = 0
 
@@ -221,7 +225,7 @@ class JudgedNumber:
     @property
     def their_error(self) -> float | None:
         """The standard error of the printed number; None where its spread is not printed."""
-        return None if self.their_std is None else self.their_std / math.sqrt(self.their_runs)
+        return float(self.their_std) / math.sqrt(self.their_runs) if self.their_std else None
 
     @property
     def speed_up(self) -> float | None:
@@ -284,7 +288,7 @@ def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
         for dataset in datasets:
             for method in methods:
                 printed_name = exhibit.printed_as.get(method, method)
-                theirs, std = printed.get((dataset, printed_name, measure.name), ("", None))
+                theirs, std = printed.get((dataset, printed_name, measure.name), ("", ""))
                 records = found.get((dataset, exhibit.records_of.get(method, method)), [])
                 ours = _scaled(over_seeds(records, measure.ours), measure.scale)
                 if ours is None and not theirs and not records:
@@ -302,8 +306,10 @@ def compare(given: PaperRecords, exhibit: Exhibit) -> list[JudgedNumber]:
                     std,
                     state or "within",
                     their_runs=paper.printed_runs,
+                    printed_name=printed_name,
                     limit=limits[-1].removeprefix("more than ") if limits else "",
                     standing=paper.datasets[dataset].standing if dataset in paper.datasets else "",
+                    other_size=dataset in paper.datasets and paper.datasets[dataset].other_size,
                     planned=study.seeds_of(dataset) if study is not None else 0,
                 )
                 result.append(number if state else _judged(given, exhibit, number))
@@ -386,7 +392,7 @@ def without_replaced(
     """Numbers by exhibit; those that an exhibit has in place of another (`instead_of`) only there."""
 
     def place(one: JudgedNumber) -> tuple[str, str, str]:
-        return one.dataset, one.method, one.measure.name
+        return one.dataset, one.printed_name or one.method, one.measure.name
 
     taken: dict[str, set[tuple[str, str, str]]] = {}
     known = {}
@@ -417,6 +423,8 @@ class Tally(NamedTuple):
     #: Of all these, those whose agreement is no independent evidence; means of fewer runs than planned.
     fitted: int
     fewer_runs: int
+    #: Of all these, those on files to which the paper's table gives another size.
+    other_size: int
     #: On the paper's data, and missing.
     missing: int
     #: Key of `NO_VERDICT` -> how many there are besides.
@@ -445,7 +453,7 @@ def tally(numbers: Iterable[JudgedNumber]) -> Tally:
     Examples
     --------
     >>> measure = TableMeasure(name="map", ours="mAP", label="mAP")
-    >>> one = JudgedNumber("d", "A", measure, (0.52, 0.0, 1), "0.5", None, "above", planned=2)
+    >>> one = JudgedNumber("d", "A", measure, (0.52, 0.0, 1), "0.5", "", "above", planned=2)
     >>> found = tally([one, replace(one, another="other pairs"), replace(one, verdict="failed")])
     >>> found.above_same, found.above_other, found.missing, found.fewer_runs
     (1, 1, 1, 2)
@@ -473,6 +481,7 @@ def tally(numbers: Iterable[JudgedNumber]) -> Tally:
         below=verdicts["below"],
         fitted=sum(bool(one.fitted) for one in judged),
         fewer_runs=sum(one.ours is not None and one.ours[2] < one.planned for one in judged),
+        other_size=sum(one.other_size for one in judged),
         missing=sum(is_missing),
         others=dict(sorted(Counter(rest).items())),
         rules=rules,

@@ -177,14 +177,14 @@ MAIN, ABSOLUTE, RELATIVE = "two standard errors, or 0.01", "0.005", "5 % of the 
     [
         # Ours has std 0.03 with divisor n, a standard error of 0.03 / sqrt(9); theirs 0.04 / sqrt(16):
         # together sqrt(0.0001 + 0.0001), twice that 0.0283.
-        ((0.528, 0.03, 10), 0.04, "within"),
-        ((0.529, 0.03, 10), 0.04, "above"),
-        ((0.471, 0.03, 10), 0.04, "below"),
-        ((0.509, 0.0, 10), None, "within"),  # their spread is not known: 0.01
-        ((0.509, 0.0, 1), 0.04, "within"),  # ours is not known
-        ((0.511, 0.0, 1), 0.04, "above"),
-        ((0.502, 0.0, 10), 0.0, "above"),
-        ((0.5004, 0.0, 10), 0.0, "within"),  # hidden by the rounding of the print
+        ((0.528, 0.03, 10), "0.04", "within"),
+        ((0.529, 0.03, 10), "0.04", "above"),
+        ((0.471, 0.03, 10), "0.04", "below"),
+        ((0.509, 0.0, 10), "", "within"),  # their spread is not known: 0.01
+        ((0.509, 0.0, 1), "0.04", "within"),  # ours is not known
+        ((0.511, 0.0, 1), "0.04", "above"),
+        ((0.502, 0.0, 10), "0.00", "above"),
+        ((0.5004, 0.0, 10), "0.00", "within"),  # hidden by the rounding of the print
     ],
 )
 def test_two_standard_errors_where_both_spreads_are_known(paper, ours, their_std, expected):
@@ -196,7 +196,7 @@ def test_two_standard_errors_where_both_spreads_are_known(paper, ours, their_std
 def test_other_tolerances_are_counted_beside(paper):
     (measure,) = paper.exhibits["x-table"].measures
     numbers = [
-        JudgedNumber("d", "A", measure, (value, 0.0, 1), "0.50", None, "within")
+        JudgedNumber("d", "A", measure, (value, 0.0, 1), "0.50", "", "within")
         for value in (0.504, 0.509, 0.52, 0.53, 0.48, 0.40)
     ]
     numbers = [replace(one, verdict=one.under(MAIN)) for one in numbers]
@@ -966,3 +966,52 @@ def test_cells_run_again_say_whether_they_came_out_as_before(paper, tmp_path):
     assert changes[2:] == [None] * 6
     found = outstanding(paper, study, store)
     assert (found.n_done, found.n_stale, found.n_repeated, found.n_same) == (8, 1, 5, 1)
+
+
+def test_claims_on_other_data_are_told_apart(store):
+    text = PAPER.replace(
+        '"mAP", winner = "SDCA" }', '"mAP", winner = "SDCA", datasets = ["vowel"] }'
+    )
+    paper = parse_paper(text)
+    found = check_claims(PaperRecords(paper, store))
+    assert [one.on_exact for one in found[:3]] == [False, True, True]
+    assert paper_page(paper, store)["claims_text"].endswith("; on other data: 1 holds")
+
+
+@pytest.mark.parametrize(("n_datasets", "verdict"), [(2, "open"), (5, "holds")])
+def test_the_best_of_two_ranks_may_be_chance(tmp_path, n_datasets, verdict):
+    """First on n data sets: z = 1 / sqrt(2 * 3 / (6 n)) = sqrt(n), p = 0.16 for two and 0.025 for five."""
+    names = [f"d{i}" for i in range(n_datasets)]
+    text = (
+        PAPER[: PAPER.index("[[exhibits]]")]
+        .replace(
+            "[datasets]",
+            "[datasets]\n" + "\n".join(f'{name} = {{ data = "{name}" }}' for name in names),
+        )
+        .replace('["vehicle", "vowel", "letter"]', str(names).replace("'", '"'))
+    )
+    text += """
+[[claims]]
+text = "SDCA ranks first"
+check = { kind = "rank", study = "x-main", measure = "mAP", winner = "SDCA", methods = ["SDCA", "OASIS"] }
+"""
+    paper = parse_paper(text)
+    found = RecordStore(tmp_path)
+    for cell in paper.cells(paper.studies["x-main"]):
+        value = {"SDCA": 0.6, "OASIS": 0.5}[cell.method]
+        found.append(cell, {"status": "done", "measures": {"mAP": value}})
+    (finding,) = check_claims(PaperRecords(paper, found))
+    assert finding.verdict == verdict
+
+
+def test_every_printed_number_is_in_the_table_of_comparisons(tmp_path, monkeypatch):
+    """Digits as printed, and numbers that we have none beside."""
+    text = PAPER.replace("p3_table2_map.csv", "p0_table2_results.csv").replace("vehicle", "Sector")
+    text = text.replace('name = "map"', 'name = "train_time_s"')
+    paper = parse_paper(text)
+    monkeypatch.setattr(reporting, "load_paper", lambda _: paper)
+    monkeypatch.setattr(reporting, "paper_ids", lambda: ["x"])
+    reporting.write_reports((), RecordStore(tmp_path / "none"), tmp_path, "md")
+    rows = list(csv.DictReader((tmp_path / "comparisons.csv").read_text().splitlines()))
+    (row,) = (one for one in rows if (one["data_set"], one["method"]) == ("Sector", "OASIS"))
+    assert (row["ours"], row["printed_std"], row["verdict"]) == ("", "1862.72", "not run")
