@@ -134,8 +134,8 @@ def _summed_up(
     if exact and len(exact) < len(outcomes):
         names = dict.fromkeys(paper.datasets[one.dataset].label for one in exact)
         parts = [
-            f"on exact data ({', '.join(names)}) {_counted(exact)}",
-            f"with parts and stand-ins {_counted(outcomes)}",
+            f"on exact data ({'; '.join(names)}) {_counted(exact)}",
+            f"on all data {_counted(outcomes)}",
         ]
     elif len(outcomes) > 1:
         parts = [_counted(outcomes)]

@@ -47,14 +47,19 @@ _COLUMNS = (
 )
 #: Of numbers above the print by another experiment, and of those whose agreement is no evidence.
 _ANOTHER, _FITTED = "*", "†"
-#: Under the head of a table of claims.
-_CLAIMS_LEGEND = (
-    "A difference counts if it exceeds two standard errors over the runs (the ± in this table); from a "
-    "single run, if it exceeds 0.01, or a tenth of measures that are not shares. Smaller ones are open."
-    " Where some data is exactly the paper's, the verdict rests on that alone; “on other data” means "
-    "that there is none, so that the verdict says little about the paper. Where decided: no comparison "
-    "speaks against the claim, and some are open. In part: some support it, some speak against it. So "
-    "far: numbers are missing. Wanted: the published ratio with a margin."
+#: Above a table of claims: the rule, what verdicts mean, and what concerns papers only.
+_CLAIMS_RULE = (
+    "A difference counts if it exceeds two standard errors over the runs (the ± in this table); from "
+    "a single run, if it exceeds 0.01, or a tenth of measures that are not shares. Smaller ones are open."
+)
+_CLAIMS_VERDICTS = (
+    "Where decided: no comparison speaks against the claim, and some are open. In part: some support it, "
+    "some speak against it. So far: numbers are missing."
+)
+_CLAIMS_DATA = (
+    "Where some data is exactly the paper's, the verdict rests on that alone; “on other data” means that "
+    "there is none, so that the verdict says little about the paper. Wanted: the published ratio, with "
+    "a margin."
 )
 
 
@@ -206,7 +211,9 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         ],
         "claims": (claims := check_claims(given)),
         "claims_text": _claims_text(claims),
-        "claims_legend": _CLAIMS_LEGEND,
+        "claims_legend": " ".join(
+            (_CLAIMS_RULE, *([_CLAIMS_DATA] if is_compared else []), _CLAIMS_VERDICTS)
+        ),
         "below": _grouped((one, one.explanation) for one in below),
         "untested": [_name(one) for one in below if not one.is_tested],
         "another": _grouped((one, one.another) for one in counted),

@@ -528,7 +528,7 @@ def test_claims(paper, store, tmp_path):
     # Gains of 0.19 and 0.18: the standard error is 0.00707 / sqrt(2).
     assert ahead.parts == (
         "on exact data (vehicle) in 1 of 1 comparisons",
-        "with parts and stand-ins in 2 of 2 comparisons",
+        "on all data in 2 of 2 comparisons",
         "vehicle: ahead of OASIS by 0.185 ± 0.01",
         "vowel (for vowel): ahead of OASIS by 0.185 ± 0.01",
     )
@@ -647,7 +647,7 @@ def test_where_a_curve_has_what_another_has_in_the_end(paper, store):
     assert sooner.verdict == "holds"  # on exact data
     assert sooner.parts == (
         "on exact data (vehicle) in 1 of 1 comparisons",
-        "with parts and stand-ins in 1 of 2 comparisons",
+        "on all data in 1 of 2 comparisons",
         "vehicle: 0.410 at 1 of 2; the highest before the end, at 1: +0.05 ± 0",
         "vowel (for vowel): 0.410 at 2 of 2; the highest before the end, at 1: -0.11 ± 0.015",
     )
