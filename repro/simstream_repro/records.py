@@ -282,14 +282,15 @@ def comparison(before: Record | None, after: Record) -> Record | None:
     """Whether a cell that is run again by other code comes out as before; None if that cannot be told.
 
     "same" is whether the same parameters were chosen and all results agree to six digits, "change" the
-    largest relative difference between two results, None where they are not of the same things.
+    largest relative difference between two results, None where they are not of the same things, and
+    "differing" the names of the results that do not agree.
 
     Examples
     --------
     >>> first = {"status": "done", "parameters": {"C": 1}, "measures": {"mAP": 0.5, "seconds": 1.0}}
     >>> second = first | {"versions": {"source": "new"}, "measures": {"mAP": 0.25, "seconds": 9.0}}
     >>> comparison(first, second)
-    {'source': None, 'same': False, 'change': 0.5}
+    {'source': None, 'same': False, 'change': 0.5, 'differing': ['mAP']}
     >>> comparison(first, first) is None  # the same code
     True
     """
@@ -302,14 +303,21 @@ def comparison(before: Record | None, after: Record) -> Record | None:
     if not old and not new and not before.get("grid"):
         return None  # nothing but times
     if [len(old[name]) for name in old] == [len(new.get(name, ())) for name in old]:
-        pairs = [pair for name in old for pair in zip(old[name], new[name], strict=True)]
-        first, second = np.array(pairs, dtype=float).reshape(-1, 2).T
-        size = np.maximum(np.abs(first), np.abs(second))
-        differs = (first != second) & ~(np.isnan(first) & np.isnan(second))
-        change = np.where(differs, np.abs(first - second) / np.where(size > 0, size, 1.0), 0.0)
-        largest = float(np.max(change, initial=0.0))
+        changes = {name: _change(old[name], new[name]) for name in old}
+        largest = float(np.max(list(changes.values()), initial=0.0))  # NaN stays
         found |= {"same": largest < _ROUNDING, "change": largest if np.isfinite(largest) else None}
+        if differing := [name for name, change in changes.items() if not change < _ROUNDING]:
+            found["differing"] = differing
     return found
+
+
+def _change(before: list[float | None], after: list[float | None]) -> float:
+    """The largest relative difference between two lists of numbers."""
+    first, second = np.array(before, dtype=float), np.array(after, dtype=float)
+    size = np.maximum(np.abs(first), np.abs(second))
+    differs = (first != second) & ~(np.isnan(first) & np.isnan(second))
+    change = np.where(differs, np.abs(first - second) / np.where(size > 0, size, 1.0), 0.0)
+    return float(np.max(change, initial=0.0))
 
 
 def _source(record: Record) -> str | None:

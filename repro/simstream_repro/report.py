@@ -549,6 +549,13 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "n_stale": len(records) - len(current),
                 "n_repeated": n_repeated,
                 "n_same": n_same,
+                "differing": sorted(
+                    {
+                        name
+                        for one in current
+                        for name in one.get("repeats", {}).get("differing", ())
+                    }
+                ),
                 "chosen": _chosen(given, known.cells),
                 "same_streams": _same_streams(records),
                 "versions": [json.loads(one) for one in sorted(versions)],
