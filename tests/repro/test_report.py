@@ -965,7 +965,7 @@ def test_cells_run_again_say_whether_they_came_out_as_before(paper, tmp_path):
     assert changes[:2] == pytest.approx([2e-12, 0.01 / 0.51], rel=1e-3)
     assert changes[2:] == [None] * 6
     differing = [store.find(one).get("repeats", {}).get("differing") for one in cells[:3]]
-    assert differing == [None, ["mAP"], None]
+    assert differing == [None, ["mAP"], ["curve error"]]
     found = outstanding(paper, study, store)
     assert (found.n_done, found.n_stale, found.n_repeated, found.n_same) == (8, 1, 5, 1)
 
