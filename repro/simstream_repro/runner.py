@@ -180,6 +180,11 @@ class _Queue:
             return True
         return budget.seconds <= tried["seconds"] and budget.gigabytes <= tried["gigabytes"]
 
+    def _has_ended_well(self, job: Job) -> bool:
+        """Whether other code has finished it within the budget: then it is tried, not given up."""
+        found = self._store.find(job.cell)
+        return found is not None and found["status"] == "done"
+
     def _find(self, cell: Cell) -> Record | None:
         """The record of a cell, unless it has to be run again."""
         return None if cell.fingerprint in self._stale else self._store.find(cell)
@@ -206,7 +211,11 @@ class _Queue:
         self._stale.discard(job.cell.fingerprint)
         if record["status"] == "over budget":
             like = replace(job.cell, seed=0)
-            same = [other for other in self.waiting if replace(other.cell, seed=0) == like]
+            same = [
+                other
+                for other in self.waiting
+                if replace(other.cell, seed=0) == like and not self._has_ended_well(other)
+            ]
         elif record["status"] != "done" and job.cell.is_tuning:
             same = [other for other in self.waiting if other.cell.tuning() == job.cell]
         else:

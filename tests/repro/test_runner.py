@@ -168,6 +168,14 @@ def test_over_budget_is_recorded_and_other_seeds_are_not_tried(tmp_path):
     assert again == []
 
 
+def test_what_earlier_code_has_finished_is_tried_although_another_seed_is_over_budget(tmp_path):
+    first, second = (cell(seed=seed) for seed in (0, 1))
+    store = RecordStore(tmp_path)
+    store.append(second, {"status": "done", "measures": {"mAP": 0.5}})  # of no known code
+    seen, _ = run([first, second], tmp_path, budget=Budget(0.001, 8), stale=True)
+    assert [one.job.cell.seed for one in seen] == [0, 1]
+
+
 def test_a_failure_says_why_and_is_tried_again(tmp_path):
     bad = cell(parameters={"C": -1.0})
     _, store = run([bad], tmp_path)
