@@ -5,6 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from simstream_repro import report as reporting
@@ -14,6 +15,7 @@ from simstream_repro.means import means_beside
 from simstream_repro.plan import load_paper, paper_ids, parse_paper
 from simstream_repro.records import RecordStore
 from simstream_repro.report import paper_page
+from simstream_repro.scatter import scatter
 from simstream_repro.styles import PRINTED_MARK, family_of, style_of
 from simstream_repro.verdicts import (
     JudgedNumber,
@@ -783,6 +785,28 @@ def test_a_panel_for_each_method_has_its_own_line_before_the_others(paper, store
         *others, own = axes.lines
         assert own.get_color() == style_of(axes.get_title()).colour
         assert {line.get_label() for line in others} == {"the others"}
+
+
+def test_the_overview_shows_the_measures_with_the_most_numbers(paper):
+    (measure,) = paper.exhibits["x-table"].measures
+    few, many = (replace_measure(measure, name, better) for name, better in SIDES.items())
+    numbers = [
+        JudgedNumber(f"d{n}", "SDCA", kind, (0.5, 0.0, 2), "0.60", None, "within")
+        for kind, amount in ((few, 1), (many, 3), (measure, 2))
+        for n in range(amount)
+    ]
+    panels = scatter(paper, numbers).axes
+    assert [axes.get_title() for axes in panels] == ["many", "mAP"]
+    lower, higher = (axes.texts[0].get_position() for axes in panels)
+    assert lower[0] > lower[1]  # "better" is below the line, and above it
+    assert higher[0] < higher[1]
+
+
+SIDES = {"few": "higher", "many": "lower"}
+
+
+def replace_measure(measure, name, better):
+    return msgspec.structs.replace(measure, name=name, label=name, better=better)
 
 
 def test_claims_over_several_studies_and_swept_values(paper, store):
