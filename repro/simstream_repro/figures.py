@@ -243,9 +243,11 @@ def _draw_printed(
     for dataset in (one for one in datasets if one in table.exact):
         for method in methods:
             key = (dataset, table.printed_as.get(method, method), how.printed.measure)
-            if key in numbers:
+            try:
                 value = float(numbers[key][0]) * how.printed.scale
-                found.append((value, style_of(method, table.methods)))
+            except (KeyError, ValueError):  # nothing printed, or no number
+                continue
+            found.append((value, style_of(method, table.methods)))
     if not found:
         return
     found.sort()
