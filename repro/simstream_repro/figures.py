@@ -5,7 +5,9 @@ Lines are means over the seeds with bands of one standard deviation (none on log
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,82 +18,20 @@ from simstream.plots import new_figure, tidy
 
 from .plan import Drawing, Exhibit, published
 from .records import Record, mean_curve, over_seeds
+from .styles import LINES, PRINTED_MARK, Style, style_of
 from .verdicts import PaperRecords, RecordTable
 
-#: Colours of Okabe and Ito; a family of methods shares one, its members differ in line and marker.
-_FAMILIES = {
-    "Euclidean": "#999999",
-    "Dot": "#555555",
-    "Cosine": "#555555",
-    "OASIS": "#0072B2",
-    "OSTRSL": "#CC79A7",
-    "OGD": "#56B4E9",
-    "OGRSL": "#56B4E9",
-    "SORS": "#009E73",
-    "AdaSORS": "#E69F00",
-    "AROMA": "#CC79A7",
-    "SDCA": "#D55E00",
-    "OMTRSL": "#D55E00",
-    "Active": "#009E73",
-    "Random": "#E69F00",
-    "OSLLR-GS": "#D55E00",
-    "OMLLR": "#009E73",
-    "Loreta": "#E69F00",
-    "mRMR": "#56B4E9",
-    "random": "#999999",
-    "all features": "#000000",
-    "CSFS": "#B59B00",
-    "PAII": "#009E73",
-    "PALS": "#E69F00",
-    "PAI": "#0072B2",
-    "PA-II": "#009E73",
-    "PA-I": "#0072B2",
-    "PA": "#000000",
-    "POLA": "#000000",
-    "RDML": "#56B4E9",
-    "LEGO": "#66A61E",
-    "OnlineITML": "#8C6D1F",
-    "ITML": "#B59B00",
-    "LMNN": "#000000",
-    "mtLMNN": "#000000",
-    "MCML": "#8C564B",
-    "RCA": "#7B3F9E",
-    "IROS": "#7B3F9E",
-    "1-NN": "#999999",
-    "5-NN": "#555555",
-}
-#: Colours of methods without a family, in the order in which they are listed.
-_OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_LINES = ("-", "--", ":", "-.")
-#: Lines of the members of a family by the end of their names, in every figure: PAI+ and PAI-, SORS-I and -II.
-_LINE_OF = {
-    "": "-",
-    "+": "-",
-    "-I": "-",
-    "-": "--",
-    "-II": "--",
-    ", average X": "-",
-    ", last X": ":",
-    ", gradient as printed": "--",
-    ", average W": "-",
-    ", last W": "--",
-    ", W-bar": "-",
-    " (iter)": "--",
-    ", neither bound nor penalty, last X": "-.",
-    ", m 617": "-",
-    ", m 126": "--",
-}
-#: Lines of methods that lie on those of another family for a part of a figure.
-_OWN_LINE = {"PALS": "--", "PA-I": "--"}
-_MARKERS = "osD^vPX*<>"
-#: Width of a line, and the longest line whose points all have a mark.
+#: Width of a line, what it gains for each one that covers it, and the longest line with all points marked.
 _WIDTH = 1.6
+_WIDER = 1.8
 _FEW_MARKS = 12
 #: Most characters of upright labels below the bars of a panel; longer ones are slanted.
-_FITS_UPRIGHT = 36
+_FITS_UPRIGHT = 54
 #: Inches: the widest figure that a page shows without scaling, and the height of a row of the legend.
 _WIDEST = 11.0
 _LEGEND_ROW = 0.17
+#: Opacity of a wide line, as the end of a colour.
+_FAINT = "66"
 #: Share of a logarithmic axis that one tick label needs.
 _NAMED_APART = 0.08
 #: Most points on a logarithmic axis that all get a tick label.
@@ -99,55 +39,15 @@ _FEW_PLACES = 8
 #: Lines that differ by less than this share of the height of a panel cover each other.
 _COVERED = 0.01
 #: Words in the names of measures between 0 and 1, whose bands end there.
-_SHARES = ("mAP", "P@", "sparsity", "error", "accuracy", "rate", "ratio", "predictive loss")
-
-
-class Style(NamedTuple):
-    """How a method looks in every figure."""
-
-    colour: str
-    line: str
-    marker: str
-
-
-def style_of(method: str, present: Sequence[str] = ()) -> Style:
-    """Colour and marker by family; line by the end of the name, or by the place among those present.
-
-    A method without a family has a colour and marker by its place among those.
-
-    Examples
-    --------
-    >>> style_of("SORS-I").colour == style_of("SORS-II").colour != style_of("AdaSORS-I").colour
-    True
-    >>> both = ("SORS-I", "SORS-II")
-    >>> style_of("SORS-I", both).line == style_of("SORS-II", both).line
-    False
-    >>> others = ("this", "that")
-    >>> style_of("this", others).colour == style_of("that", others).colour
-    False
-    """
-    family = _family(method)
-    members = sorted({name for name in (*present, method) if _family(name) == family})
-    fixed = {
-        name: line
-        for name in members
-        if (line := _OWN_LINE.get(name) or _LINE_OF.get(name.removeprefix(family)))
-    }
-    free = [line for line in _LINES if line not in fixed.values()] or list(_LINES)
-    others = [name for name in members if name not in fixed]
-    line = fixed[method] if method in fixed else free[others.index(method) % len(free)]
-    if family in _FAMILIES:
-        number = list(_FAMILIES).index(family)
-        return Style(_FAMILIES[family], line, _MARKERS[number % len(_MARKERS)])
-    strangers = [name for name in (*present, method) if _family(name) not in _FAMILIES]
-    number = strangers.index(method)
-    return Style(_OTHERS[number % len(_OTHERS)], line, _MARKERS[number % len(_MARKERS)])
-
-
-def _family(method: str) -> str:
-    """The longest family name that the method's name begins with."""
-    fitting = [name for name in _FAMILIES if method.startswith(name)]
-    return max(fitting, key=len, default=method)
+_SHARES = (
+    *("mAP", "P@", "sparsity", "error", "accuracy", "rate", "ratio", "predictive loss", "weights"),
+)
+#: Logarithmic axes have plain numbers within this range, and powers of ten beyond.
+_PLAIN = (1e-4, 1e6)
+#: Share of the height of a panel that a mark of a printed number takes.
+_MARK_HEIGHT = 0.06
+#: Words for the steps of a preprocessing.
+_STEPS = {"as-is": "as is", "unit-norm": "unit norm", "[0,1]": "[0, 1]"}
 
 
 class Drawn(NamedTuple):
@@ -194,7 +94,7 @@ def draw(given: PaperRecords, exhibit: Exhibit) -> Any | None:
         tuple(one for one in methods if any(one == method for _, method in records)),
         {name: data.label for name, data in paper.datasets.items()},
         {} if lines is None else given.table(paper.studies[lines.study]),
-        {name: paper.shown(name) for name in methods},
+        {name: how.names.get(name, paper.shown(name)) for name in methods},
         exhibit.printed_as,
         frozenset(name for name, data in paper.datasets.items() if data.standing == "exact"),
     )
@@ -204,85 +104,126 @@ def draw(given: PaperRecords, exhibit: Exhibit) -> Any | None:
 # -- forms ------------------------------------------------------------------------------------------------
 
 
+class _Line(NamedTuple):
+    """A line of a panel."""
+
+    method: str
+    label: str
+    style: Style
+    x: np.ndarray
+    y: np.ndarray
+    spread: np.ndarray | None
+
+
 def _lines(table: Drawn, how: Drawing) -> Any | None:
-    panels = _panels(table, how)
-    figure, all_axes = _grid(len(panels))
-    drawn: set[str] = set()
-    for axes, (title, datasets) in zip(all_axes, panels, strict=True):
-        lines = [
-            (method, *one)
-            for dataset in datasets
-            for method in table.methods
-            for one in _series(table.of(dataset, method), how)
+    alone = how.panels == "method"
+    panels = [
+        (title, datasets, [line for one in datasets for line in _lines_of(table, one, how)])
+        for title, datasets in _panels(table, how)
+    ]
+    drawn = list(dict.fromkeys(line.method for _, _, lines in panels for line in lines))
+    if not drawn:
+        return None
+    if alone:  # every line in a panel of its own, before the others
+        panels = [
+            (fill(line.label, 28), datasets, [line])
+            for _, datasets, lines in panels
+            for line in lines
         ]
-        heights = (np.log(np.maximum(y, 1e-12)) if how.log_y else y for _, _, _, y, _ in lines)
-        widths = _widths([(line[2], y) for line, y in zip(lines, heights, strict=True)])
-        for number, (method, name, x, y, spread) in enumerate(lines):
-            shown = table.shown[method]
-            label = shown if name is None else f"{shown}, {name}"
-            several = [*how.curves, *how.ys]
-            if name in several:
-                style = style_of(method)._replace(line=_LINES[several.index(name)])
-            else:
-                style = style_of(method if name is None else f"{method}, {name}", table.methods)
-            is_flat = len(x) > 1 and not np.ptp(y)  # nothing to mark
-            axes.plot(
-                x,
-                y,
-                style.line,
-                color=style.colour,
-                marker=None if is_flat else style.marker,
-                # Few marks, at other places for every line, so that none hides those of another.
-                markevery=None if len(x) <= _FEW_MARKS else (number % 5, -(-len(x) // 8)),
-                markersize=4,
-                linewidth=widths[number],
-                alpha=1.0 if widths[number] <= _WIDTH else 0.45,
-                label=label,
-            )
-            if (
-                widths[number] > _WIDTH and len(x) <= _FEW_MARKS and not is_flat
-            ):  # rings around the marks above it
-                size = 3 * widths[number]
-                ring = {"markerfacecolor": "none", "markeredgecolor": style.colour}
-                axes.plot(x, y, style.marker, markersize=size, label="_ring", **ring)
-            # On a logarithmic axis the band would have no end where mean - deviation is below zero.
-            if spread is not None and np.any(spread) and not how.log_y:
-                low, high = y - spread, y + spread
-                if _is_share(how):
-                    low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
-                axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
-            drawn.add(label)
-        _draw_printed(axes, table, datasets, how, {line[0] for line in lines})
+    figure, all_axes = _grid(len(panels), *((3.2, 2.4) if alone else ()))
+    for axes, (title, datasets, lines) in zip(all_axes, panels, strict=True):
+        for _, _, (other, *_) in panels if alone else ():
+            axes.plot(other.x, other.y, color="#CCCCCC", linewidth=1, label="the others")
+        _draw_lines(axes, lines, how)
         _draw_references(axes, table, datasets, how)
         axes.set_title(title, fontsize=10)
         _label(axes, how)
         _name_few_places(axes, how)
-    return finish_figure(figure, all_axes) if drawn else None
+        _draw_printed(axes, table, datasets, how, [line.method for line in lines])
+        missing = [table.shown[one] for one in drawn if one not in {line.method for line in lines}]
+        if missing and not alone:
+            axes.set_xlabel(f"{axes.get_xlabel()}\n(no curve: {', '.join(missing)})")
+    if alone:
+        lows, highs = zip(*(axes.get_ylim() for axes in all_axes), strict=True)
+        for axes in all_axes:
+            axes.set_ylim(min(lows), max(highs))
+    return finish_figure(figure, all_axes)
 
 
-def _widths(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[float]:
-    """Widths with which every line can be seen: one that others cover is drawn wide below them.
+def _lines_of(table: Drawn, dataset: str, how: Drawing) -> Iterable[_Line]:
+    """The lines of a data set."""
+    several = [*how.curves, *how.ys]
+    for method in table.methods:
+        for name, x, y, spread in _series(table.of(dataset, method), how):
+            label = table.shown[method] if name is None else f"{table.shown[method]}, {name}"
+            known = how.names.get(method, method)
+            if name in several:
+                style = style_of(known)._replace(line=LINES[several.index(name)])
+            else:
+                style = style_of(known if name is None else f"{known}, {name}", table.methods)
+            yield _Line(method, label, style, x, y, spread if how.bands else None)
+
+
+def _draw_lines(axes: Any, lines: Sequence[_Line], how: Drawing) -> None:
+    """Lines with marks and bands, all of which can be seen."""
+    heights = [np.log(np.maximum(line.y, 1e-12)) if how.log_y else line.y for line in lines]
+    covering = _covering([(line.x, height) for line, height in zip(lines, heights, strict=True)])
+    for number, (line, others) in enumerate(zip(lines, covering, strict=True)):
+        above = [lines[other] for other in others if other > number]
+        below = len(others) - len(above)
+        # Faint where a dashed line of the same colour could not be seen on it.
+        is_faint = any(other.style.colour == line.style.colour for other in above)
+        is_flat = len(line.x) > 1 and not np.ptp(line.y)
+        few = len(line.x) <= _FEW_MARKS
+        axes.plot(
+            line.x,
+            line.y,
+            line.style.line,
+            color=line.style.colour + _FAINT if is_faint else line.style.colour,
+            markerfacecolor=line.style.colour,
+            markeredgecolor=line.style.colour,
+            # Nothing to mark on a flat line, unless another one covers it.
+            marker=None if is_flat and not others else line.style.marker,
+            # At other places than on lines that cover it. Of many points few have a mark.
+            markevery=slice(below % len(line.x), None, 1 + len(others))
+            if few
+            else (number % 5, -(-len(line.x) // 8)),
+            markersize=5,
+            linewidth=_WIDTH + _WIDER * len(above),
+            label=f"_{line.label}" if how.panels == "method" else line.label,
+        )
+        # On a logarithmic axis the band would have no end where mean - deviation is below zero.
+        if line.spread is not None and np.any(line.spread) and not how.log_y:
+            low, high = line.y - line.spread, line.y + line.spread
+            if _is_share(how):
+                low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
+            axes.fill_between(line.x, low, high, color=line.style.colour, alpha=0.15, linewidth=0)
+
+
+def _covering(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[int]]:
+    """Which other lines of a panel lie on each line.
 
     Examples
     --------
     >>> x, y = np.arange(3), np.array([0.0, 1.0, 2.0])
-    >>> _widths([(x, y), (x, y + 0.001), (x, y[::-1])])
-    [3.6, 1.6, 1.6]
+    >>> _covering([(x, y), (x, y + 0.001), (x, y[::-1])])
+    [[1], [0], []]
     """
     heights = [y for _, y in lines if len(y)]
     height = max((np.max(y) for y in heights), default=1.0) - min(
         (np.min(y) for y in heights), default=0.0
     )
-    widths = []
-    for number, (x, y) in enumerate(lines):
-        n_above = sum(
-            len(x) > 1
+    return [
+        [
+            other
+            for other, (other_x, other_y) in enumerate(lines)
+            if other != number
+            and len(x) > 1
             and np.array_equal(x, other_x)
             and float(np.max(np.abs(y - other_y))) <= _COVERED * height
-            for other_x, other_y in lines[number + 1 :]
-        )
-        widths.append(_WIDTH + 2 * min(int(n_above), 3))
-    return widths
+        ]
+        for number, (x, y) in enumerate(lines)
+    ]
 
 
 def _is_share(how: Drawing) -> bool:
@@ -292,60 +233,152 @@ def _is_share(how: Drawing) -> bool:
 
 
 def _draw_printed(
-    axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing, drawn: set[str]
+    axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing, methods: Sequence[str]
 ) -> None:
-    """Stars at the printed numbers of methods that have a line."""
+    """Printed numbers of the methods that have a line, beside the end of the panel."""
     if how.printed is None:
         return
     numbers = published(how.printed.file)
-    datasets = tuple(one for one in datasets if one in table.exact or how.printed.everywhere)
-    if not datasets:
-        return
-    for dataset in datasets:
-        for method in (one for one in table.methods if one in drawn):
+    found: list[tuple[float, Style]] = []
+    for dataset in (one for one in datasets if one in table.exact):
+        for method in methods:
             key = (dataset, table.printed_as.get(method, method), how.printed.measure)
             try:
                 value = float(numbers[key][0]) * how.printed.scale
-            except (KeyError, ValueError):
+            except (KeyError, ValueError):  # nothing printed, or no number
                 continue
-            style = style_of(method, table.methods)
-            axes.plot(
-                how.printed.x,
-                value,
-                "*",
-                color=style.colour,
-                markeredgecolor="black",
-                markeredgewidth=0.5,
-                markersize=9,
-                zorder=5,
-                clip_on=False,
-                label="_printed",
-            )
-    axes.plot([], [], "*", color="white", markeredgecolor="black", label="printed in the paper")
+            found.append((value, style_of(method, table.methods)))
+    if not found:
+        return
+    found.sort()
+    values = [value for value, _ in found]
+    low, high = axes.get_ylim()
+    margin = 0.03 * (high - low)
+    axes.set_ylim(min(low, values[0] - margin), max(high, values[-1] + margin))
+    low, high = axes.get_ylim()
+    for (value, style), column in zip(
+        found, _columns_of(values, _MARK_HEIGHT * (high - low)), strict=True
+    ):
+        axes.plot(
+            1.03 + 0.045 * column,  # of the width of the panel
+            value,
+            PRINTED_MARK,
+            transform=axes.get_yaxis_transform(),
+            color=style.colour,
+            fillstyle="full" if style.line == "-" else "left",
+            markerfacecoloralt="white",
+            markeredgecolor="black",
+            markeredgewidth=0.5,
+            markersize=10,
+            clip_on=False,
+            label="_printed",
+        )
+    look = {"color": "white", "markeredgecolor": "black", "linestyle": "none"}
+    axes.plot([], [], marker=PRINTED_MARK, markersize=10, label="printed in the paper", **look)
+
+
+def _columns_of(values: Sequence[float], gap: float) -> list[int]:
+    """Columns in which marks at sorted heights do not lie on each other.
+
+    Examples
+    --------
+    >>> _columns_of([0.1, 0.11, 0.12, 0.2, 0.21], 0.05)
+    [0, 1, 2, 0, 1]
+    """
+    tops: list[float] = []
+    columns = []
+    for value in values:
+        free = (number for number, top in enumerate(tops) if value - top >= gap)
+        column = next(free, len(tops))
+        tops[column : column + 1] = [value]
+        columns.append(column)
+    return columns
 
 
 def _name_few_places(axes: Any, how: Drawing) -> None:
-    """On a logarithmic axis, label the points themselves if they are few; otherwise use plain numbers."""
+    """Label the points themselves on a logarithmic axis if they are few."""
     places = sorted({float(x) for line in axes.lines for x in line.get_xdata() if x > 0})
     gaps = np.diff(np.log10(places)) if len(places) > 1 else np.zeros(0)
     if how.log_x and 1 < len(places) <= _FEW_PLACES and gaps.min() > _NAMED_APART * gaps.sum():
-        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.set_xticks(places, [_number(x) for x in places])
         axes.minorticks_off()
-    elif how.log_x and places and places[0] >= 1:  # only powers of ten, written out
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-    elif not how.log_x:
+    elif how.log_x:
+        name_plainly(axes, "x")
+    else:
         axes.locator_params(axis="x", nbins=6)  # more would overlap
+        if places and places[-1] >= 1000:
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+    if how.log_y:
+        name_plainly(axes, "y")
+
+
+def name_plainly(axes: Any, name: str) -> None:
+    """Plain numbers on a logarithmic axis, where they are neither very small nor very large."""
+    low, high = getattr(axes, f"get_{name}lim")()
+    if low < _PLAIN[0] or high > _PLAIN[1]:
+        return
+    # A short axis has few powers of ten.
+    steps = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5) if high / low < 200 else (1,)
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks = [t for e in powers for step in steps if low <= (t := step * 10.0**e) <= high]
+    getattr(axes, f"set_{name}ticks")(ticks, [_number(tick) for tick in ticks])
+    if len(steps) > 1:
+        axes.minorticks_off()
+
+
+def _number(value: float) -> str:
+    """A number without a power of ten, if it is not very small.
+
+    Examples
+    --------
+    >>> _number(100000.0), _number(0.001), _number(1e-6)
+    ('100,000', '0.001', '1e-06')
+    """
+    return f"{value:,.10g}"
+
+
+def words(value: Any) -> str:
+    """A swept value as pages write it: yes or no, a number, the steps of a preprocessing.
+
+    Examples
+    --------
+    >>> words(True), words(50000), words("one pass"), words("pca:0.95+unit-norm")
+    ('yes', '50,000', 'one pass', 'PCA to 95 %,\\nunit norm')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return _number(value)
+    return ",\n".join(map(_step_words, value.split("+")))
+
+
+def _step_words(step: str) -> str:
+    name, _, number = step.partition(":")
+    if name == "pca":
+        return (
+            f"PCA to {float(number):.0%}".replace("%", " %")
+            if "." in number
+            else f"PCA to {number}"
+        )
+    if name == "top-terms":
+        return f"{int(number):,} terms"
+    return _STEPS.get(step, step)
 
 
 def _draw_references(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing) -> None:
-    """Thin horizontal lines at the values of other methods."""
+    """Thin horizontal lines at the values of other methods, whose dashes do not cover each other."""
+    methods = how.references.methods if how.references is not None else ()
     for dataset in datasets:
-        for method in how.references.methods if how.references is not None else ():
+        for number, method in enumerate(methods):
             value = over_seeds(table.references.get((dataset, method), []), how.y)
             if value is not None:
-                style = style_of(method)
-                label = f"{method} (all answers)"
-                axes.axhline(value[0], color=style.colour, linewidth=1, linestyle=":", label=label)
+                axes.axhline(
+                    value[0],
+                    color=style_of(method).colour,
+                    linewidth=1.4,
+                    linestyle=(4 * number, (4, 4 * max(len(methods) - 1, 1))),
+                    label=f"{method} (all answers)",
+                )
 
 
 def _series(
@@ -386,9 +419,10 @@ def _against(
     points = []
     for group in _by_variant(records, along).values():
         y = over_seeds(group, measure)
-        x = (group[0]["variant"][along],) if along == how.x else over_seeds(group, how.x)
-        if x is not None and y is not None:
-            points.append((group[0]["variant"][along], x[0], y[0], y[1]))
+        value = group[0]["variant"][along]
+        x = (value,) if along == how.x else over_seeds(group, how.x)
+        if x is not None and y is not None and (not how.values or value in how.values):
+            points.append((value, x[0], y[0], y[1]))
     if points:
         points.sort(key=lambda one: one[0])
         yield name, *_columns(one[1:] for one in points)
@@ -428,7 +462,7 @@ def _bars(table: Drawn, how: Drawing) -> Any | None:
                     y.append(value[0])
                     spread.append(value[1])
             style = style_of(method, methods)
-            hatch = {"-": "", "--": "///", ":": "...", "-.": "xxx"}[style.line]
+            hatch = dict(zip(LINES, ("", "///", "...", "xxx"), strict=True))[style.line]
             axes.bar(
                 x,
                 y,
@@ -441,16 +475,20 @@ def _bars(table: Drawn, how: Drawing) -> Any | None:
                 error_kw={"elinewidth": 0.8},
                 label=table.shown[method],
             )
-        names = [str(table.labels.get(group, group)) for group in groups]
-        is_tight = most > 3 or sum(map(len, names)) > _FITS_UPRIGHT
+        names = [table.labels[one] if how.x == "dataset" else words(one) for one in groups]
+        longest = (max(map(len, name.split("\n"))) for name in names)
+        is_tight = sum(longest) > _FITS_UPRIGHT * figure_width / 4.2
         axes.set_xticks(
             range(len(groups)),
             names,
+            fontsize=8,
             rotation=30 if is_tight else 0,
             ha="right" if is_tight else "center",
         )
         axes.set_title(title, fontsize=10)
         _label(axes, msgspec.structs.replace(how, label_x="") if how.x == "dataset" else how)
+        if how.log_y:
+            name_plainly(axes, "y")
     return finish_figure(figure, all_axes)
 
 
@@ -467,47 +505,52 @@ def _groups(table: Drawn, datasets: tuple[str, ...], by: str) -> dict[str, dict[
 
 def _matrix(table: Drawn, how: Drawing) -> Any | None:
     panels = [
-        (f"{table.shown[method]}, {table.labels[dataset]}", dataset, method)
+        (f"{table.shown[method]}, {table.labels[dataset]}", *_matrix_of(records, how))
         for dataset in table.datasets
         for method in table.methods
+        if (records := table.of(dataset, method))
     ]
+    known = np.concatenate([values[np.isfinite(values)] for *_, values in panels])
+    if not len(known):
+        return None
+    low, high = float(known.min()), float(known.max())  # one scale of colours for all panels
+    digits = 3 if max(abs(low), abs(high)) <= 1 else 1
     figure, all_axes = _grid(len(panels))
-    for axes, (title, dataset, method) in zip(all_axes, panels, strict=True):
-        records = table.of(dataset, method)
-        xs, ys = (
-            sorted({record["variant"][name] for record in records}) for name in (how.x, how.y)
+    for axes, (title, xs, ys, values) in zip(all_axes, panels, strict=True):
+        picture = axes.imshow(
+            values, origin="lower", cmap="cividis", aspect="auto", vmin=low, vmax=high
         )
-        values = np.full((len(ys), len(xs)), np.nan)
-        for (row, y), (column, x) in ((r, c) for r in enumerate(ys) for c in enumerate(xs)):
-            group = [
-                record
-                for record in records
-                if record["variant"][how.x] == x and record["variant"][how.y] == y
-            ]
-            found = over_seeds(group, how.value)
-            if found is not None:
-                values[row, column] = found[0]
-        picture = axes.imshow(values, origin="lower", cmap="cividis", aspect="auto")
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
-                low, high = np.nanmin(values), np.nanmax(values)
-                light = high > low and (value - low) / (high - low) < 0.5
                 axes.text(
                     column,
                     row,
-                    f"{value:.3g}",
+                    f"{value:.{digits}f}",
                     ha="center",
                     va="center",
                     fontsize=7,
-                    color="white" if light else "black",
+                    color="white" if value - low < 0.5 * (high - low) else "black",
                 )
-        axes.set_xticks(range(len(xs)), [f"{x:g}" if isinstance(x, float) else str(x) for x in xs])
-        axes.set_yticks(range(len(ys)), [f"{y:g}" if isinstance(y, float) else str(y) for y in ys])
+        axes.set_xticks(range(len(xs)), map(words, xs))
+        axes.set_yticks(range(len(ys)), map(words, ys))
         axes.set_xlabel(how.x if how.label_x is None else how.label_x)
         axes.set_ylabel(how.y if how.label_y is None else how.label_y)
         axes.set_title(title, fontsize=10)
-        figure.colorbar(picture, ax=axes, label=how.value, shrink=0.85)
+    label = how.value if how.label_value is None else how.label_value
+    figure.colorbar(picture, ax=all_axes, label=label, shrink=0.85)
     return figure
+
+
+def _matrix_of(records: list[Record], how: Drawing) -> tuple[list[Any], list[Any], np.ndarray]:
+    """The swept values, and the means of the measure: rows by ``y``, columns by ``x``."""
+    xs, ys = (sorted({one["variant"][name] for one in records}) for name in (how.x, how.y))
+    values = np.full((len(ys), len(xs)), np.nan)
+    for (row, y), (column, x) in itertools.product(enumerate(ys), enumerate(xs)):
+        group = [one for one in records if (one["variant"][how.x], one["variant"][how.y]) == (x, y)]
+        found = over_seeds(group, how.value)
+        if found is not None:
+            values[row, column] = found[0]
+    return xs, ys, values
 
 
 # -- what they share --------------------------------------------------------------------------------------
@@ -520,11 +563,11 @@ def _panels(table: Drawn, how: Drawing) -> list[tuple[str, tuple[str, ...]]]:
     return [("", table.datasets)]
 
 
-def _grid(n: int, width: float = 4.2) -> tuple[Any, list[Any]]:
-    """A figure with n axes, two or three in a row."""
-    columns = min(n, 1 if width > 7 else 2 if n in (2, 4) else 3)
+def _grid(n: int, width: float = 4.2, height: float = 3.2) -> tuple[Any, list[Any]]:
+    """A figure with n axes, two to four in a row."""
+    columns = min(n, 1 if width > 7 else 4 if width < 4 else 2 if n in (2, 4) else 3)
     rows = -(-n // columns)
-    figure = new_figure(columns * width + 0.4, rows * 3.2 + 0.9)
+    figure = new_figure(columns * width + 0.4, rows * height + 0.9)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for unused in axes[n:]:
         unused.set_visible(False)
@@ -570,7 +613,7 @@ def finish_figure(figure: Any, all_axes: list[Any]) -> Any:
     )
     for handle in legend.get_lines():
         handle.set_linewidth(_WIDTH)
-        handle.set_alpha(1.0)
+        handle.set_color(handle.get_markerfacecolor())  # not faint
     return figure
 
 

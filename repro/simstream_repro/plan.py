@@ -180,15 +180,12 @@ class ReferenceLines(TypedTable, frozen=True, kw_only=True):
 
 
 class PrintedPoints(TypedTable, frozen=True, kw_only=True):
-    """Printed numbers that a figure of lines shows as stars at one place of its x, for exact data."""
+    """Printed numbers that a figure of lines shows beside its end, for exact data."""
 
     #: File of published numbers, and the measure in it.
     file: str
     measure: str
-    x: float
     scale: float = 1.0
-    #: Also beside parts of the data and stand-ins.
-    everywhere: bool = False
 
 
 class Drawing(TypedTable, frozen=True, kw_only=True):
@@ -198,12 +195,12 @@ class Drawing(TypedTable, frozen=True, kw_only=True):
         ``curve`` (``curves``: several): a recorded curve against its x, named by ``x``; or ``measures`` =
         "P@{x}" with ``values``: one measure for each x; or ``y`` (``ys``: several): a measure against a swept
         value, or against another measure ``x`` with the points joined in the order of the swept value
-        ``along``. ``references`` draws the value of ``y`` of other methods as thin lines, ``printed`` the
-        paper's numbers as stars.
+        ``along``; ``values``: only these of the swept ones. ``references`` draws the value of ``y`` of other
+        methods as thin lines, ``printed`` the paper's numbers as stars.
     bars
         ``y``: a measure, grouped by ``x``: "dataset", or a swept value.
     matrix
-        ``value``: a measure, over two swept values ``x`` and ``y``.
+        ``value``: a measure, over two swept values ``x`` and ``y``; one scale of colours for all panels.
     """
 
     form: Literal["lines", "bars", "matrix"]
@@ -215,18 +212,23 @@ class Drawing(TypedTable, frozen=True, kw_only=True):
     #: What is said of it in the legend -> curve.
     curves: dict[str, str] = msgspec.field(default_factory=dict)
     measures: str = ""
-    values: tuple[int, ...] = ()
+    values: tuple[int | float, ...] = ()
     along: str = ""
     references: ReferenceLines | None = None
     printed: PrintedPoints | None = None
     value: str = ""
-    #: "dataset": one panel for each; otherwise one for all.
-    panels: Literal["dataset", ""] = ""
+    #: "dataset", or (of lines) "method": one panel for each; otherwise one for all.
+    panels: Literal["dataset", "method", ""] = ""
+    #: Bands of one standard deviation.
+    bands: bool = True
+    #: Method -> what the legend calls it here.
+    names: dict[str, str] = msgspec.field(default_factory=dict)
     log_x: bool = False
     log_y: bool = False
     unit_y: str = ""
     label_x: str | None = None
     label_y: str | None = None
+    label_value: str | None = None
 
 
 class Exhibit(TypedTable, frozen=True, kw_only=True):

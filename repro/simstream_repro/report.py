@@ -45,6 +45,8 @@ _COLUMNS = (
     *("ours", "ours_std", "runs", "planned_runs", "printed", "printed_std"),
     *("standard_error", "tolerance", "verdict", "cause", "marked"),
 )
+#: Dots per inch of pictures, and the width in dots from which phones show a picture wider than the screen.
+_DPI, _PHONE = 110, 640
 #: Of numbers above the print by another experiment, and of those whose agreement is no evidence.
 _ANOTHER, _FITTED = "*", "†"
 #: Above a table of claims: the rule, what verdicts mean, and what concerns papers only.
@@ -165,7 +167,8 @@ def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Pat
     if figure is None:
         return []
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, facecolor="white")
+    figure.savefig(buffer, format="png", dpi=_DPI, facecolor="white")
+    exhibit["is_wide"] = figure.get_figwidth() * _DPI > _PHONE
     if form == "html":
         exhibit["picture"] = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
         return []

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from simstream.plots import new_figure, tidy
 
-from .figures import finish_figure, style_of
+from .figures import finish_figure, name_plainly
 from .plan import Paper
+from .styles import style_of
 from .verdicts import JudgedNumber
 
 
 def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
-    """A panel for each of the first two measures: ours (up) against printed (right).
+    """A panel for each of two measures: ours (up) against printed (right), with bars of two standard errors.
 
-    Bars are two standard errors. Filled marks (half filled where a method has a dashed line in figures) are
-    numbers on exactly the paper's data, hollow ones on parts of it and stand-ins. Training times are shown
-    only where a paper prints nothing else. None without numbers.
+    Filled marks are numbers on exactly the paper's data, hollow ones on parts of it and stand-ins. The
+    measures are those with the most numbers; training times are shown only where a paper prints nothing
+    else. None without numbers.
     """
     known = [one for one in numbers if one.is_measured and one.published is not None]
     kind = "quality" if any(one.measure.kind == "quality" for one in known) else "time"
@@ -26,7 +30,8 @@ def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
         if one.measure.kind == kind:
             first.setdefault((one.dataset, one.method, one.measure.name), one)
     known = list(first.values())
-    names = list(dict.fromkeys(one.measure.name for one in known))[:2]
+    # Of measures with as many numbers, the first.
+    names = [name for name, _ in Counter(one.measure.name for one in known).most_common(2)]
     if not names:
         return None
     figure = new_figure(4.6 * len(names) + 0.4, 4.6)
@@ -37,6 +42,7 @@ def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
         for one in mine:
             _draw(axes, paper, one, methods)
         _frame(axes, mine, is_log=kind == "time")
+        _name_better_side(axes, mine)
     return finish_figure(figure, list(all_axes))
 
 
@@ -52,10 +58,10 @@ def _draw(axes: Any, paper: Paper, one: JudgedNumber, methods: Sequence[str]) ->
         yerr=_bar(one.our_error),
         fmt=style.marker,
         color=style.colour,
-        fillstyle=("full" if style.line == "-" else "left") if exact else "none",
-        markersize=6 if exact else 4,
+        fillstyle="full" if exact else "none",
+        markersize=6 if exact else 5,
         elinewidth=0.8,
-        alpha=0.9 if exact else 0.5,
+        alpha=0.9,
         label=paper.shown(one.method),
     )
 
@@ -83,12 +89,36 @@ def _frame(axes: Any, mine: Sequence[JudgedNumber], *, is_log: bool) -> None:
         low, high = min(positive) / 2, max(positive) * 2
     else:
         margin = 0.05 * (max(values) - min(values) or 1.0)
-        low, high = max(0.0, min(values) - margin), max(values) + margin
+        low, high = min(values) - margin, max(values) + margin
     axes.plot([low, high], [low, high], color="#888888", linewidth=0.8, zorder=0)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
+    for name in ("x", "y") if is_log else ():
+        name_plainly(axes, name)
     axes.set_aspect("equal")
     axes.set_xlabel("printed")
     axes.set_ylabel("ours")
     axes.set_title(mine[0].measure.label, fontsize=10)
     tidy(axes, grid="both")
+
+
+def _name_better_side(axes: Any, mine: Sequence[JudgedNumber]) -> None:
+    """Say beside the line on which side ours is better, where the marks leave most room."""
+    side = {"higher": 1, "lower": -1}.get(mine[0].measure.better, 0)
+    if not side:
+        return
+    points = np.array([(one.published, one.ours[0]) for one in mine if one.ours is not None])
+    marks = axes.transAxes.inverted().transform(axes.transData.transform(points))
+    along = np.linspace(0.1, 0.9, 17)
+    places = np.column_stack([along - 0.03 * side, along + 0.03 * side])
+    room = np.min(np.linalg.norm(places[:, None] - marks[None], axis=2), axis=1)
+    axes.text(
+        *places[int(np.argmax(room))],
+        "better",
+        transform=axes.transAxes,
+        rotation=45,
+        ha="center",
+        va="center",
+        fontsize=8,
+        color="#555555",
+    )

@@ -5,15 +5,18 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from simstream_repro import report as reporting
 from simstream_repro.claims import check_claims, rank_methods
-from simstream_repro.figures import draw, style_of
+from simstream_repro.figures import draw
 from simstream_repro.means import means_beside
 from simstream_repro.plan import load_paper, paper_ids, parse_paper
 from simstream_repro.records import RecordStore
 from simstream_repro.report import paper_page
+from simstream_repro.scatter import scatter
+from simstream_repro.styles import PRINTED_MARK, family_of, style_of
 from simstream_repro.verdicts import (
     JudgedNumber,
     PaperRecords,
@@ -508,8 +511,21 @@ def test_methods_of_a_figure_can_be_told_apart(paper_id):
         if exhibit.kind != "figure" or study is None:
             continue
         methods = exhibit.methods or study.methods
-        looks = [style_of(name, methods)[:2] for name in methods]
-        assert len(set(looks)) == len(looks), exhibit.id
+        for first, second in ("colour", "line"), ("colour", "marker"):
+            styles = [style_of(name, methods) for name in methods]
+            looks = [(getattr(one, first), getattr(one, second)) for one in styles]
+            assert len(set(looks)) == len(looks), exhibit.id
+
+
+@pytest.mark.parametrize("paper_id", paper_ids())
+def test_no_two_methods_of_a_page_look_alike(paper_id):
+    """Marks of one colour belong to one family, and none is the mark of printed numbers."""
+    methods = list(load_paper(paper_id).methods)
+    owners = {}
+    for name in methods:
+        style = style_of(name, methods)
+        assert owners.setdefault((style.colour, style.marker), family_of(name)) == family_of(name)
+        assert style.marker != PRINTED_MARK
 
 
 def test_over_budget_is_told(paper, tmp_path):
@@ -837,10 +853,8 @@ def test_no_line_hides_another_and_no_band_leaves_the_range(paper, store):
     figure = draw(PaperRecords(paper, store), paper.exhibits["x-lines"])
     lines = lines_of(figure)
     assert lines["SDCA"].get_linewidth() > lines["OASIS"].get_linewidth()
-    ring = lines["_ring"]  # the marks of the covered one, around those above it
-    assert ring.get_linestyle() == "None"
-    assert ring.get_markeredgecolor() == lines["SDCA"].get_color()
-    assert ring.get_markersize() > 2 * lines["OASIS"].get_markersize()
+    marked = [list(range(2))[lines[name].get_markevery()] for name in ("SDCA", "OASIS")]
+    assert marked == [[0], [1]]  # at different places
     bands = [area.get_datalim(figure.axes[0].transData) for area in figure.axes[0].collections]
     assert bands
     assert max(one.y1 for one in bands) == pytest.approx(1.0)
@@ -849,6 +863,85 @@ def test_no_line_hides_another_and_no_band_leaves_the_range(paper, store):
 def test_a_method_has_one_line_in_every_figure():
     for name, other in (("PAI-", "PAI+"), ("SORS-II", "SORS-I"), ("PAI+", "PAI-")):
         assert style_of(name) == style_of(name, (other, name, "OASIS"))
+    assert (
+        style_of("PA-I").marker == style_of("PAI+").marker
+    )  # the rule alone, and with projections
+
+
+def test_printed_numbers_stand_beside_the_panel_and_apart(store):
+    """0.5955 and 0.5318 would lie on each other in a panel that goes down to 0."""
+    text = PAPER.replace(
+        'curve = "mAP", panels = "dataset" }',
+        'curve = "mAP", panels = "dataset", printed = { file = "p3_table2_map.csv", measure = "map" } }',
+    )
+    paper = parse_paper(text)
+    for cell in paper.cells(paper.studies["x-main"]):
+        curve = {"x": [1, 2], "y": [0.0, 1.2 if cell.method == "SDCA" else 1.1]}
+        store.append(cell, {"status": "done", "measures": {}, "curves": {"mAP": curve}})
+    figure = draw(PaperRecords(paper, store), paper.exhibits["x-lines"])
+    exact, stand_in = figure.axes
+    stars = [line for line in exact.lines if line.get_label() == "_printed"]
+    assert [float(line.get_ydata()[0]) for line in stars] == [0.5318, 0.5955]
+    places = [float(line.get_xdata()[0]) for line in stars]
+    assert 1 < places[0] < places[1]  # in widths of the panel
+    assert not [line for line in stand_in.lines if line.get_label() == "_printed"]
+
+
+def test_all_panels_of_a_matrix_have_one_scale(paper, store):
+    """The least and the greatest number of both methods."""
+    text = PAPER.replace(
+        'methods = ["SDCA"]\nsettings = { n_triplets = 10 }\nsweep',
+        'methods = ["SDCA", "OASIS"]\nsettings = { n_triplets = 10 }\nsweep',
+    )
+    paper = parse_paper(text)
+    for cell in paper.cells(paper.studies["x-sweep"], methods=("OASIS",)):
+        store.append(cell, {"status": "done", "measures": {"mAP": 7.0}, "curves": {}})
+    figure = draw(PaperRecords(paper, store), paper.exhibits["x-matrix"])
+    scales = [image.get_clim() for axes in figure.axes for image in axes.images]
+    assert scales == [(1.1, 7.0)] * 2
+
+
+def test_a_curve_that_a_panel_lacks_is_named_there(paper, store):
+    for cell in paper.cells(paper.studies["x-main"], methods=("OASIS",), datasets=("vowel",)):
+        store.append(cell, {"status": "over budget", "measures": {}, "error": "more than 1 s"})
+    figure = draw(PaperRecords(paper, store), paper.exhibits["x-lines"])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["step", "step\n(no curve: OASIS)"]
+
+
+def test_a_panel_for_each_method_has_its_own_line_before_the_others(paper, store):
+    text = PAPER.replace('curve = "mAP", panels = "dataset"', 'curve = "mAP", panels = "method"')
+    one_set = text.replace(
+        'study = "x-main"\ndraw', 'study = "x-main"\ndatasets = ["vehicle"]\ndraw'
+    )
+    paper = parse_paper(one_set)
+    figure = draw(PaperRecords(paper, store), paper.exhibits["x-lines"])
+    assert [axes.get_title() for axes in figure.axes] == ["SDCA", "OASIS"]
+    for axes in figure.axes:
+        *others, own = axes.lines
+        assert own.get_color() == style_of(axes.get_title()).colour
+        assert {line.get_label() for line in others} == {"the others"}
+
+
+def test_the_overview_shows_the_measures_with_the_most_numbers(paper):
+    (measure,) = paper.exhibits["x-table"].measures
+    few, many = (replace_measure(measure, name, better) for name, better in SIDES.items())
+    numbers = [
+        JudgedNumber(f"d{n}", "SDCA", kind, (0.5, 0.0, 2), "0.60", None, "within")
+        for kind, amount in ((few, 1), (many, 3), (measure, 2))
+        for n in range(amount)
+    ]
+    panels = scatter(paper, numbers).axes
+    assert [axes.get_title() for axes in panels] == ["many", "mAP"]
+    lower, higher = (axes.texts[0].get_position() for axes in panels)
+    assert lower[0] > lower[1]  # "better" is below the line, and above it
+    assert higher[0] < higher[1]
+
+
+SIDES = {"few": "higher", "many": "lower"}
+
+
+def replace_measure(measure, name, better):
+    return msgspec.structs.replace(measure, name=name, label=name, better=better)
 
 
 def test_claims_over_several_studies_and_swept_values(paper, store):
