@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from scipy.special import stdtrit
+
 from .plan import Exhibit, Explanation, Paper, Study, TableMeasure, published
 from .records import FINAL, Cell, Record, RecordStore, data_seed, over_seeds, repeated, with_tuning
 
@@ -243,15 +245,30 @@ class JudgedNumber:
 
 def _uncertainty(one: JudgedNumber) -> float:
     """Two standard errors of the difference, or one point; at least what rounding hid from the print."""
+    return _tolerance(one, 2.0)
+
+
+def _by_students_t(one: JudgedNumber) -> float:
+    """The same with the quantile of Student's t (degrees of freedom by Welch): more than two for few runs."""
+    if one.ours is None or not one.standard_error:
+        return _tolerance(one, 2.0)
+    ours, theirs = (one.our_error or 0.0) ** 2, (one.their_error or 0.0) ** 2
+    spread = ours**2 / (one.ours[2] - 1) + theirs**2 / max(one.their_runs - 1, 1)
+    return _tolerance(one, float(stdtrit((ours + theirs) ** 2 / spread, 0.975)))
+
+
+def _tolerance(one: JudgedNumber, times: float) -> float:
+    """So many standard errors, or one point; at least what rounding hid from the print."""
     error = one.standard_error
     digits = len(one.theirs.partition(".")[2])
     least = 0.5 * 10.0**-digits
-    return max(least, CLOSE * one.measure.scale if error is None else 2 * error)
+    return max(least, CLOSE * one.measure.scale if error is None else times * error)
 
 
 #: How far from the printed one a number may be to be within it; the first one decides.
 RULES: dict[str, Callable[[JudgedNumber], float]] = {
     "two standard errors, or 0.01": _uncertainty,
+    "95 % by Student's t, or 0.01": _by_students_t,
     "0.005": lambda one: 0.005 * one.measure.scale,
     "5 % of the printed number": lambda one: 0.05 * abs(one.published or 0.0),
 }

@@ -173,6 +173,7 @@ def test_the_rule(ours, theirs, tolerance, better, expected):
 
 
 MAIN, ABSOLUTE, RELATIVE = "two standard errors, or 0.01", "0.005", "5 % of the printed number"
+STUDENT = "95 % by Student's t, or 0.01"
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,16 @@ def test_two_standard_errors_where_both_spreads_are_known(paper, ours, their_std
     assert one.under(MAIN) == expected
 
 
+@pytest.mark.parametrize(("difference", "expected"), [(0.024, "within"), (0.026, "above")])
+def test_students_t_allows_more_for_few_runs(paper, difference, expected):
+    """The print has no spread: two degrees of freedom, where t is 4.303 (tables)."""
+    (measure,) = paper.exhibits["x-table"].measures
+    std = 0.0058 * 2**0.5  # a standard error of 0.0058, 4.303 times which is 0.02496
+    one = JudgedNumber("d", "A", measure, (0.5 + difference, std, 3), "0.500", "0.00", "within")
+    assert one.under(STUDENT) == expected
+    assert one.under(MAIN) == "above"
+
+
 def test_other_tolerances_are_counted_beside(paper):
     (measure,) = paper.exhibits["x-table"].measures
     numbers = [
@@ -205,6 +216,7 @@ def test_other_tolerances_are_counted_beside(paper):
     numbers = [replace(one, verdict=one.under(MAIN)) for one in numbers]
     assert tally(numbers).rules == {
         MAIN: (2, 2, 2),
+        STUDENT: (2, 2, 2),  # single runs: both take 0.01
         ABSOLUTE: (1, 3, 2),
         RELATIVE: (4, 1, 1),
     }
