@@ -528,3 +528,14 @@ def test_results_that_are_no_numbers_are_a_failure(tmp_path, monkeypatch):
     record = work_here(lambda cell: {"measures": {"mAP": np.nan}}, monkeypatch)
     assert record["status"] == "failed"
     assert "mAP: expected a finite number, got nan" in record["error"]
+
+
+def test_what_is_loaded_before_processes_are_forked_does_not_count_as_their_code():
+    script = (
+        "from simstream_repro import protocols, sources; before = sources.imported_modules(); "
+        "from simstream_repro import preload; print(sources.imported_modules() == before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True"
