@@ -176,6 +176,30 @@ def test_what_earlier_code_has_finished_is_tried_although_another_seed_is_over_b
     assert [one.job.cell.seed for one in seen] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("value", "budget", "status"),
+    [(0.1, Budget(0.001, 8), "over budget"), (-1.0, ENOUGH, "failed")],
+)
+@pytest.mark.parametrize("tuning", ["first run", "every run"])
+def test_what_earlier_code_has_finished_stays_where_no_parameters_are_found(
+    tmp_path, tuning, value, budget, status
+):
+    """The run ends: it went on for ever, waiting for the parameters. A third seed has no record before."""
+    settings = {"n_triplets": 200, "tuning": tuning}
+    cells = [cell(parameters={}, grid={"C": [value]}, settings=settings, seed=s) for s in range(3)]
+    done = {"status": "done", "measures": {"mAP": 0.5}, "parameters": {"C": 0.1}}
+    store = RecordStore(tmp_path)
+    for one in cells[:2]:
+        store.append(one, done)
+    store.append(cells[0].tuning(), done)
+    for _ in range(2):  # the second time the parameters are over budget from the beginning
+        seen, store = run(cells, tmp_path, budget=budget, stale=True)
+        assert [store.find(one)["status"] for one in cells] == ["done", "done", status]
+        assert store.find(cells[0].tuning())["status"] == status
+        assert all(one.job.cell.is_tuning for one in seen)
+        assert all(one.n_done == one.n_cells for one in seen[-1:])
+
+
 def test_a_failure_says_why_and_is_tried_again(tmp_path):
     bad = cell(parameters={"C": -1.0})
     _, store = run([bad], tmp_path)
