@@ -498,6 +498,9 @@ if __name__ == "__main__":
 
 NO_RECORDS = [
     "null",
+    json.dumps(
+        {"fingerprint": "of no cell", **WINE_CELL.__dict__, "status": "failed", "versions": []}
+    ),
     '{"no": "fingerprint"}',
     '{"fingerprint": "of no status"}',
     '{"fingerprint": [], "status": "failed"}',
