@@ -421,8 +421,11 @@ def test_means_are_over_the_data_sets_that_all_columns_of_a_row_have(store):
     exhibit = paper.exhibits["x-means"]
     (measure,) = exhibit.measures
     values = {("vehicle", "SDCA"): 0.7, ("vowel", "SDCA"): 0.3, ("vowel", "LMNN"): 0.41}
-    for cell in paper.cells(paper.studies["x-other"]):
+    values["vehicle", "LMNN"] = 0.9  # of the first seed; the second is over budget
+    for cell in paper.cells(paper.studies["x-other"], seeds=2):
         value = values.get((cell.dataset, cell.method))
+        if cell.seed and (cell.dataset, cell.method) == ("vehicle", "LMNN"):
+            value = None
         done = {"status": "done", "measures": {"mAP": value}}
         over = {"status": "over budget", "error": "more than 1 GB", "measures": {}}
         store.append(cell, over if value is None else done)
