@@ -273,7 +273,6 @@ def _exhibit(
     view: dict[str, Any] = {
         "id": exhibit.id,
         "title": exhibit.title,
-        "kind": exhibit.kind,
         "note": exhibit.note,
         "tables": _tables(paper, exhibit, comparisons),
         "figure": None,
