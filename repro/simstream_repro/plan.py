@@ -683,7 +683,7 @@ def select(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:
             break
         else:
             raise ValueError(
-                f"expected a paper ({', '.join(paper_ids())}), a table or a figure, got {wanted!r}; "
-                "simstream repro list names them"
+                f"expected a paper ({', '.join(paper_ids())}), a study, a table or a figure, got "
+                f"{wanted!r}; simstream repro list and status name them"
             )
     return list(found.values())

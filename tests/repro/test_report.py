@@ -990,6 +990,7 @@ winner = "SDCA"
 each = "train_fraction"
 always = true
 """
+    )
     paper = parse_paper(PAPER + INSTEAD + text)
     (cell,) = paper.cells(paper.studies["x-again"])
     store.append(cell, {"status": "done", "measures": {"mAP": 0.7}})
