@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, TableMeasure, load_paper, paper_ids, published
-from .records import Cell, RecordStore, is_number, repeated
+from .records import Cell, Record, RecordStore, is_number, repeated
 from .scatter import scatter
 from .verdicts import (
     COUNTED,
@@ -528,11 +529,6 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
         known = given.of(study)
         records = [record for found in known.table.values() for record in found]
         states = Counter(record["status"] for record in records)
-        versions = {
-            json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
-            for one in records
-            if "versions" in one
-        }
         sources = Counter(one.get("versions", {}).get("source", "unknown") for one in records)
         current = [one for one in records if not given.store.is_stale(one)]
         n_repeated, n_same = repeated(current)
@@ -560,10 +556,20 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 ),
                 "chosen": _chosen(given, known.cells),
                 "same_streams": _same_streams(records),
-                "versions": [json.loads(one) for one in sorted(versions)],
+                "versions": versions_of(records),
             }
         )
     return runs
+
+
+def versions_of(records: Iterable[Record]) -> list[dict[str, str]]:
+    """Versions of Python and the libraries, and processors, that records come from, each once."""
+    found = {
+        json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
+        for one in records
+        if "versions" in one
+    }
+    return [json.loads(one) for one in sorted(found)]
 
 
 def _chosen(given: PaperRecords, cells: list[Cell]) -> list[str]:
