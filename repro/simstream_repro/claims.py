@@ -333,22 +333,23 @@ def _outcome(
     sign = _sign(margin, error, (ours, other), check.measure)
     if sign == 0:
         pairs = _pairs(mine, theirs, check.measure)
-        text += _open(direction * (pairs[:, 0] - (1 + direction * by) * pairs[:, 1]) > 0)
+        text += _open(direction * (pairs[:, 0] - (1 + direction * by) * pairs[:, 1]))
     return _Outcome(dataset, sign, margin > 0, text)
 
 
-def _open(is_so: np.ndarray) -> str:
-    """What is said of a comparison that decides nothing: in how many runs the claim is true.
+def _open(gains: np.ndarray) -> str:
+    """What is said of a comparison that decides nothing: in how many runs the claim is true (a gain).
 
     Means of few runs decide nothing where one run is far from the others, even if all agree.
 
     Examples
     --------
-    >>> _open(np.array([True, True, False])), _open(np.array([True]))
-    (' (open; true of 2 of 3 runs)', ' (open)')
+    >>> _open(np.array([0.1, 5.0, -0.2])), _open(np.array([1.0, 0.0])), _open(np.array([1.0]))
+    (' (open; true of 2 of 3 runs)', ' (open; true of 1 of 2 runs, level in 1)', ' (open)')
     """
-    n = len(is_so)
-    return f" (open; true of {np.count_nonzero(is_so)} of {n} runs)" if n > 1 else " (open)"
+    n, level = len(gains), np.count_nonzero(gains == 0)
+    text = f"; true of {np.count_nonzero(gains > 0)} of {n} runs" if n > 1 else ""
+    return f" (open{text}" + (f", level in {level})" if text and level else ")")
 
 
 def _contests(check: Beats, methods: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
@@ -543,7 +544,7 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
         text += _in_brackets(_limits(above, below, check.measure), ".3g")
         if sign == 0:
             ratios = np.divide(*_pairs(above, below, check.measure).T)
-            text += _open((least <= ratios) & (ratios <= most))
+            text += _open(np.where((least <= ratios) & (ratios <= most), 1, -1))
         outcomes.append(_Outcome(dataset, sign, least <= ratio <= most, text))
     verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
     if outcomes:

@@ -745,7 +745,10 @@ def test_means_are_over_the_runs_that_share_their_data(tmp_path):
     values = {"SDCA": (0.50, 0.54), "OASIS": (0.52, 0.54, 0.10)}
     found = _store_of(paper, tmp_path, values)
     ahead = check_claims(PaperRecords(paper, found))[0]
-    assert "vehicle: behind OASIS by 0.01 ± 0.02 (open; true of 0 of 2 runs)" in ahead.parts
+    assert (
+        "vehicle: behind OASIS by 0.01 ± 0.02 (open; true of 0 of 2 runs, level in 1)"
+        in ahead.parts
+    )
 
 
 def test_a_failed_run_does_not_make_a_mean_more_certain(tmp_path):
