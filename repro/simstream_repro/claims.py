@@ -534,6 +534,8 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
             table.get((dataset, name), []) for name in (check.numerator, check.denominator)
         )
         found = difference(above, below, check.measure)
+        if found is None and (stopped := _stopped(given.paper, check, dataset, above, below)):
+            outcomes.append(stopped)
         if found is None or not found[1]:
             continue
         # It has to be on the right side of both ends.
@@ -551,6 +553,28 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
         verdict += _so_far(check, given, len(outcomes))
         parts = (f"published {check.published:g}, wanted: {_in_words(least, most)}", *parts)
     return verdict, parts
+
+
+def _stopped(
+    paper: Paper, check: MeasureRatio, dataset: str, above: list[Record], below: list[Record]
+) -> _Outcome | None:
+    """What is known of a ratio of times if the numerator was stopped: it is greater than that of the budget.
+
+    The budget counts loading and measuring too, so what half of it shows is enough.
+    """
+    other = over_seeds(below, check.measure)
+    spent = [
+        one["budget"]["seconds"]
+        for one in above
+        if one.get("error", "").endswith(" seconds") and "budget" in one
+    ]
+    if "seconds" not in check.measure or other is None or not spent:
+        return None
+    least, most = _ratios_wanted(check)
+    ratio = min(spent) / other[0]
+    sign = -1 if ratio / 2 > most else 1 if most == math.inf and ratio / 2 > least else 0
+    text = f"{paper.datasets[dataset].label}: about {ratio:.3g} or more (stopped after {min(spent):g} CPU s)"
+    return _Outcome(dataset, sign, sign > 0, text + (" (open)" if sign == 0 else ""))
 
 
 def _side(

@@ -631,6 +631,31 @@ def test_a_ratio_of_single_runs_has_a_margin(tmp_path):
     assert check_claims(PaperRecords(paper, found))[1].parts[1] == "vehicle: 1.56 (open)"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "verdict"),
+    [("at least", "holds"), ("at most", "does not hold"), ("near", "does not hold")],
+)
+def test_what_was_stopped_took_longer(tmp_path, wanted, verdict):
+    """SDCA was stopped after 400 s, and OASIS took 2: 200 times as long, give or take a half, is above 4."""
+    text = PAPER.replace("published = 2.0", f'published = 2.0\nwanted = "{wanted}"')
+    paper = parse_paper(
+        text.replace('measure = "mAP"\nnumerator', 'measure = "seconds"\nnumerator')
+    )
+    found = RecordStore(tmp_path)
+    over = {"status": "over budget", "error": "more than 400 seconds", "measures": {}}
+    over["budget"] = {"seconds": 400.0, "gigabytes": 4.0}
+    for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",)):
+        is_fast = cell.method == "OASIS"
+        found.append(cell, {"status": "done", "measures": {"seconds": 2.0}} if is_fast else over)
+    finding = check_claims(PaperRecords(paper, found))[1]
+    assert finding.verdict == f"{verdict} so far"  # vowel was not run
+    assert finding.parts[1] == "vehicle: about 200 or more (stopped after 400 CPU s)"
+    over["error"] = "more than 4 GB"
+    for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",), methods=("SDCA",)):
+        found.append(cell, over)
+    assert check_claims(PaperRecords(paper, found))[1].verdict == "open"
+
+
 def test_a_share_has_its_own_uncertainty(store):
     """0.59 / 0.40 and 0.60 / 0.42: 0.595 - 0.41 f is twice its error, 0.01 f - 0.005, at 1.407 and 1.5."""
     by_half = check_claims(PaperRecords(parse_paper(PAPER), store))[2]
