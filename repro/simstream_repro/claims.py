@@ -78,8 +78,8 @@ def check_claims(given: PaperRecords) -> list[Finding]:
 
 
 def _is_papers_own(paper: Paper, dataset: str) -> bool:
-    """Whether a data set is exactly the paper's, or ours where there is no paper."""
-    return paper.datasets[dataset].standing in ("exact", "bundled")
+    """Whether a data set is exactly the paper's; any that we have where there is no paper to compare with."""
+    return not paper.is_compared or paper.datasets[dataset].standing == "exact"
 
 
 #: A verdict, and what it rests on.
@@ -128,7 +128,7 @@ def _summed_up(
     """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
     if not outcomes:
         return "open", ("no numbers to compare",)  # nothing was run, or not within the budget
-    exact = [one for one in outcomes if paper.datasets[one.dataset].standing == "exact"]
+    exact = [one for one in outcomes if _is_papers_own(paper, one.dataset)]
     judged = exact or list(outcomes)
     parts = []
     if exact and len(exact) < len(outcomes):
@@ -215,13 +215,9 @@ def difference(
     a, b = over_seeds(ours, measure), over_seeds(theirs, measure)
     if a is None or b is None:
         return None
-    first, second = (_by_run(records, measure) for records in (ours, theirs))
-    by_seed: dict[int, list[tuple[float, float]]] = {}
-    for key in sorted(first.keys() & second.keys()):
-        by_seed.setdefault(key[0], []).append((first[key], second[key]))
+    pairs = _pairs(ours, theirs, measure)
     n, m = _n_seeds(ours, measure), _n_seeds(theirs, measure)
-    if len(by_seed) > 1 or (by_seed and min(n, m) < 2):
-        pairs = np.array([np.mean(found, axis=0) for found in by_seed.values()])
+    if len(pairs) > 1 or (len(pairs) and min(n, m) < 2):
         mine, other = map(float, pairs.mean(axis=0))
         if len(pairs) < 2:
             return mine, other, None
@@ -231,6 +227,15 @@ def difference(
     if min(n, m) < 2:
         return a[0], b[0], None
     return a[0], b[0], math.sqrt(a[1] ** 2 / (n - 1) + (factor * b[1]) ** 2 / (m - 1))
+
+
+def _pairs(ours: Iterable[Record], theirs: Iterable[Record], measure: str) -> np.ndarray:
+    """Rows with both values, one for each seed that both have: means over the swept values that both have."""
+    first, second = (_by_run(records, measure) for records in (ours, theirs))
+    by_seed: dict[int, list[tuple[float, float]]] = {}
+    for key in sorted(first.keys() & second.keys()):
+        by_seed.setdefault(key[0], []).append((first[key], second[key]))
+    return np.array([np.mean(found, axis=0) for found in by_seed.values()]).reshape(-1, 2)
 
 
 def _n_seeds(records: Iterable[Record], measure: str) -> int:
@@ -318,15 +323,33 @@ def _outcome(
     gain = (ours - other) * direction
     margin = gain - by * abs(other)
     if check.by is not None and other:
-        ratio, spread = _share(mine, theirs, check.measure)
-        text = f"{place}{ratio:.1%} of {best}" + ("" if spread is None else f" ± {spread:.1%}")
+        text = f"{place}{ours / other:.1%} of {best}"
+        text += _in_brackets(_limits(mine, theirs, check.measure), ".1%")
     else:
         how = "ahead of" if gain > 0 else "behind" if gain < 0 else "level with"
         text = f"{place}{how} {best}" + (f" by {abs(gain):.3g}" if gain else "")
         text += "" if error is None else f" ± {2 * error:.2g}"
         text += " s" if "seconds" in check.measure else ""
     sign = _sign(margin, error, (ours, other), check.measure)
-    return _Outcome(dataset, sign, margin > 0, text + (" (open)" if sign == 0 else ""))
+    if sign == 0:
+        pairs = _pairs(mine, theirs, check.measure)
+        text += _open(direction * (pairs[:, 0] - (1 + direction * by) * pairs[:, 1]))
+    return _Outcome(dataset, sign, margin > 0, text)
+
+
+def _open(gains: np.ndarray) -> str:
+    """What is said of a comparison that decides nothing: in how many runs the claim is true (a gain).
+
+    Means of few runs decide nothing where one run is far from the others, even if all agree.
+
+    Examples
+    --------
+    >>> _open(np.array([0.1, 5.0, -0.2])), _open(np.array([1.0, 0.0])), _open(np.array([1.0]))
+    (' (open; true of 2 of 3 runs)', ' (open; true of 1 of 2 runs, level in 1)', ' (open)')
+    """
+    n, level = len(gains), np.count_nonzero(gains == 0)
+    text = f"; true of {np.count_nonzero(gains > 0)} of {n} runs" if n > 1 else ""
+    return f" (open{text}" + (f", level in {level})" if text and level else ")")
 
 
 def _contests(check: Beats, methods: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
@@ -435,7 +458,7 @@ def _exact_ranks(
         one
         for (dataset, _), found in given.merged(_studies(check)).items()
         for one in found
-        if dataset in wanted and given.paper.datasets[dataset].standing == "exact"
+        if dataset in wanted and _is_papers_own(given.paper, dataset)
     ]
     lower = check.better == "lower"
     return rank_methods(records, check.methods, check.measure, lower_is_better=lower)
@@ -464,6 +487,7 @@ def _trend(check: Trend, given: PaperRecords) -> _Judgement:
         means |= {ends[0]: found[1], ends[1]: found[0]}  # over the runs that both ends have
         best = max(means, key=lambda place: means[place])
         text = f"{found[1]:.3f} at {ends[0]:g}; {found[0]:.3f} at {ends[1]:g}"
+        text += "" if found[2] is None else f" ({found[0] - found[1]:+.2g} ± {2 * found[2]:.2g})"
         label = given.paper.datasets[dataset].label
         text = f"{label}: {text}; highest {means[best]:.3f} at {best:g}"
         text += " (open)" if sign == 0 else ""
@@ -510,20 +534,47 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
             table.get((dataset, name), []) for name in (check.numerator, check.denominator)
         )
         found = difference(above, below, check.measure)
+        if found is None and (stopped := _stopped(given.paper, check, dataset, above, below)):
+            outcomes.append(stopped)
         if found is None or not found[1]:
             continue
         # It has to be on the right side of both ends.
         ends = [(end, side) for end, side in ((least, 1), (most, -1)) if 0 < end < math.inf]
         sign = min(_side(above, below, check.measure, end, side) for end, side in ends)
-        ratio, spread = _share(above, below, check.measure)
+        ratio = found[0] / found[1]
         text = f"{given.paper.datasets[dataset].label}: {ratio:.3g}"
-        text += ("" if spread is None else f" ± {spread:.2g}") + (" (open)" if sign == 0 else "")
+        text += _in_brackets(_limits(above, below, check.measure), ".3g")
+        if sign == 0:
+            ratios = np.divide(*_pairs(above, below, check.measure).T)
+            text += _open(np.where((least <= ratios) & (ratios <= most), 1, -1))
         outcomes.append(_Outcome(dataset, sign, least <= ratio <= most, text))
     verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
     if outcomes:
         verdict += _so_far(check, given, len(outcomes))
         parts = (f"published {check.published:g}, wanted: {_in_words(least, most)}", *parts)
     return verdict, parts
+
+
+def _stopped(
+    paper: Paper, check: MeasureRatio, dataset: str, above: list[Record], below: list[Record]
+) -> _Outcome | None:
+    """What is known of a ratio of times if the numerator was stopped: it is greater than that of the budget.
+
+    The budget counts loading and measuring too, so what half of it shows is enough.
+    """
+    other = over_seeds(below, check.measure)
+    spent = [
+        one["budget"]["seconds"]
+        for one in above
+        if one.get("error", "").endswith(" seconds") and "budget" in one
+    ]
+    if "seconds" not in check.measure or other is None or not spent:
+        return None
+    least, most = _ratios_wanted(check)
+    ratio = min(spent) / other[0]
+    sign = -1 if ratio / 2 > most else 1 if most == math.inf and ratio / 2 > least else 0
+    text = f"{paper.datasets[dataset].label}: about {ratio:.3g} or more (stopped after {min(spent):g} CPU s)"
+    return _Outcome(dataset, sign, sign > 0, text + (" (open)" if sign == 0 else ""))
 
 
 def _side(
@@ -535,11 +586,57 @@ def _side(
     return _sign(margin, error, (numerator, end * denominator), measure)
 
 
-def _share(ours: list[Record], theirs: list[Record], measure: str) -> tuple[float, float | None]:
-    """The ratio of two means, and two standard errors of it; None from a single run."""
-    mean, other, _ = _known_difference(ours, theirs, measure)
-    _, _, error = _known_difference(ours, theirs, measure, mean / other)
-    return mean / other, None if error is None else 2 * error / abs(other)
+def _limits(ours: list[Record], theirs: list[Record], measure: str) -> tuple[float, float] | None:
+    """The least and the greatest ratio of two means that two standard errors leave possible (Fieller).
+
+    These are the factors by which the second differs from the first by no more than that. They are not
+    symmetric about the ratio of the means, and there is no greatest one where the second mean may be zero.
+    None from a single run.
+
+    Examples
+    --------
+    >>> def runs(*values):
+    ...     return [{"seed": i, "variant": {}, "measures": {"s": x}} for i, x in enumerate(values)]
+    >>> [round(one, 3) for one in _limits(runs(0.5, 0.7), runs(0.5, 0.7), "s")]
+    [1.0, 1.0]
+    >>> [round(one, 3) for one in _limits(runs(1, 1, 1), runs(9, 10, 11), "s")]
+    [0.09, 0.113]
+    >>> [round(one, 3) for one in _limits(runs(1, 1, 1), runs(1, 1, 28), "s")]
+    [0.036, inf]
+    """
+    mean, other, at_zero = _known_difference(ours, theirs, measure, 0.0)
+    ratio = mean / other
+    if at_zero is None or not mean:
+        return None
+    at_ratio, at_minus = (
+        _known_difference(ours, theirs, measure, factor)[2] or 0.0 for factor in (ratio, -ratio)
+    )
+    # Variances of the first, of `ratio` times the second, and their covariance, times four, in units of the
+    # first mean. A factor t * ratio is possible if (1 - t)^2 <= first - 2 t both + t^2 second.
+    unit = 4 / mean**2
+    first = unit * at_zero**2
+    second = unit * ((at_ratio**2 + at_minus**2) / 2 - at_zero**2)
+    both = unit * (at_minus**2 - at_ratio**2) / 4
+    root = math.sqrt(max((1 - both) ** 2 - (1 - second) * (1 - first), 0.0))
+    if second < 1:
+        ends = [(1 - both + sign * root) / (1 - second) for sign in (-1, 1)]
+        return ratio * max(ends[0], 0.0), ratio * ends[1]
+    low = (1 - first) / (1 - both + root) if 1 - both + root > 0 else 0.0
+    return ratio * min(max(low, 0.0), 1.0), math.inf
+
+
+def _in_brackets(limits: tuple[float, float] | None, digits: str) -> str:
+    """The ratios that are possible, for people.
+
+    Examples
+    --------
+    >>> _in_brackets((0.5, 2.0), ".3g"), _in_brackets((0.047, math.inf), ".1%"), _in_brackets(None, "")
+    (' [0.5 to 2]', ' [4.7% or more]', '')
+    """
+    if limits is None:
+        return ""
+    low, high = limits
+    return f" [{low:{digits}} " + ("or more]" if high == math.inf else f"to {high:{digits}}]")
 
 
 def _ratios_wanted(check: MeasureRatio) -> tuple[float, float]:

@@ -393,6 +393,11 @@ class Paper(TypedTable, frozen=True, kw_only=True):
     explanations: tuple[Explanation, ...] = ()
     note: str = ""
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether there are printed numbers: it is not a study of our own."""
+        return any(exhibit.published for exhibit in self.exhibits.values())
+
     def shown(self, method: str) -> str:
         """What pages call a method."""
         known = self.methods.get(method)

@@ -52,8 +52,9 @@ _DPI, _PHONE = 110, 640
 _ANOTHER, _FITTED = "*", "†"
 #: Above a table of claims: the rule, what verdicts mean, and what concerns papers only.
 _CLAIMS_RULE = (
-    "A difference counts if it exceeds two standard errors over the runs (the ± in this table); from "
-    "a single run, if it exceeds 0.01, or a tenth of measures that are not shares. Smaller ones are open."
+    "A difference counts if it exceeds two standard errors over the runs (the ± in this table; of a ratio, "
+    "[ ] has all values that this leaves possible); from a single run, if it exceeds 0.01, or a tenth of "
+    "measures that are not shares. Smaller ones are open."
 )
 _CLAIMS_VERDICTS = (
     "Where decided: no comparison speaks against the claim, and some are open. In part: some support it, "
@@ -197,7 +198,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
     counted = [one for _, one in numbers if is_comparable(one)]
     below = [one for one in counted if one.verdict == "below"]
     runs = _runs(given)
-    is_compared = any(exhibit.published for exhibit in paper.exhibits.values())
+    is_compared = paper.is_compared
     return {
         "paper": paper,
         "numbers": numbers,

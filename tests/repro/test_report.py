@@ -174,6 +174,7 @@ def test_the_rule(ours, theirs, tolerance, better, expected):
 
 MAIN, ABSOLUTE, RELATIVE = "two standard errors, or 0.01", "0.005", "5 % of the printed number"
 STUDENT = "95 % by Student's t, or 0.01"
+ALIKE = "two standard errors, with our spread where the print has none"
 
 
 @pytest.mark.parametrize(
@@ -207,6 +208,17 @@ def test_students_t_allows_more_for_few_runs(paper, difference, expected):
     assert one.under(MAIN) == "above"
 
 
+@pytest.mark.parametrize(("difference", "expected"), [(0.029, "within"), (0.031, "above")])
+def test_the_print_may_spread_as_ours_do(paper, difference, expected):
+    """Standard errors of 0.0113 (three runs) and sqrt(3 / 4) of that (four): twice both is 0.0299."""
+    (measure,) = paper.exhibits["x-table"].measures
+    ours = (0.5 + difference, 0.0113 * 2**0.5, 3)
+    one = JudgedNumber("d", "A", measure, ours, "0.500", "", "within", their_runs=4)
+    assert one.under(ALIKE) == expected
+    assert one.under(MAIN) == "above"  # by more than 0.01
+    assert replace(one, their_std="0.00").under(ALIKE) == one.under(MAIN)
+
+
 def test_other_tolerances_are_counted_beside(paper):
     (measure,) = paper.exhibits["x-table"].measures
     numbers = [
@@ -216,7 +228,8 @@ def test_other_tolerances_are_counted_beside(paper):
     numbers = [replace(one, verdict=one.under(MAIN)) for one in numbers]
     assert tally(numbers).rules == {
         MAIN: (2, 2, 2),
-        STUDENT: (2, 2, 2),  # single runs: both take 0.01
+        STUDENT: (2, 2, 2),  # single runs: all three take 0.01
+        ALIKE: (2, 2, 2),
         ABSOLUTE: (1, 3, 2),
         RELATIVE: (4, 1, 1),
     }
@@ -593,7 +606,7 @@ def test_claims_about_ratios(store, published, wanted, factor, verdict):
     finding = check_claims(PaperRecords(paper, store))[1]
     assert finding.verdict == verdict
     (place,) = (one for one in finding.parts if one.startswith("vehicle"))
-    assert place.startswith("vehicle: 1.45 ± 0.0")
+    assert place.startswith("vehicle: 1.45 [1.41 to 1.5]")
 
 
 def _store_of(paper, folder, values):
@@ -621,11 +634,63 @@ def test_a_ratio_of_single_runs_has_a_margin(tmp_path):
     assert check_claims(PaperRecords(paper, found))[1].parts[1] == "vehicle: 1.56 (open)"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "verdict"),
+    [("at least", "holds"), ("at most", "does not hold"), ("near", "does not hold")],
+)
+def test_what_was_stopped_took_longer(tmp_path, wanted, verdict):
+    """SDCA was stopped after 400 s, and OASIS took 2: 200 times as long, give or take a half, is above 4."""
+    text = PAPER.replace("published = 2.0", f'published = 2.0\nwanted = "{wanted}"')
+    paper = parse_paper(
+        text.replace('measure = "mAP"\nnumerator', 'measure = "seconds"\nnumerator')
+    )
+    found = RecordStore(tmp_path)
+    over = {"status": "over budget", "error": "more than 400 seconds", "measures": {}}
+    over["budget"] = {"seconds": 400.0, "gigabytes": 4.0}
+    for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",)):
+        is_fast = cell.method == "OASIS"
+        found.append(cell, {"status": "done", "measures": {"seconds": 2.0}} if is_fast else over)
+    finding = check_claims(PaperRecords(paper, found))[1]
+    assert finding.verdict == f"{verdict} so far"  # vowel was not run
+    assert finding.parts[1] == "vehicle: about 200 or more (stopped after 400 CPU s)"
+    over["error"] = "more than 4 GB"
+    for cell in paper.cells(paper.studies["x-main"], datasets=("vehicle",), methods=("SDCA",)):
+        found.append(cell, over)
+    assert check_claims(PaperRecords(paper, found))[1].verdict == "open"
+
+
 def test_a_share_has_its_own_uncertainty(store):
-    """0.59 / 0.40 and 0.60 / 0.42: 1.451 in all; 0.0095 and -0.0095 from that, so 2 * 0.0095 / 0.41."""
+    """0.59 / 0.40 and 0.60 / 0.42: 0.595 - 0.41 f is twice its error, 0.01 f - 0.005, at 1.407 and 1.5."""
     by_half = check_claims(PaperRecords(parse_paper(PAPER), store))[2]
     assert by_half.parts[0] == "wanted: at least 148% of the other"
-    assert "vehicle: 145.1% of OASIS ± 4.6% (open)" in by_half.parts
+    text = "vehicle: 145.1% of OASIS [140.7% to 150.0%] (open; true of 0 of 2 runs)"
+    assert text in by_half.parts
+
+
+def test_a_share_of_what_may_be_nothing_has_no_greatest_value(tmp_path):
+    """0.4 beside 0.01 and 1: 79.2% of the mean, but half of it is the least if that is too small by chance.
+
+    0.4 = 0.505 f + 2 * 0.495 f at f = 0.2676, and 0.505 f - 0.99 f is below 0.4 whatever f is.
+    """
+    values = {"SDCA": (0.4, 0.4), "OASIS": (0.01, 1.0)}
+    by_half = check_claims(
+        PaperRecords(paper := parse_paper(PAPER), _store_of(paper, tmp_path, values))
+    )[2]
+    text = "vehicle: 79.2% of OASIS [26.8% or more] (open; true of 1 of 2 runs)"
+    assert text in by_half.parts
+
+
+@pytest.mark.parametrize("is_compared", [True, False])
+def test_without_a_paper_all_data_counts(store, is_compared):
+    """vowel is a stand-in; where no numbers are printed, there is nothing that it stands in for."""
+    text = PAPER if is_compared else PAPER.replace('published = "p3_table2_map.csv"\n', "")
+    finding = check_claims(PaperRecords(parse_paper(text), store))[0]
+    counted = (
+        ["on exact data (vehicle) in 1 of 1 comparisons", "on all data in 2 of 2 comparisons"]
+        if is_compared
+        else ["in 2 of 2 comparisons"]
+    )
+    assert list(finding.parts[: len(counted)]) == counted
 
 
 def test_the_papers_own_exceptions_do_not_count(store):
@@ -708,7 +773,10 @@ def test_means_are_over_the_runs_that_share_their_data(tmp_path):
     values = {"SDCA": (0.50, 0.54), "OASIS": (0.52, 0.54, 0.10)}
     found = _store_of(paper, tmp_path, values)
     ahead = check_claims(PaperRecords(paper, found))[0]
-    assert "vehicle: behind OASIS by 0.01 ± 0.02 (open)" in ahead.parts
+    assert (
+        "vehicle: behind OASIS by 0.01 ± 0.02 (open; true of 0 of 2 runs, level in 1)"
+        in ahead.parts
+    )
 
 
 def test_a_failed_run_does_not_make_a_mean_more_certain(tmp_path):
