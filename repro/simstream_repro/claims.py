@@ -49,7 +49,8 @@ class Finding:
     """What became of a claim."""
 
     claim: str
-    #: "holds", "holds where decided", "holds in part", "does not hold" or "open"; " so far" if numbers miss.
+    #: "holds", "holds where decided", "holds in part", "does not hold" or "open"; " so far" if what may
+    #: change it is missing.
     verdict: str
     #: What it rests on: counts of comparisons, then the comparisons.
     parts: tuple[str, ...] = ()
@@ -120,12 +121,16 @@ class _Outcome(NamedTuple):
 def _summed_up(
     paper: Paper,
     outcomes: Sequence[_Outcome],
-    n_missing: int = 0,
+    missing: Sequence[str] = (),
     *,
     always: bool = False,
     list_all: bool = False,
 ) -> _Judgement:
-    """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
+    """The verdict on exact data if there is some, and the comparisons: all of a few, or those against.
+
+    `missing` has the data set of each number that was not measured yet: the verdict is one "so far" if it
+    rests on any of these.
+    """
     if not outcomes:
         return "open", ("no numbers to compare",)  # nothing was run, or not within the budget
     exact = [one for one in outcomes if _is_papers_own(paper, one.dataset)]
@@ -144,11 +149,11 @@ def _summed_up(
     signs = [one.sign for one in judged]
     is_refuted = always and -1 in signs
     verdict = "does not hold" if is_refuted else _verdict(signs)
-    if n_missing:
-        verdict += "" if is_refuted else " so far"
-        parts.append(
-            f"{n_missing} of the numbers it compares {'is' if n_missing == 1 else 'are'} missing"
-        )
+    if missing:
+        may_change = [one for one in missing if not exact or _is_papers_own(paper, one)]
+        verdict += " so far" if may_change and not is_refuted else ""
+        n = len(missing)
+        parts.append(f"{n} of the numbers it compares {'is' if n == 1 else 'are'} missing")
     return verdict, (*parts, *listed)
 
 
@@ -296,15 +301,21 @@ def _beats(check: Beats, given: PaperRecords) -> _Judgement:
                 rival = (paper.shown(best), rivals[best][swept])
                 outcomes.append(_outcome(check, dataset, place, mine, rival))
     wanted = {name for winner, losers in contests for name in (winner, *losers)}
-    # A record may have no number: a run that failed or was over its budget, or one without this measure.
+    # A record may have no number: a run that failed, or one without this measure.
     found = {
         key
         for records in (whole, others)
         for key, runs in records.items()
         if over_seeds(runs, check.measure) is not None
     }
-    n_missing = _n_missing(check, given, wanted, found)
-    verdict, parts = _summed_up(paper, outcomes, n_missing, always=check.always)
+    absent = [key for key in _planned(check, given, wanted) if key not in found]
+    stopped = [key for key in absent if _is_over_budget(whole.get(key) or others.get(key, []))]
+    missing = [dataset for dataset, name in absent if (dataset, name) not in stopped]
+    verdict, parts = _summed_up(paper, outcomes, missing, always=check.always)
+    parts += tuple(
+        f"{paper.datasets[dataset].label}: {paper.shown(name)} is over its budget, and left out"
+        for dataset, name in stopped
+    )
     if check.by is not None and outcomes:
         least = check.better == "higher"
         share = 1 + check.by if least else 1 - check.by
@@ -394,26 +405,27 @@ def _mean(records: list[Record], measure: str) -> float:
     return math.nan if found is None else found[0]
 
 
-def _n_missing(
-    check: Check, given: PaperRecords, wanted: set[str], found: set[tuple[str, str]]
-) -> int:
-    """How many numbers that a claim is about are planned, and missing."""
-    against = check.against if isinstance(check, Beats) else ""
-    names = [*_studies(check), *([against] if against else [])]
-    studies = [given.paper.studies[name] for name in names]
-    planned = {
+def _is_over_budget(records: list[Record]) -> bool:
+    """Whether it was tried, and stopped: no number is to come."""
+    return any(one.get("status") == "over budget" for one in records)
+
+
+def _planned(check: Beats, given: PaperRecords, wanted: set[str]) -> list[tuple[str, str]]:
+    """The data sets and methods that a claim is about and that are to be run, in the order of the plan."""
+    names = [*_studies(check), *([check.against] if check.against else [])]
+    datasets = _datasets(check, given.paper)
+    planned = (
         (dataset, name)
-        for study in studies
+        for study in (given.paper.studies[one] for one in names)
         for dataset in study.datasets
         for name in study.methods
         if _is_planned(study, given.paper, dataset, name)
-    }
-    datasets = _datasets(check, given.paper)
-    skipped = check.skip if isinstance(check, Beats) else ()
-    return sum(
-        dataset in datasets and name in wanted and (dataset, name) not in found
-        for dataset, name in planned - set(skipped)
     )
+    return [
+        (dataset, name)
+        for dataset, name in dict.fromkeys(planned)
+        if dataset in datasets and name in wanted and (dataset, name) not in check.skip
+    ]
 
 
 @_check.register
@@ -434,7 +446,7 @@ def _best_rank(check: BestRank, given: PaperRecords) -> _Judgement:
         p_value is None or p_value > _LEVEL
     ):  # of the winner and the next best: chance may have ordered them
         verdict = "open"
-    return verdict + _so_far(check, given, len(used)), (f"{text}, over {len(used)} data sets",)
+    return verdict + _so_far(check, given, used), (f"{text}, over {len(used)} data sets",)
 
 
 @_check.register
@@ -446,7 +458,7 @@ def _no_difference(check: NoDifference, given: PaperRecords) -> _Judgement:
     verdict = "holds" if result.p_value > _LEVEL else "does not hold"
     text = f"Friedman over {len(used)} data sets and {len(check.methods)} methods: "
     text += f"chi2 = {result.chi2:.1f}, p = {result.p_value:.2g}"
-    return verdict + _so_far(check, given, len(used)), (text,)
+    return verdict + _so_far(check, given, used), (text,)
 
 
 def _exact_ranks(
@@ -468,13 +480,14 @@ def _exact_ranks(
 def _trend(check: Trend, given: PaperRecords) -> _Judgement:
     table = given.merged(_studies(check))
     direction = 1 if check.direction == "rises" else -1
-    outcomes, n_missing = [], 0
+    outcomes: list[_Outcome] = []
+    missing: list[str] = []
     for dataset in _datasets(check, given.paper):
         groups: dict[float, list[Record]] = {}
         for one in table.get((dataset, check.method), []):
             if over_seeds([one], check.measure) is not None:
                 groups.setdefault(float(one["variant"][check.along]), []).append(one)
-        n_missing += len(_planned_places(check, given.paper, dataset) - groups.keys())
+        missing += [dataset] * len(_planned_places(check, given.paper, dataset) - groups.keys())
         means = {place: _mean(groups[place], check.measure) for place in sorted(groups)}
         ends = [min(means, default=0.0), max(means, default=0.0)]
         # Records of the two ends that agree in everything else pair up.
@@ -492,7 +505,7 @@ def _trend(check: Trend, given: PaperRecords) -> _Judgement:
         text = f"{label}: {text}; highest {means[best]:.3f} at {best:g}"
         text += " (open)" if sign == 0 else ""
         outcomes.append(_Outcome(dataset, sign, change > 0, text))
-    return _summed_up(given.paper, outcomes, n_missing)
+    return _summed_up(given.paper, outcomes, missing)
 
 
 def _planned_places(check: Trend, paper: Paper, dataset: str) -> set[float]:
@@ -550,7 +563,7 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
         outcomes.append(_Outcome(dataset, sign, least <= ratio <= most, text))
     verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
     if outcomes:
-        verdict += _so_far(check, given, len(outcomes))
+        verdict += _so_far(check, given, (one.dataset for one in outcomes))
         parts = (f"published {check.published:g}, wanted: {_in_words(least, most)}", *parts)
     return verdict, parts
 
@@ -684,7 +697,9 @@ def _reaches(check: Reaches, given: PaperRecords) -> _Judgement:
             text += " (open)" if sign == 0 else ""
         outcomes.append(_Outcome(dataset, sign, bool((reached < end).any()), text))
     verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
-    return verdict + (_so_far(check, given, len(outcomes)) if outcomes else ""), parts
+    return verdict + (
+        _so_far(check, given, (one.dataset for one in outcomes)) if outcomes else ""
+    ), parts
 
 
 def _at(records: Iterable[Record], curve: str, place: float) -> list[Record]:
@@ -696,10 +711,11 @@ def _at(records: Iterable[Record], curve: str, place: float) -> list[Record]:
     ]
 
 
-def _so_far(check: Check, given: PaperRecords, n_found: int) -> str:
-    """What a verdict adds where not all data sets that are here were run."""
-    datasets = _datasets(check, given.paper)
-    return " so far" if n_found < sum(bool(given.paper.datasets[n].data) for n in datasets) else ""
+def _so_far(check: Check, given: PaperRecords, found: Iterable[str]) -> str:
+    """What a verdict adds if data that decides it is here, and was not run: exact data if there is some."""
+    here = [one for one in _datasets(check, given.paper) if given.paper.datasets[one].data]
+    decide = {one for one in here if _is_papers_own(given.paper, one)} or set(here)
+    return "" if decide <= set(found) else " so far"
 
 
 # -- ranks of methods over data sets ----------------------------------------------------------------------
@@ -747,7 +763,7 @@ def _value(records: list[Record], measure: str, lower_is_better: bool) -> float:
 
     Within the budget for some seeds only is over it, as in tables.
     """
-    if any(record.get("status") == "over budget" for record in records):
+    if _is_over_budget(records):
         return np.inf if lower_is_better else -np.inf
     found = over_seeds(records, measure)
     return np.nan if found is None else found[0]

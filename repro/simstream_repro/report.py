@@ -58,7 +58,7 @@ _CLAIMS_RULE = (
 )
 _CLAIMS_VERDICTS = (
     "Where decided: no comparison speaks against the claim, and some are open. In part: some support it, "
-    "some speak against it. So far: numbers are missing."
+    "some speak against it. So far: numbers that may change it are missing."
 )
 _CLAIMS_DATA = (
     "Where some data is exactly the paper's, the verdict rests on that alone; “on other data” means that "
