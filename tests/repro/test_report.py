@@ -805,7 +805,7 @@ def test_only_the_shortest_of_short_times_is_bold(tmp_path):
         found.append(cell, {"status": "done", "measures": {"seconds": seconds[cell.method]}})
     (view,) = (one for one in paper_page(paper, found)["exhibits"] if one["id"] == "x-table")
     cells = view["tables"][0]["rows"][0]["cells"]
-    assert [(one["ours"], one["best"]) for one in cells] == [("2.5e-04", True), ("7.5e-04", False)]
+    assert [(one["ours"], one["best"]) for one in cells] == [("0.00025", True), ("0.00075", False)]
 
 
 def test_what_is_over_budget_for_some_seeds_is_no_result(paper, store):
@@ -820,7 +820,7 @@ def test_what_is_over_budget_for_some_seeds_is_no_result(paper, store):
     (view,) = (one for one in page["exhibits"] if one["id"] == "x-table")
     cells = view["tables"][0]["rows"][0]["cells"]
     assert [(one["ours"], one["best"]) for one in cells] == [
-        ("over 60 seconds", False),
+        ("over 60 s", False),
         ("0.4100 ± 0.0100", True),
     ]
     (axes,) = page["overview"]["figure"].axes
