@@ -145,7 +145,8 @@ def render(template: str, context: dict[str, Any]) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["prose"] = prose
-    return environment.get_template(template).render(context)
+    page = environment.get_template(template).render(context)
+    return page.replace(" ± ", "\u00a0±\u00a0")  # a number and its spread in one line
 
 
 def prose(text: str) -> Any:

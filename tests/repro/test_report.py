@@ -757,8 +757,8 @@ def test_pages(paper, store, tmp_path, monkeypatch):
     assert {"#x-table", "#how"} <= set(checker.addresses)
     assert not [a for a in checker.addresses if a.startswith("http")]
     markdown = (tmp_path / "md" / "x.md").read_text()
-    assert "0.5950 ± 0.0050** (0.5955) `=`" in markdown
-    assert "0.4100 ± 0.0100 (0.5318) `-`" in markdown
+    assert "0.5950\u00a0±\u00a00.0050**\u00a0`=`<br>(0.5955)" in markdown
+    assert "0.4100\u00a0±\u00a00.0100\u00a0`-`<br>(0.5318)" in markdown
     assert (tmp_path / "md" / "x-lines.png").stat().st_size > 1000
     assert markdown.index("## Results") < markdown.index("## Table") < markdown.index("## How it")
     assert "`simstream repro run x-table`" in markdown
