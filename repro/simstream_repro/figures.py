@@ -27,13 +27,17 @@ _WIDER = 1.8
 _FEW_MARKS = 12
 #: Most characters of upright labels below the bars of a panel; longer ones are slanted.
 _FITS_UPRIGHT = 54
-#: Inches: the widest figure that a page shows without scaling, and the height of a row of the legend.
+#: Inches: the widest figure that a page shows without scaling, the width of a panel alone, and the height
+#: of a row of the legend.
 _WIDEST = 11.0
+_ALONE = 5.2
 _LEGEND_ROW = 0.17
 #: Opacity of a wide line, as the end of a colour.
 _FAINT = "66"
 #: Share of a logarithmic axis that one tick label needs.
 _NAMED_APART = 0.08
+#: Most characters of powers of ten as tick labels below a panel.
+_LONGEST_ROW = 20
 #: Most points on a logarithmic axis that all get a tick label.
 _FEW_PLACES = 8
 #: Lines that differ by less than this share of the height of a panel cover each other.
@@ -197,6 +201,8 @@ def _draw_lines(axes: Any, lines: Sequence[_Line], how: Drawing) -> None:
             low, high = line.y - line.spread, line.y + line.spread
             if _is_share(how):
                 low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
+            elif how.highest is not None:
+                high = np.minimum(high, how.highest)
             axes.fill_between(line.x, low, high, color=line.style.colour, alpha=0.15, linewidth=0)
 
 
@@ -235,19 +241,38 @@ def _is_share(how: Drawing) -> bool:
 def _draw_printed(
     axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing, methods: Sequence[str]
 ) -> None:
-    """Printed numbers of the methods that have a line, beside the end of the panel."""
+    """Printed numbers of the methods that have a line: where they belong, or beside the end of the panel."""
     if how.printed is None:
         return
-    numbers = published(how.printed.file)
+    printed = how.printed
+    numbers = published(printed.file)
+
+    def number(dataset: str, method: str, measure: str) -> float | None:
+        try:
+            return float(numbers[dataset, method, measure][0]) * printed.scale
+        except (KeyError, ValueError):  # nothing printed, or no number
+            return None
+
     found: list[tuple[float, Style]] = []
+    n_inside = 0
     for dataset in (one for one in datasets if one in table.exact):
+        shown: set[str] = set()
         for method in methods:
-            key = (dataset, table.printed_as.get(method, method), how.printed.measure)
-            try:
-                value = float(numbers[key][0]) * how.printed.scale
-            except (KeyError, ValueError):  # nothing printed, or no number
+            name = table.printed_as.get(method, method)
+            value = number(dataset, name, printed.measure)
+            if value is None or name in shown:
                 continue
-            found.append((value, style_of(method, table.methods)))
+            shown.add(name)
+            style = style_of(method, table.methods)
+            x = number(dataset, name, printed.x) if printed.x else None
+            if x is None:
+                found.append((value, style))
+            else:
+                n_inside += 1
+                axes.plot(x, value, label="_printed", **_star(style))
+    if found or n_inside:
+        look = {"color": "white", "markeredgecolor": "black", "linestyle": "none"}
+        axes.plot([], [], marker=PRINTED_MARK, markersize=10, label="printed in the paper", **look)
     if not found:
         return
     found.sort()
@@ -262,19 +287,26 @@ def _draw_printed(
         axes.plot(
             1.03 + 0.045 * column,  # of the width of the panel
             value,
-            PRINTED_MARK,
             transform=axes.get_yaxis_transform(),
-            color=style.colour,
-            fillstyle="full" if style.line == "-" else "left",
-            markerfacecoloralt="white",
-            markeredgecolor="black",
-            markeredgewidth=0.5,
-            markersize=10,
             clip_on=False,
             label="_printed",
+            **_star(style),
         )
-    look = {"color": "white", "markeredgecolor": "black", "linestyle": "none"}
-    axes.plot([], [], marker=PRINTED_MARK, markersize=10, label="printed in the paper", **look)
+
+
+def _star(style: Style) -> dict[str, Any]:
+    """The look of a printed number of a method."""
+    return {
+        "marker": PRINTED_MARK,
+        "linestyle": "none",
+        "color": style.colour,
+        "fillstyle": "full" if style.line == "-" else "left",
+        "markerfacecoloralt": "white",
+        "markeredgecolor": "black",
+        "markeredgewidth": 0.5,
+        "markersize": 10,
+        "zorder": 4,
+    }
 
 
 def _columns_of(values: Sequence[float], gap: float) -> list[int]:
@@ -321,6 +353,8 @@ def name_plainly(axes: Any, name: str) -> None:
     steps = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5) if high / low < 200 else (1,)
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks = [t for e in powers for step in steps if low <= (t := step * 10.0**e) <= high]
+    if name == "x" and len(steps) == 1 and sum(len(_number(t)) for t in ticks) > _LONGEST_ROW:
+        ticks = ticks[::2]  # their labels would touch
     getattr(axes, f"set_{name}ticks")(ticks, [_number(tick) for tick in ticks])
     if len(steps) > 1:
         axes.minorticks_off()
@@ -447,12 +481,15 @@ def _by_variant(records: list[Record], name: str | None = None) -> dict[str, lis
 
 def _bars(table: Drawn, how: Drawing) -> Any | None:
     methods = table.methods
-    panels = [(title, _groups(table, datasets, how.x)) for title, datasets in _panels(table, how)]
-    most = max(len(groups) for _, groups in panels)
+    panels = [
+        (title, datasets, _groups(table, datasets, how.x))
+        for title, datasets in _panels(table, how)
+    ]
+    most = max(len(groups) for *_, groups in panels)
     figure_width = min(_WIDEST, max(4.2, 0.28 * most * len(methods)))
     figure, all_axes = _grid(len(panels), width=figure_width)
     width = 0.85 / len(methods)
-    for axes, (title, groups) in zip(all_axes, panels, strict=True):
+    for axes, (title, datasets, groups) in zip(all_axes, panels, strict=True):
         for place, method in enumerate(methods):
             x, y, spread = [], [], []
             for at, group in enumerate(groups.values()):
@@ -489,6 +526,7 @@ def _bars(table: Drawn, how: Drawing) -> Any | None:
         _label(axes, msgspec.structs.replace(how, label_x="") if how.x == "dataset" else how)
         if how.log_y:
             name_plainly(axes, "y")
+        _draw_printed(axes, table, datasets, how, methods)
     return finish_figure(figure, all_axes)
 
 
@@ -567,7 +605,11 @@ def _grid(n: int, width: float = 4.2, height: float = 3.2) -> tuple[Any, list[An
     """A figure with n axes, two to four in a row."""
     columns = min(n, 1 if width > 7 else 4 if width < 4 else 2 if n in (2, 4) else 3)
     rows = -(-n // columns)
+    if n == 1:  # room for a legend beside few others
+        width = max(width, _ALONE)
     figure = new_figure(columns * width + 0.4, rows * height + 0.9)
+    # The labels of a panel keep clear of its neighbours.
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for unused in axes[n:]:
         unused.set_visible(False)
@@ -598,7 +640,7 @@ def finish_figure(figure: Any, all_axes: list[Any]) -> Any:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     longest = max(map(len, handles), default=0)
-    columns = min(len(handles), max(1, int(13 * figure.get_figwidth() / (longest + 7))))
+    columns = min(len(handles), max(1, int(15 * figure.get_figwidth() / (longest + 10))))
     n_rows = -(-len(handles) // columns)
     # The legend must not take its height from the panels.
     figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * (n_rows - 1))
@@ -651,6 +693,7 @@ def rank_figure(result: Any, methods: Sequence[str]) -> Any:
     axes.set_yticks(range(n), [methods[place] for place in order[::-1]], fontsize=8)
     axes.set_xlabel(f"average rank over {result.n_datasets} data sets (1 is best)")
     axes.set_ylim(-0.6, n + 0.3)
+    axes.locator_params(axis="x", integer=True)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return figure

@@ -180,12 +180,14 @@ class ReferenceLines(TypedTable, frozen=True, kw_only=True):
 
 
 class PrintedPoints(TypedTable, frozen=True, kw_only=True):
-    """Printed numbers that a figure of lines shows beside its end, for exact data."""
+    """Printed numbers that a figure of lines or bars shows beside its end, for exact data."""
 
     #: File of published numbers, and the measure in it.
     file: str
     measure: str
     scale: float = 1.0
+    #: A measure of the same file and scale at which they stand in the figure, instead of beside it.
+    x: str = ""
 
 
 class Drawing(TypedTable, frozen=True, kw_only=True):
@@ -198,7 +200,7 @@ class Drawing(TypedTable, frozen=True, kw_only=True):
         ``along``; ``values``: only these of the swept ones. ``references`` draws the value of ``y`` of other
         methods as thin lines, ``printed`` the paper's numbers as stars.
     bars
-        ``y``: a measure, grouped by ``x``: "dataset", or a swept value.
+        ``y``: a measure, grouped by ``x``: "dataset", or a swept value; ``printed`` as of lines.
     matrix
         ``value``: a measure, over two swept values ``x`` and ``y``; one scale of colours for all panels.
     """
@@ -221,6 +223,8 @@ class Drawing(TypedTable, frozen=True, kw_only=True):
     panels: Literal["dataset", "method", ""] = ""
     #: Bands of one standard deviation.
     bands: bool = True
+    #: No value is above it, so bands end there.
+    highest: float | None = None
     #: Method -> what the legend calls it here.
     names: dict[str, str] = msgspec.field(default_factory=dict)
     log_x: bool = False

@@ -6,9 +6,10 @@ import base64
 import csv
 import io
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,8 @@ def render(template: str, context: dict[str, Any]) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["prose"] = prose
-    return environment.get_template(template).render(context)
+    page = environment.get_template(template).render(context)
+    return page.replace(" ± ", "\u00a0±\u00a0")  # a number and its spread in one line
 
 
 def prose(text: str) -> Any:
@@ -220,7 +222,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
             (_CLAIMS_RULE, *([_CLAIMS_DATA] if is_compared else []), _CLAIMS_VERDICTS)
         ),
         "below": _grouped((one, one.explanation) for one in below),
-        "untested": [_name(one) for one in below if not one.is_tested],
+        "untested": _names([one for one in below if not one.is_tested]),
         "another": _grouped((one, one.another) for one in counted),
         "fitted": _grouped((one, one.fitted) for one in counted),
         "runs": runs,
@@ -283,7 +285,7 @@ def _exhibit(
         "text": "",
         "command": "",
         "duration": "",
-        "hashes": [],
+        "hashes": "",
         "n_records": 0,
     }
     study = paper.study_of(exhibit.id)
@@ -320,14 +322,41 @@ def _provenance(given: PaperRecords, exhibit: Exhibit, study: Study) -> dict[str
     return {
         "command": f"simstream repro run {exhibit.id}",
         "duration": _duration(sum(one.get("wall_seconds", 0.0) for one in records) / 3600),
-        "hashes": [f"{name} {digest or _without_hash(name)}" for name, digest in files.items()],
+        "hashes": _hashes(files, _bundled(given.paper)),
         "n_records": len(records),
     }
 
 
-def _without_hash(data: str) -> str:
-    """Why no hash of a data set is known."""
-    return "(generated from the seed)" if data.startswith("synthetic-") else "(not recorded)"
+def _bundled(paper: Paper) -> set[str]:
+    """Data sets that come with scikit-learn, in no file of their own."""
+    return {one.data for one in paper.datasets.values() if one.standing == "bundled"}
+
+
+def _hashes(files: dict[str, str], in_sklearn: Collection[str] = ()) -> str:
+    """Data sets with their hashes, then those without one and why.
+
+    Examples
+    --------
+    >>> _hashes({"bbc": "9a9a", "digits": "", "wine": "", "glass": ""}, ["digits"])
+    'data (SHA-256): bbc 9a9a; digits is part of scikit-learn; hash not recorded: wine, glass'
+    >>> _hashes({"synthetic-a": ""})
+    'synthetic-a is generated from the seed'
+    """
+    without = [name for name, digest in files.items() if not digest]
+    generated = [name for name in without if name.startswith("synthetic-")]
+    bundled = [name for name in without if name in in_sklearn]
+    unknown = [name for name in without if name not in (*generated, *bundled)]
+    known = [f"{name} {digest}" for name, digest in files.items() if digest]
+    parts = [f"data (SHA-256): {', '.join(known)}"] if known else []
+    for names, reason in (
+        (generated, "generated from the seed"),
+        (bundled, "part of scikit-learn"),
+    ):
+        if names:
+            parts.append(f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} {reason}")
+    if unknown:
+        parts.append(f"hash not recorded: {', '.join(unknown)}")
+    return "; ".join(parts)
 
 
 def _duration(hours: float) -> str:
@@ -368,7 +397,7 @@ def _tables(
         mine = [one for one in comparisons if one.measure is measure]
         if not mine:
             continue
-        methods = list(dict.fromkeys(one.method for one in mine))
+        methods = _columns_of(mine)
         datasets = list(dict.fromkeys(one.dataset for one in mine))
         by_place = {(one.dataset, one.method): one for one in mine}
         rows = []
@@ -379,7 +408,11 @@ def _tables(
             values = [
                 one.ours[0]
                 for one in in_row
-                if one is not None and one.ours is not None and one.is_measured
+                if one is not None
+                and one.ours is not None
+                and one.is_measured
+                # What does not learn takes no time, which is no merit.
+                and (measure.kind != "time" or one.ours[0] > 0)
             ]
             choose = {"higher": max, "lower": min}.get(measure.better, lambda *_, **__: None)
             best = choose(values, default=None)
@@ -396,6 +429,14 @@ def _tables(
             }
         )
     return tables
+
+
+def _columns_of(mine: list[JudgedNumber]) -> list[str]:
+    """The methods of a table, without those that it does not apply to; all of them if it is empty then."""
+    methods = list(dict.fromkeys(one.method for one in mine))
+    told = {one.method for one in mine if one.ours is not None or one.theirs}
+    apart = {one.method for one in mine if one.verdict == "does not apply"} - told
+    return [one for one in methods if one not in apart] or methods
 
 
 def _says_nothing(one: JudgedNumber | None) -> bool:
@@ -415,38 +456,56 @@ def _times(ratio: float) -> str:
     return (f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x") + slower
 
 
+def _digits(mean: float, measure: TableMeasure) -> int:
+    """Decimal places of a mean: those of its measure, and more for times that would vanish with them."""
+    if measure.kind == "time" and 0 < abs(mean) < 10.0**-measure.digits:
+        return 1 - math.floor(math.log10(abs(mean)))
+    return measure.digits
+
+
 def _shown(mean: float, measure: TableMeasure) -> str:
     """A mean with the digits of its measure; times that would vanish with them get others.
 
     Examples
     --------
     >>> seconds = TableMeasure(name="s", ours="seconds", label="s", kind="time", digits=2)
-    >>> _shown(0.25, seconds), _shown(0.00025, seconds)
-    ('0.25', '2.5e-04')
+    >>> _shown(0.25, seconds), _shown(0.00025, seconds), _shown(12345.6, seconds)
+    ('0.25', '0.00025', '12,345.60')
     """
-    is_small = measure.kind == "time" and 0 < abs(mean) < 10.0**-measure.digits
-    return f"{mean:.1e}" if is_small else f"{mean:.{measure.digits}f}"
+    return f"{mean:,.{_digits(mean, measure)}f}"
+
+
+def _with_commas(printed: str) -> str:
+    """A printed number as it is, with commas between thousands.
+
+    Examples
+    --------
+    >>> _with_commas("196561.51"), _with_commas("0.10"), _with_commas("NA"), _with_commas("<1e-5")
+    ('196,561.51', '0.10', 'NA', '<1e-5')
+    """
+    whole, point, rest = printed.partition(".")
+    return f"{int(whole):,}{point}{rest}" if whole.isdigit() and len(whole) > 3 else printed
 
 
 def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
     if one is None:
         return {"ours": "", "theirs": "", "verdict": "", "mark": "", "best": False, "speed_up": ""}
-    digits = one.measure.digits
     ours = ""
     if one.verdict == "over budget":
-        ours = f"over {one.limit}"
+        ours = f"over {one.limit}".replace(" seconds", " s")
     elif one.ours is not None:
         mean, std, n = one.ours
         ours = _shown(mean, one.measure)
         if n > 1 and (one.measure.kind == "quality" or std):
-            ours += f" ± {std:.{digits}f}"
+            ours += f" ± {std:,.{_digits(mean, one.measure)}f}"
         if n < one.planned:
             ours += f" [{n}]"
     elif one.verdict in MISSING:
         ours = one.verdict
     elif one.verdict == "does not apply":
         ours = "not measured"
-    theirs = one.theirs + (f" ± {one.their_std}" if one.their_std else "")
+    theirs = _with_commas(one.theirs)
+    theirs += f" ± {_with_commas(one.their_std)}" if one.their_std else ""
     return {
         "ours": ours,
         "theirs": theirs,
@@ -516,11 +575,24 @@ def _name(one: JudgedNumber) -> str:
 
 def _grouped(pairs: Any) -> list[dict[str, Any]]:
     """Explanations with the numbers they explain."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[JudgedNumber]] = {}
     for one, text in pairs:
         if text:
-            groups.setdefault(text, []).append(_name(one))
-    return [{"text": text, "names": names} for text, names in groups.items()]
+            groups.setdefault(text, []).append(one)
+    return [{"text": text, "names": _names(found)} for text, found in groups.items()]
+
+
+def _names(numbers: list[JudgedNumber]) -> list[str]:
+    """Which numbers, in few words: by method or by data set, whichever makes fewer groups."""
+    by_method: dict[str, list[str]] = {}
+    by_dataset: dict[str, list[str]] = {}
+    for one in numbers:
+        by_method.setdefault(f"{one.method}, {one.measure.label}", []).append(one.dataset)
+        by_dataset.setdefault(f"{one.dataset}, {one.measure.label}", []).append(one.method)
+    if len(by_method) == len(numbers) == len(by_dataset):
+        return [_name(one) for one in numbers]
+    fewer = by_method if len(by_method) <= len(by_dataset) else by_dataset
+    return [f"{name}: {', '.join(dict.fromkeys(found))}" for name, found in fewer.items()]
 
 
 def _runs(given: PaperRecords) -> list[dict[str, Any]]:

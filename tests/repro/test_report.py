@@ -864,8 +864,8 @@ def test_pages(paper, store, tmp_path, monkeypatch):
     assert {"#x-table", "#how"} <= set(checker.addresses)
     assert not [a for a in checker.addresses if a.startswith("http")]
     markdown = (tmp_path / "md" / "x.md").read_text()
-    assert "0.5950 ± 0.0050** (0.5955) `=`" in markdown
-    assert "0.4100 ± 0.0100 (0.5318) `-`" in markdown
+    assert "0.5950\u00a0±\u00a00.0050**\u00a0`=`<br>(0.5955)" in markdown
+    assert "0.4100\u00a0±\u00a00.0100\u00a0`-`<br>(0.5318)" in markdown
     assert (tmp_path / "md" / "x-lines.png").stat().st_size > 1000
     assert markdown.index("## Results") < markdown.index("## Table") < markdown.index("## How it")
     assert "`simstream repro run x-table`" in markdown
@@ -912,7 +912,7 @@ def test_only_the_shortest_of_short_times_is_bold(tmp_path):
         found.append(cell, {"status": "done", "measures": {"seconds": seconds[cell.method]}})
     (view,) = (one for one in paper_page(paper, found)["exhibits"] if one["id"] == "x-table")
     cells = view["tables"][0]["rows"][0]["cells"]
-    assert [(one["ours"], one["best"]) for one in cells] == [("2.5e-04", True), ("7.5e-04", False)]
+    assert [(one["ours"], one["best"]) for one in cells] == [("0.00025", True), ("0.00075", False)]
 
 
 def test_what_is_over_budget_for_some_seeds_is_no_result(paper, store):
@@ -927,7 +927,7 @@ def test_what_is_over_budget_for_some_seeds_is_no_result(paper, store):
     (view,) = (one for one in page["exhibits"] if one["id"] == "x-table")
     cells = view["tables"][0]["rows"][0]["cells"]
     assert [(one["ours"], one["best"]) for one in cells] == [
-        ("over 60 seconds", False),
+        ("over 60 s", False),
         ("0.4100 ± 0.0100", True),
     ]
     (axes,) = page["overview"]["figure"].axes
