@@ -5,6 +5,10 @@ from pathlib import Path
 
 import readme_tour
 from commands import succeed
+from simstream_repro.plan import load_paper, paper_ids
+from simstream_repro.records import RecordStore
+from simstream_repro.report import judged_numbers, number_files
+from simstream_repro.verdicts import PaperRecords
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,3 +37,12 @@ def test_headline_numbers_are_those_of_the_pages():
     summary = json.loads((ROOT / "docs/repro/summary.json").read_text())
     text = " ".join((ROOT / "README.md").read_text().split())
     assert headline(summary) in text
+
+
+def test_numbers_of_the_pages_are_those_of_the_records():
+    """Or the pages are to be written again, as their index says."""
+    store = RecordStore(ROOT / "docs/repro/records")
+    papers = [load_paper(name) for name in paper_ids()]
+    found = [(paper, judged_numbers(PaperRecords(paper, store))) for paper in papers]
+    for name, text in number_files(found).items():
+        assert (ROOT / "docs/repro" / name).read_text() == text, f"{name} is older than the records"

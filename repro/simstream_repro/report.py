@@ -111,12 +111,26 @@ def write_reports(
         "sources": _sources([page["paper"] for page in pages], store),
     }
     written.append(_write(index_page, render(f"index.{form}.j2", index)))
+    files = number_files([(page["paper"], page["numbers"]) for page in pages])
+    return written + [_write(output / name, text) for name, text in files.items()]
+
+
+#: Printed numbers with ours and the verdict, and the exhibit that each is in.
+_Numbers = list[tuple[str, JudgedNumber]]
+
+
+def number_files(found: list[tuple[Paper, _Numbers]]) -> dict[str, str]:
+    """What is written for other programs: the counts of verdicts, and every number."""
+    everything = tally(one for _, numbers in found for _, one in numbers)
     summary = {"all": _summary(everything)} | {
-        page["paper"].id: _summary(page["tally"]) for page in pages if page["is_compared"]
+        paper.id: _summary(tally(one for _, one in numbers))
+        for paper, numbers in found
+        if paper.is_compared
     }
-    written.append(_write(output / "summary.json", json.dumps(summary, indent=1) + "\n"))
-    written.append(_write(output / "comparisons.csv", _comparisons(pages)))
-    return written
+    return {
+        "summary.json": json.dumps(summary, indent=1) + "\n",
+        "comparisons.csv": _comparisons(found),
+    }
 
 
 def _sources(papers: list[Paper], store: RecordStore) -> dict[str, int]:
@@ -189,14 +203,8 @@ def _place_picture(exhibit: dict[str, Any], output: Path, form: str) -> list[Pat
 def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
     """Everything a page says, for the templates."""
     given = PaperRecords(paper, store)
-    shown = {
-        exhibit.id: compare(given, exhibit)
-        for exhibit in paper.exhibits.values()
-        if exhibit.kind in ("table", "absent")
-    }
-    numbers = [
-        (name, one) for name, found in without_replaced(paper, shown).items() for one in found
-    ]
+    shown = _shown_numbers(given)
+    numbers = _numbers(paper, shown)
     counted = [one for _, one in numbers if is_comparable(one)]
     below = [one for one in counted if one.verdict == "below"]
     runs = _runs(given)
@@ -232,6 +240,23 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "counted": COUNTED,
         "is_compared": is_compared,
     }
+
+
+def judged_numbers(given: PaperRecords) -> _Numbers:
+    """Every number that a paper prints, or that stands beside such numbers, once."""
+    return _numbers(given.paper, _shown_numbers(given))
+
+
+def _shown_numbers(given: PaperRecords) -> dict[str, list[JudgedNumber]]:
+    return {
+        exhibit.id: compare(given, exhibit)
+        for exhibit in given.paper.exhibits.values()
+        if exhibit.kind in ("table", "absent")
+    }
+
+
+def _numbers(paper: Paper, shown: dict[str, list[JudgedNumber]]) -> _Numbers:
+    return [(name, one) for name, found in without_replaced(paper, shown).items() for one in found]
 
 
 def _claims_text(claims: list[Finding]) -> str:
@@ -737,14 +762,13 @@ def _summary(found: Tally) -> dict[str, Any]:
     }
 
 
-def _comparisons(pages: list[dict[str, Any]]) -> str:
+def _comparisons(found: list[tuple[Paper, _Numbers]]) -> str:
     """Every number that a paper prints, with ours where there is one, as CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for page in pages:
-        paper = page["paper"]
-        for exhibit, one in page["numbers"]:
+    for paper, numbers in found:
+        for exhibit, one in numbers:
             if one.published is None:
                 continue
             mean, std, n = one.ours or (None, None, 0)
