@@ -49,7 +49,8 @@ class Finding:
     """What became of a claim."""
 
     claim: str
-    #: "holds", "holds where decided", "holds in part", "does not hold" or "open"; " so far" if numbers miss.
+    #: "holds", "holds where decided", "holds in part", "does not hold" or "open"; " so far" if what may
+    #: change it is missing.
     verdict: str
     #: What it rests on: counts of comparisons, then the comparisons.
     parts: tuple[str, ...] = ()
@@ -78,8 +79,8 @@ def check_claims(given: PaperRecords) -> list[Finding]:
 
 
 def _is_papers_own(paper: Paper, dataset: str) -> bool:
-    """Whether a data set is exactly the paper's, or ours where there is no paper."""
-    return paper.datasets[dataset].standing in ("exact", "bundled")
+    """Whether a data set is exactly the paper's; any that we have where there is no paper to compare with."""
+    return not paper.is_compared or paper.datasets[dataset].standing == "exact"
 
 
 #: A verdict, and what it rests on.
@@ -120,15 +121,19 @@ class _Outcome(NamedTuple):
 def _summed_up(
     paper: Paper,
     outcomes: Sequence[_Outcome],
-    n_missing: int = 0,
+    missing: Sequence[str] = (),
     *,
     always: bool = False,
     list_all: bool = False,
 ) -> _Judgement:
-    """The verdict on exact data if there is some, and the comparisons: all of a few, or those against."""
+    """The verdict on exact data if there is some, and the comparisons: all of a few, or those against.
+
+    `missing` has the data set of each number that was not measured yet: the verdict is one "so far" if it
+    rests on any of these.
+    """
     if not outcomes:
         return "open", ("no numbers to compare",)  # nothing was run, or not within the budget
-    exact = [one for one in outcomes if paper.datasets[one.dataset].standing == "exact"]
+    exact = [one for one in outcomes if _is_papers_own(paper, one.dataset)]
     judged = exact or list(outcomes)
     parts = []
     if exact and len(exact) < len(outcomes):
@@ -144,11 +149,11 @@ def _summed_up(
     signs = [one.sign for one in judged]
     is_refuted = always and -1 in signs
     verdict = "does not hold" if is_refuted else _verdict(signs)
-    if n_missing:
-        verdict += "" if is_refuted else " so far"
-        parts.append(
-            f"{n_missing} of the numbers it compares {'is' if n_missing == 1 else 'are'} missing"
-        )
+    if missing:
+        may_change = [one for one in missing if not exact or _is_papers_own(paper, one)]
+        verdict += " so far" if may_change and not is_refuted else ""
+        n = len(missing)
+        parts.append(f"{n} of the numbers it compares {'is' if n == 1 else 'are'} missing")
     return verdict, (*parts, *listed)
 
 
@@ -215,13 +220,9 @@ def difference(
     a, b = over_seeds(ours, measure), over_seeds(theirs, measure)
     if a is None or b is None:
         return None
-    first, second = (_by_run(records, measure) for records in (ours, theirs))
-    by_seed: dict[int, list[tuple[float, float]]] = {}
-    for key in sorted(first.keys() & second.keys()):
-        by_seed.setdefault(key[0], []).append((first[key], second[key]))
+    pairs = _pairs(ours, theirs, measure)
     n, m = _n_seeds(ours, measure), _n_seeds(theirs, measure)
-    if len(by_seed) > 1 or (by_seed and min(n, m) < 2):
-        pairs = np.array([np.mean(found, axis=0) for found in by_seed.values()])
+    if len(pairs) > 1 or (len(pairs) and min(n, m) < 2):
         mine, other = map(float, pairs.mean(axis=0))
         if len(pairs) < 2:
             return mine, other, None
@@ -231,6 +232,15 @@ def difference(
     if min(n, m) < 2:
         return a[0], b[0], None
     return a[0], b[0], math.sqrt(a[1] ** 2 / (n - 1) + (factor * b[1]) ** 2 / (m - 1))
+
+
+def _pairs(ours: Iterable[Record], theirs: Iterable[Record], measure: str) -> np.ndarray:
+    """Rows with both values, one for each seed that both have: means over the swept values that both have."""
+    first, second = (_by_run(records, measure) for records in (ours, theirs))
+    by_seed: dict[int, list[tuple[float, float]]] = {}
+    for key in sorted(first.keys() & second.keys()):
+        by_seed.setdefault(key[0], []).append((first[key], second[key]))
+    return np.array([np.mean(found, axis=0) for found in by_seed.values()]).reshape(-1, 2)
 
 
 def _n_seeds(records: Iterable[Record], measure: str) -> int:
@@ -291,15 +301,21 @@ def _beats(check: Beats, given: PaperRecords) -> _Judgement:
                 rival = (paper.shown(best), rivals[best][swept])
                 outcomes.append(_outcome(check, dataset, place, mine, rival))
     wanted = {name for winner, losers in contests for name in (winner, *losers)}
-    # A record may have no number: a run that failed or was over its budget, or one without this measure.
+    # A record may have no number: a run that failed, or one without this measure.
     found = {
         key
         for records in (whole, others)
         for key, runs in records.items()
         if over_seeds(runs, check.measure) is not None
     }
-    n_missing = _n_missing(check, given, wanted, found)
-    verdict, parts = _summed_up(paper, outcomes, n_missing, always=check.always)
+    absent = [key for key in _planned(check, given, wanted) if key not in found]
+    stopped = [key for key in absent if _is_over_budget(whole.get(key) or others.get(key, []))]
+    missing = [dataset for dataset, name in absent if (dataset, name) not in stopped]
+    verdict, parts = _summed_up(paper, outcomes, missing, always=check.always)
+    parts += tuple(
+        f"{paper.datasets[dataset].label}: {paper.shown(name)} is over its budget, and left out"
+        for dataset, name in stopped
+    )
     if check.by is not None and outcomes:
         least = check.better == "higher"
         share = 1 + check.by if least else 1 - check.by
@@ -318,15 +334,33 @@ def _outcome(
     gain = (ours - other) * direction
     margin = gain - by * abs(other)
     if check.by is not None and other:
-        ratio, spread = _share(mine, theirs, check.measure)
-        text = f"{place}{ratio:.1%} of {best}" + ("" if spread is None else f" ± {spread:.1%}")
+        text = f"{place}{ours / other:.1%} of {best}"
+        text += _in_brackets(_limits(mine, theirs, check.measure), ".1%")
     else:
         how = "ahead of" if gain > 0 else "behind" if gain < 0 else "level with"
         text = f"{place}{how} {best}" + (f" by {abs(gain):.3g}" if gain else "")
         text += "" if error is None else f" ± {2 * error:.2g}"
         text += " s" if "seconds" in check.measure else ""
     sign = _sign(margin, error, (ours, other), check.measure)
-    return _Outcome(dataset, sign, margin > 0, text + (" (open)" if sign == 0 else ""))
+    if sign == 0:
+        pairs = _pairs(mine, theirs, check.measure)
+        text += _open(direction * (pairs[:, 0] - (1 + direction * by) * pairs[:, 1]))
+    return _Outcome(dataset, sign, margin > 0, text)
+
+
+def _open(gains: np.ndarray) -> str:
+    """What is said of a comparison that decides nothing: in how many runs the claim is true (a gain).
+
+    Means of few runs decide nothing where one run is far from the others, even if all agree.
+
+    Examples
+    --------
+    >>> _open(np.array([0.1, 5.0, -0.2])), _open(np.array([1.0, 0.0])), _open(np.array([1.0]))
+    (' (open; true of 2 of 3 runs)', ' (open; true of 1 of 2 runs, level in 1)', ' (open)')
+    """
+    n, level = len(gains), np.count_nonzero(gains == 0)
+    text = f"; true of {np.count_nonzero(gains > 0)} of {n} runs" if n > 1 else ""
+    return f" (open{text}" + (f", level in {level})" if text and level else ")")
 
 
 def _contests(check: Beats, methods: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
@@ -371,26 +405,27 @@ def _mean(records: list[Record], measure: str) -> float:
     return math.nan if found is None else found[0]
 
 
-def _n_missing(
-    check: Check, given: PaperRecords, wanted: set[str], found: set[tuple[str, str]]
-) -> int:
-    """How many numbers that a claim is about are planned, and missing."""
-    against = check.against if isinstance(check, Beats) else ""
-    names = [*_studies(check), *([against] if against else [])]
-    studies = [given.paper.studies[name] for name in names]
-    planned = {
+def _is_over_budget(records: list[Record]) -> bool:
+    """Whether it was tried, and stopped: no number is to come."""
+    return any(one.get("status") == "over budget" for one in records)
+
+
+def _planned(check: Beats, given: PaperRecords, wanted: set[str]) -> list[tuple[str, str]]:
+    """The data sets and methods that a claim is about and that are to be run, in the order of the plan."""
+    names = [*_studies(check), *([check.against] if check.against else [])]
+    datasets = _datasets(check, given.paper)
+    planned = (
         (dataset, name)
-        for study in studies
+        for study in (given.paper.studies[one] for one in names)
         for dataset in study.datasets
         for name in study.methods
         if _is_planned(study, given.paper, dataset, name)
-    }
-    datasets = _datasets(check, given.paper)
-    skipped = check.skip if isinstance(check, Beats) else ()
-    return sum(
-        dataset in datasets and name in wanted and (dataset, name) not in found
-        for dataset, name in planned - set(skipped)
     )
+    return [
+        (dataset, name)
+        for dataset, name in dict.fromkeys(planned)
+        if dataset in datasets and name in wanted and (dataset, name) not in check.skip
+    ]
 
 
 @_check.register
@@ -411,7 +446,7 @@ def _best_rank(check: BestRank, given: PaperRecords) -> _Judgement:
         p_value is None or p_value > _LEVEL
     ):  # of the winner and the next best: chance may have ordered them
         verdict = "open"
-    return verdict + _so_far(check, given, len(used)), (f"{text}, over {len(used)} data sets",)
+    return verdict + _so_far(check, given, used), (f"{text}, over {len(used)} data sets",)
 
 
 @_check.register
@@ -423,7 +458,7 @@ def _no_difference(check: NoDifference, given: PaperRecords) -> _Judgement:
     verdict = "holds" if result.p_value > _LEVEL else "does not hold"
     text = f"Friedman over {len(used)} data sets and {len(check.methods)} methods: "
     text += f"chi2 = {result.chi2:.1f}, p = {result.p_value:.2g}"
-    return verdict + _so_far(check, given, len(used)), (text,)
+    return verdict + _so_far(check, given, used), (text,)
 
 
 def _exact_ranks(
@@ -435,7 +470,7 @@ def _exact_ranks(
         one
         for (dataset, _), found in given.merged(_studies(check)).items()
         for one in found
-        if dataset in wanted and given.paper.datasets[dataset].standing == "exact"
+        if dataset in wanted and _is_papers_own(given.paper, dataset)
     ]
     lower = check.better == "lower"
     return rank_methods(records, check.methods, check.measure, lower_is_better=lower)
@@ -445,13 +480,14 @@ def _exact_ranks(
 def _trend(check: Trend, given: PaperRecords) -> _Judgement:
     table = given.merged(_studies(check))
     direction = 1 if check.direction == "rises" else -1
-    outcomes, n_missing = [], 0
+    outcomes: list[_Outcome] = []
+    missing: list[str] = []
     for dataset in _datasets(check, given.paper):
         groups: dict[float, list[Record]] = {}
         for one in table.get((dataset, check.method), []):
             if over_seeds([one], check.measure) is not None:
                 groups.setdefault(float(one["variant"][check.along]), []).append(one)
-        n_missing += len(_planned_places(check, given.paper, dataset) - groups.keys())
+        missing += [dataset] * len(_planned_places(check, given.paper, dataset) - groups.keys())
         means = {place: _mean(groups[place], check.measure) for place in sorted(groups)}
         ends = [min(means, default=0.0), max(means, default=0.0)]
         # Records of the two ends that agree in everything else pair up.
@@ -464,11 +500,12 @@ def _trend(check: Trend, given: PaperRecords) -> _Judgement:
         means |= {ends[0]: found[1], ends[1]: found[0]}  # over the runs that both ends have
         best = max(means, key=lambda place: means[place])
         text = f"{found[1]:.3f} at {ends[0]:g}; {found[0]:.3f} at {ends[1]:g}"
+        text += "" if found[2] is None else f" ({found[0] - found[1]:+.2g} ± {2 * found[2]:.2g})"
         label = given.paper.datasets[dataset].label
         text = f"{label}: {text}; highest {means[best]:.3f} at {best:g}"
         text += " (open)" if sign == 0 else ""
         outcomes.append(_Outcome(dataset, sign, change > 0, text))
-    return _summed_up(given.paper, outcomes, n_missing)
+    return _summed_up(given.paper, outcomes, missing)
 
 
 def _planned_places(check: Trend, paper: Paper, dataset: str) -> set[float]:
@@ -510,20 +547,47 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
             table.get((dataset, name), []) for name in (check.numerator, check.denominator)
         )
         found = difference(above, below, check.measure)
+        if found is None and (stopped := _stopped(given.paper, check, dataset, above, below)):
+            outcomes.append(stopped)
         if found is None or not found[1]:
             continue
         # It has to be on the right side of both ends.
         ends = [(end, side) for end, side in ((least, 1), (most, -1)) if 0 < end < math.inf]
         sign = min(_side(above, below, check.measure, end, side) for end, side in ends)
-        ratio, spread = _share(above, below, check.measure)
+        ratio = found[0] / found[1]
         text = f"{given.paper.datasets[dataset].label}: {ratio:.3g}"
-        text += ("" if spread is None else f" ± {spread:.2g}") + (" (open)" if sign == 0 else "")
+        text += _in_brackets(_limits(above, below, check.measure), ".3g")
+        if sign == 0:
+            ratios = np.divide(*_pairs(above, below, check.measure).T)
+            text += _open(np.where((least <= ratios) & (ratios <= most), 1, -1))
         outcomes.append(_Outcome(dataset, sign, least <= ratio <= most, text))
     verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
     if outcomes:
-        verdict += _so_far(check, given, len(outcomes))
+        verdict += _so_far(check, given, (one.dataset for one in outcomes))
         parts = (f"published {check.published:g}, wanted: {_in_words(least, most)}", *parts)
     return verdict, parts
+
+
+def _stopped(
+    paper: Paper, check: MeasureRatio, dataset: str, above: list[Record], below: list[Record]
+) -> _Outcome | None:
+    """What is known of a ratio of times if the numerator was stopped: it is greater than that of the budget.
+
+    The budget counts loading and measuring too, so what half of it shows is enough.
+    """
+    other = over_seeds(below, check.measure)
+    spent = [
+        one["budget"]["seconds"]
+        for one in above
+        if one.get("error", "").endswith(" seconds") and "budget" in one
+    ]
+    if "seconds" not in check.measure or other is None or not spent:
+        return None
+    least, most = _ratios_wanted(check)
+    ratio = min(spent) / other[0]
+    sign = -1 if ratio / 2 > most else 1 if most == math.inf and ratio / 2 > least else 0
+    text = f"{paper.datasets[dataset].label}: about {ratio:.3g} or more (stopped after {min(spent):g} CPU s)"
+    return _Outcome(dataset, sign, sign > 0, text + (" (open)" if sign == 0 else ""))
 
 
 def _side(
@@ -535,11 +599,57 @@ def _side(
     return _sign(margin, error, (numerator, end * denominator), measure)
 
 
-def _share(ours: list[Record], theirs: list[Record], measure: str) -> tuple[float, float | None]:
-    """The ratio of two means, and two standard errors of it; None from a single run."""
-    mean, other, _ = _known_difference(ours, theirs, measure)
-    _, _, error = _known_difference(ours, theirs, measure, mean / other)
-    return mean / other, None if error is None else 2 * error / abs(other)
+def _limits(ours: list[Record], theirs: list[Record], measure: str) -> tuple[float, float] | None:
+    """The least and the greatest ratio of two means that two standard errors leave possible (Fieller).
+
+    These are the factors by which the second differs from the first by no more than that. They are not
+    symmetric about the ratio of the means, and there is no greatest one where the second mean may be zero.
+    None from a single run.
+
+    Examples
+    --------
+    >>> def runs(*values):
+    ...     return [{"seed": i, "variant": {}, "measures": {"s": x}} for i, x in enumerate(values)]
+    >>> [round(one, 3) for one in _limits(runs(0.5, 0.7), runs(0.5, 0.7), "s")]
+    [1.0, 1.0]
+    >>> [round(one, 3) for one in _limits(runs(1, 1, 1), runs(9, 10, 11), "s")]
+    [0.09, 0.113]
+    >>> [round(one, 3) for one in _limits(runs(1, 1, 1), runs(1, 1, 28), "s")]
+    [0.036, inf]
+    """
+    mean, other, at_zero = _known_difference(ours, theirs, measure, 0.0)
+    ratio = mean / other
+    if at_zero is None or not mean:
+        return None
+    at_ratio, at_minus = (
+        _known_difference(ours, theirs, measure, factor)[2] or 0.0 for factor in (ratio, -ratio)
+    )
+    # Variances of the first, of `ratio` times the second, and their covariance, times four, in units of the
+    # first mean. A factor t * ratio is possible if (1 - t)^2 <= first - 2 t both + t^2 second.
+    unit = 4 / mean**2
+    first = unit * at_zero**2
+    second = unit * ((at_ratio**2 + at_minus**2) / 2 - at_zero**2)
+    both = unit * (at_minus**2 - at_ratio**2) / 4
+    root = math.sqrt(max((1 - both) ** 2 - (1 - second) * (1 - first), 0.0))
+    if second < 1:
+        ends = [(1 - both + sign * root) / (1 - second) for sign in (-1, 1)]
+        return ratio * max(ends[0], 0.0), ratio * ends[1]
+    low = (1 - first) / (1 - both + root) if 1 - both + root > 0 else 0.0
+    return ratio * min(max(low, 0.0), 1.0), math.inf
+
+
+def _in_brackets(limits: tuple[float, float] | None, digits: str) -> str:
+    """The ratios that are possible, for people.
+
+    Examples
+    --------
+    >>> _in_brackets((0.5, 2.0), ".3g"), _in_brackets((0.047, math.inf), ".1%"), _in_brackets(None, "")
+    (' [0.5 to 2]', ' [4.7% or more]', '')
+    """
+    if limits is None:
+        return ""
+    low, high = limits
+    return f" [{low:{digits}} " + ("or more]" if high == math.inf else f"to {high:{digits}}]")
 
 
 def _ratios_wanted(check: MeasureRatio) -> tuple[float, float]:
@@ -587,7 +697,9 @@ def _reaches(check: Reaches, given: PaperRecords) -> _Judgement:
             text += " (open)" if sign == 0 else ""
         outcomes.append(_Outcome(dataset, sign, bool((reached < end).any()), text))
     verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
-    return verdict + (_so_far(check, given, len(outcomes)) if outcomes else ""), parts
+    return verdict + (
+        _so_far(check, given, (one.dataset for one in outcomes)) if outcomes else ""
+    ), parts
 
 
 def _at(records: Iterable[Record], curve: str, place: float) -> list[Record]:
@@ -599,10 +711,11 @@ def _at(records: Iterable[Record], curve: str, place: float) -> list[Record]:
     ]
 
 
-def _so_far(check: Check, given: PaperRecords, n_found: int) -> str:
-    """What a verdict adds where not all data sets that are here were run."""
-    datasets = _datasets(check, given.paper)
-    return " so far" if n_found < sum(bool(given.paper.datasets[n].data) for n in datasets) else ""
+def _so_far(check: Check, given: PaperRecords, found: Iterable[str]) -> str:
+    """What a verdict adds if data that decides it is here, and was not run: exact data if there is some."""
+    here = [one for one in _datasets(check, given.paper) if given.paper.datasets[one].data]
+    decide = {one for one in here if _is_papers_own(given.paper, one)} or set(here)
+    return "" if decide <= set(found) else " so far"
 
 
 # -- ranks of methods over data sets ----------------------------------------------------------------------
@@ -650,7 +763,7 @@ def _value(records: list[Record], measure: str, lower_is_better: bool) -> float:
 
     Within the budget for some seeds only is over it, as in tables.
     """
-    if any(record.get("status") == "over budget" for record in records):
+    if _is_over_budget(records):
         return np.inf if lower_is_better else -np.inf
     found = over_seeds(records, measure)
     return np.nan if found is None else found[0]

@@ -71,6 +71,16 @@ def _data_option(command: Any) -> Any:
     )(command)
 
 
+def _jobs_option(command: Any) -> Any:
+    return click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Number of cells run at once, one thread each.",
+    )(command)
+
+
 def _no_records(results: Path, command: str) -> click.BadParameter:
     return click.BadParameter(
         f"expected a folder with records of simstream repro {command}, got {str(results)!r}",
@@ -202,13 +212,7 @@ def _data_text(row: dict[str, Any]) -> str:
 @click.option("--datasets", type=_NAMES, help="Only these data sets, by the paper's names.")
 @click.option("--methods", type=_NAMES, help="Only these methods.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds (default: the paper's).")
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of cells run at once, one thread each.",
-)
+@_jobs_option
 @click.option(
     "--tuning",
     type=click.Choice(["paper", "cv"]),
@@ -229,7 +233,8 @@ def _data_text(row: dict[str, Any]) -> str:
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    help="Run only N cells, drawn from what --stale would run again: do they come out as before?",
+    help="Run only N cells, drawn from what --stale would run again: do they come out as before? "
+    "(see repro status)",
     metavar="N",
 )
 @click.option(
@@ -286,12 +291,12 @@ def run(
             raise click.UsageError("--quick: none of these studies has a quick version")
     data = _known_names("--datasets", datasets, {d for _, one in chosen for d in one.datasets})
     names = _known_names("--methods", methods, {m for _, one in chosen for m in one.methods})
-    work: list[Job] = []
+    planned: list[Job] = []
     for paper, study in chosen:
-        cells = paper.cells(study, seeds=seeds, datasets=data, methods=names, tuning=tuning)
-        for cell in _available(list(cells), data_dir):
+        for cell in paper.cells(study, seeds=seeds, datasets=data, methods=names, tuning=tuning):
             seconds, gigabytes = study.budget_of(cell.dataset)
-            work.append(Job(cell, Budget(budget or seconds, gigabytes)))
+            planned.append(Job(cell, Budget(budget or seconds, gigabytes)))
+    work = _available(planned, data_dir)
     if not work:
         raise click.UsageError(
             "none of the data sets is available: expected them in the folder of --data-dir or of the "
@@ -355,18 +360,18 @@ def _known_names(option: str, given: tuple[str, ...] | None, known: set[str]) ->
     return tuple(names)
 
 
-def _available(cells: list[Cell], data_dir: Path | None) -> list[Cell]:
-    """Cells whose data set is available; a warning names the data sets of the others."""
+def _available(jobs: list[Job], data_dir: Path | None) -> list[Job]:
+    """Those whose data set is available; a warning names the data sets of the others."""
     from simstream import datasets
 
     available = set(datasets.available(data_dir))
-    missing = sorted({cell.data for cell in cells} - available)
+    missing = sorted({job.cell.data for job in jobs} - available)
     if missing:
         logger.warning(
             "skipped, data sets not available: %s (simstream datasets says how to get them)",
             ", ".join(missing),
         )
-    return [cell for cell in cells if cell.data in available]
+    return [job for job in jobs if job.cell.data in available]
 
 
 @contextmanager
@@ -443,7 +448,7 @@ def _why_nothing_again(work: list[Job], store: RecordStore) -> str:
 
 
 def _summarise(work: list[Job], store: RecordStore, recorded: list[Cell]) -> None:
-    """Say how all cells ended, and how many of them just now; a failure is an error."""
+    """Say how all cells ended, and how many of them just now; one that failed just now is an error."""
     found = _records_of(work, store)
     new = {cell.fingerprint for cell in recorded}
     parts = []
@@ -454,7 +459,11 @@ def _summarise(work: list[Job], store: RecordStore, recorded: list[Cell]) -> Non
             parts.append(f"{end}: {plural(len(ended), 'cell')} ({n_new:,} new)")
     if parts:
         logger.info("%s", ", ".join(parts))
-    failures = {record.get("error", "") for record in found if record["status"] == "failed"}
+    failures = {
+        record.get("error", "")
+        for record in found
+        if record["status"] == "failed" and record["fingerprint"] in new
+    }
     for error in sorted(failures):
         logger.error("failed: %s", error)
     if failures:
@@ -528,13 +537,7 @@ def _number_text(value: float | None) -> str:
     show_default=True,
     help="Number of seeds.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of cells run at once, one thread each.",
-)
+@_jobs_option
 @click.option(
     "--output",
     "-o",
@@ -574,6 +577,11 @@ def adaptation(
     from .runner import Budget, Job
 
     configure_logging(quiet)
+    if page_only:
+        refuse_options(
+            "has no meaning with --page-only: the page shows all records",
+            {"--only": bool(only), "--methods": methods is not None},
+        )
     if output.parent.exists():
         check_writable(output, "--output")
     else:  # it will be made
@@ -626,7 +634,11 @@ def report(
     results: Path,
     quiet: bool,
 ) -> None:
-    """Write one page per paper from the records: tables with verdicts, figures, claims."""
+    """Write one page per paper from the records: tables with verdicts, figures, claims.
+
+    The index, summary.json and comparisons.csv are about all papers: where there is an index, a command that
+    names PAPERS leaves the three as they are.
+    """
     from .plan import paper_ids
     from .records import RecordStore
     from .report import write_reports
@@ -660,7 +672,8 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
     """Delete records that pages do not show: unfinished cells, and cells that the plan no longer has.
 
     Lines that are no records go too, and what cells had before they were run again. Records of an earlier
-    plan cannot be had again without running it: look first.
+    plan cannot be had again without running it: look first. Do not tidy a folder that a run is writing to: a
+    record that it adds in that moment may be lost.
     """
     from .plan import load_paper, paper_ids
     from .records import RecordStore

@@ -61,10 +61,12 @@ def means_beside(given: PaperRecords, exhibit: Exhibit, measure: TableMeasure) -
 
 
 def _numbers(given: PaperRecords, study: str, measure: TableMeasure) -> dict[str, dict[str, float]]:
-    """Method -> data set -> number, of what is done."""
+    """Method -> data set -> number; within the budget for some seeds only is over it, as in tables."""
     found: dict[str, dict[str, float]] = {}
     for (dataset, method), records in given.table(given.paper.studies[study]).items():
-        value = over_seeds([one for one in records if one["status"] == "done"], measure.ours)
+        if any(one["status"] == "over budget" for one in records):
+            continue
+        value = over_seeds(records, measure.ours)
         if value is not None and np.isfinite(value[0]):
             found.setdefault(method, {})[dataset] = value[0] * measure.scale
     return found

@@ -397,6 +397,11 @@ class Paper(TypedTable, frozen=True, kw_only=True):
     explanations: tuple[Explanation, ...] = ()
     note: str = ""
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether there are printed numbers: it is not a study of our own."""
+        return any(exhibit.published for exhibit in self.exhibits.values())
+
     def shown(self, method: str) -> str:
         """What pages call a method."""
         known = self.methods.get(method)
@@ -687,7 +692,7 @@ def select(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:
             break
         else:
             raise ValueError(
-                f"expected a paper ({', '.join(paper_ids())}), a table or a figure, got {wanted!r}; "
-                "simstream repro list names them"
+                f"expected a paper ({', '.join(paper_ids())}), a study, a table or a figure, got "
+                f"{wanted!r}; simstream repro list and status name them"
             )
     return list(found.values())

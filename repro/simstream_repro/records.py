@@ -171,6 +171,7 @@ def _read_record(line: str) -> Record:
             all(isinstance(record[name], str) for name in _TEXTS)
             and isinstance(record["seed"], int)
             and isinstance(record["variant"], dict)
+            and all(isinstance(record.get(name, {}), dict) for name in ("curves", "versions"))
         )
     except (ValueError, TypeError, KeyError):
         is_record = False

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, TableMeasure, load_paper, paper_ids, published
-from .records import Cell, RecordStore, is_number, repeated
+from .records import Cell, Record, RecordStore, is_number, repeated
 from .scatter import scatter
 from .verdicts import (
     COUNTED,
@@ -53,12 +53,13 @@ _DPI, _PHONE = 110, 640
 _ANOTHER, _FITTED = "*", "†"
 #: Above a table of claims: the rule, what verdicts mean, and what concerns papers only.
 _CLAIMS_RULE = (
-    "A difference counts if it exceeds two standard errors over the runs (the ± in this table); from "
-    "a single run, if it exceeds 0.01, or a tenth of measures that are not shares. Smaller ones are open."
+    "A difference counts if it exceeds two standard errors over the runs (the ± in this table; of a ratio, "
+    "[ ] has all values that this leaves possible); from a single run, if it exceeds 0.01, or a tenth of "
+    "measures that are not shares. Smaller ones are open."
 )
 _CLAIMS_VERDICTS = (
     "Where decided: no comparison speaks against the claim, and some are open. In part: some support it, "
-    "some speak against it. So far: numbers are missing."
+    "some speak against it. So far: numbers that may change it are missing."
 )
 _CLAIMS_DATA = (
     "Where some data is exactly the paper's, the verdict rests on that alone; “on other data” means that "
@@ -199,7 +200,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
     counted = [one for _, one in numbers if is_comparable(one)]
     below = [one for one in counted if one.verdict == "below"]
     runs = _runs(given)
-    is_compared = any(exhibit.published for exhibit in paper.exhibits.values())
+    is_compared = paper.is_compared
     return {
         "paper": paper,
         "numbers": numbers,
@@ -276,7 +277,6 @@ def _exhibit(
     view: dict[str, Any] = {
         "id": exhibit.id,
         "title": exhibit.title,
-        "kind": exhibit.kind,
         "note": exhibit.note,
         "tables": _tables(paper, exhibit, comparisons),
         "figure": None,
@@ -602,11 +602,6 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
         known = given.of(study)
         records = [record for found in known.table.values() for record in found]
         states = Counter(record["status"] for record in records)
-        versions = {
-            json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
-            for one in records
-            if "versions" in one
-        }
         sources = Counter(one.get("versions", {}).get("source", "unknown") for one in records)
         current = [one for one in records if not given.store.is_stale(one)]
         n_repeated, n_same = repeated(current)
@@ -634,10 +629,20 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 ),
                 "chosen": _chosen(given, known.cells),
                 "same_streams": _same_streams(records),
-                "versions": [json.loads(one) for one in sorted(versions)],
+                "versions": versions_of(records),
             }
         )
     return runs
+
+
+def versions_of(records: Iterable[Record]) -> list[dict[str, str]]:
+    """Versions of Python and the libraries, and processors, that records come from, each once."""
+    found = {
+        json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
+        for one in records
+        if "versions" in one
+    }
+    return [json.loads(one) for one in sorted(found)]
 
 
 def _chosen(given: PaperRecords, cells: list[Cell]) -> list[str]:

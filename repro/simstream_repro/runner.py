@@ -82,7 +82,9 @@ def run_jobs(
     """Run the cells that have no record yet.
 
     Choosing parameters is a cell of its own, which runs first and serves all seeds. When one seed is over
-    budget, the other seeds of the same run are recorded as over budget without being tried.
+    budget, the other seeds of the same run are recorded as over budget without being tried, and so are cells
+    whose parameters were not found, as what choosing these ended with. What other code has finished is not
+    replaced in this way.
 
     Parameters
     ----------
@@ -155,20 +157,16 @@ class _Queue:
             self._stale = drawn
         self.n_cells = len(wanted)
         self.waiting = [job for job in wanted.values() if not self._is_final(job)]
-        self._n_before = self.n_cells - len(self.waiting)
+        #: Fingerprints of cells that wait or run.
+        self._open = {job.cell.fingerprint for job in self.waiting}
         #: Cells that have got a record, whether they were tried or given up.
         self.recorded: list[Cell] = []
-        for job in list(self.waiting):  # their parameters were over budget in an earlier run
-            choosing = replace(job, cell=job.cell.tuning())
-            if job.cell.grid and not job.cell.is_tuning and self._is_final(choosing):
-                record = self._find(choosing.cell)
-                if record is not None and record["status"] != "done":
-                    self._give_up(job, choosing.cell, record)
+        self._give_up_without_parameters()  # these were over budget in an earlier run
 
     @property
     def n_done(self) -> int:
         """Number of cells that need not be run any more."""
-        return self._n_before + len(self.recorded)
+        return self.n_cells - len(self._open)
 
     def _is_final(self, job: Job) -> bool:
         """Whether there is nothing to try: it is done, or was over a budget at least as large."""
@@ -181,7 +179,7 @@ class _Queue:
         return budget.seconds <= tried["seconds"] and budget.gigabytes <= tried["gigabytes"]
 
     def _has_ended_well(self, job: Job) -> bool:
-        """Whether other code has finished it within the budget: then it is tried, not given up."""
+        """Whether other code has finished it within the budget: no record replaces that without a try."""
         found = self._store.find(job.cell)
         return found is not None and found["status"] == "done"
 
@@ -207,21 +205,20 @@ class _Queue:
         return replace(job, chosen=found["parameters"])
 
     def done(self, job: Job, record: Record) -> None:
-        self.recorded.append(job.cell)
-        self._stale.discard(job.cell.fingerprint)
+        self._note(job)
         if record["status"] == "over budget":
             like = replace(job.cell, seed=0)
-            same = [
-                other
-                for other in self.waiting
-                if replace(other.cell, seed=0) == like and not self._has_ended_well(other)
-            ]
-        elif record["status"] != "done" and job.cell.is_tuning:
-            same = [other for other in self.waiting if other.cell.tuning() == job.cell]
-        else:
-            return
-        for other in same:
-            self._give_up(other, job.cell, record)
+            for other in list(self.waiting):
+                if replace(other.cell, seed=0) == like and not self._has_ended_well(other):
+                    self._give_up(other, job.cell, record)
+        if record["status"] != "done":
+            self._give_up_without_parameters()
+
+    def _note(self, job: Job) -> None:
+        """It has a record now."""
+        self.recorded.append(job.cell)
+        self._stale.discard(job.cell.fingerprint)
+        self._open.discard(job.cell.fingerprint)
 
     def _give_up(self, job: Job, like: Cell, record: Record) -> None:
         """Record, without trying, that a job ends as another one did."""
@@ -229,12 +226,26 @@ class _Queue:
         kept = {name: record[name] for name in names if name in record}
         self._store.append(job.cell, kept | {"measures": {}, "note": f"as {like.name}"})
         self.waiting.remove(job)
-        self._stale.discard(job.cell.fingerprint)
-        self.recorded.append(job.cell)
+        self._note(job)
+
+    def _give_up_without_parameters(self) -> None:
+        """Give up what waits for parameters that nothing chooses any more; results of other code stay."""
+        for job in list(self.waiting):
+            choosing = job.cell.tuning()
+            if not job.cell.grid or job.cell.is_tuning or choosing.fingerprint in self._open:
+                continue
+            record = self._find(choosing)
+            if record is None or record["status"] == "done":
+                continue
+            if self._has_ended_well(job):
+                self.waiting.remove(job)
+                self._open.discard(job.cell.fingerprint)
+            else:
+                self._give_up(job, choosing, record)
 
 
 def _drawn(cells: Sequence[Cell], store: RecordStore, sample: int) -> set[str]:
-    """Fingerprints of some cells that ended well, and whose parameters are known; of equal ones the same."""
+    """Fingerprints of some cells that ended well and whose parameters are known, each time the same ones."""
 
     def is_done(cell: Cell) -> bool:
         found = store.find(cell)

@@ -112,12 +112,7 @@ class SourceLog:
 
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / "sources.json"
-        self._known: dict[str, dict[str, str]] | None = None
-
-    def _load(self) -> dict[str, dict[str, str]]:
-        if self._known is None:
-            self._known = self._read()
-        return self._known
+        self._known = self._read()  # a damaged file is refused before anything runs
 
     def _read(self) -> dict[str, dict[str, str]]:
         if not self._path.exists():
@@ -143,7 +138,7 @@ class SourceLog:
         """The digest of these modules, kept in the file."""
         codes = {name: module_digest(name) for name in sorted(modules) if _decides(name)}
         digest = hashlib.sha256(json.dumps(codes).encode()).hexdigest()[:12]
-        if digest not in self._load():
+        if digest not in self._known:
             # Read again: another run in this folder may have noted its own, and its records would be stale.
             self._known = self._read() | {digest: codes}
             self._write()
@@ -158,7 +153,7 @@ class SourceLog:
 
     def is_current(self, digest: str | None) -> bool:
         """Whether every module that a digest stands for has the same code now; never of no modules."""
-        codes = self._load().get(digest or "", {})
+        codes = self._known.get(digest or "", {})
         return bool(codes) and all(
             module_digest(name) == code for name, code in codes.items() if _decides(name)
         )

@@ -257,18 +257,31 @@ def _by_students_t(one: JudgedNumber) -> float:
     return _tolerance(one, float(stdtrit((ours + theirs) ** 2 / spread, 0.975)))
 
 
+def _with_our_spread(one: JudgedNumber) -> float:
+    """Two standard errors; where the print has no spread, its runs are taken to spread as ours do."""
+    if one.standard_error is not None or one.ours is None or one.our_error is None:
+        return _uncertainty(one)
+    # A mean of k runs has sqrt(n / k) times the error of one of n.
+    error = one.our_error * math.sqrt(1 + one.ours[2] / one.their_runs)
+    return max(_rounding(one), 2 * error)
+
+
 def _tolerance(one: JudgedNumber, times: float) -> float:
     """So many standard errors, or one point; at least what rounding hid from the print."""
     error = one.standard_error
-    digits = len(one.theirs.partition(".")[2])
-    least = 0.5 * 10.0**-digits
-    return max(least, CLOSE * one.measure.scale if error is None else times * error)
+    return max(_rounding(one), CLOSE * one.measure.scale if error is None else times * error)
+
+
+def _rounding(one: JudgedNumber) -> float:
+    """What rounding may have hidden from the print."""
+    return 0.5 * 10.0 ** -len(one.theirs.partition(".")[2])
 
 
 #: How far from the printed one a number may be to be within it; the first one decides.
 RULES: dict[str, Callable[[JudgedNumber], float]] = {
     "two standard errors, or 0.01": _uncertainty,
     "95 % by Student's t, or 0.01": _by_students_t,
+    "two standard errors, with our spread where the print has none": _with_our_spread,
     "0.005": lambda one: 0.005 * one.measure.scale,
     "5 % of the printed number": lambda one: 0.05 * abs(one.published or 0.0),
 }

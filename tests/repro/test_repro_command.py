@@ -24,7 +24,9 @@ def test_names_that_hold_a_comma(tmp_path):
 def test_mistakes_are_told(tmp_path, monkeypatch):
     monkeypatch.delenv("SIMSTREAM_DATA", raising=False)
     given = ["repro", "run", "p3-table2", "--results", tmp_path]
-    assert "IDS: expected a paper" in fail(2, "repro", "run", "nosuch", "--results", tmp_path)
+    told = fail(2, "repro", "run", "nosuch", "--results", tmp_path)
+    assert "IDS: expected a paper" in told
+    assert "a study, a table or a figure, got 'nosuch'" in told
     assert "got 'OASI'" in fail(2, *given, "--methods", "Euclidean,OASI")
     assert "SIMSTREAM_DATA" in run(*given, "--datasets", "vehicle").stderr
 
@@ -51,6 +53,22 @@ def test_no_names_are_not_all_names(tmp_path, command, nothing):
 @pytest.mark.usefixtures("no_runs")
 def test_no_contenders_are_not_all_contenders(tmp_path):
     assert ", got ''" in fail(2, "repro", "adaptation", "--methods", "", "--results", tmp_path)
+
+
+@pytest.mark.usefixtures("no_runs")
+@pytest.mark.parametrize("option", [["--only", "curve"], ["--methods", "Adapter"]])
+def test_a_page_is_not_of_some_records(tmp_path, option):
+    given = ["repro", "adaptation", "--page-only", *option, "--results", tmp_path]
+    assert f"{option[0]} has no meaning with --page-only" in fail(2, *given)
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_data_that_is_missing_is_told_once(tmp_path, monkeypatch):
+    """Several studies need it."""
+    monkeypatch.delenv("SIMSTREAM_DATA", raising=False)
+    told = run("repro", "run", "p3-standard", "p3-lambda", "--results", tmp_path).stderr
+    assert told.count("not available: letter, segment, svmguide4, vehicle, vowel (") == 1
+    assert told.count("skipped") == 1
 
 
 @pytest.mark.usefixtures("no_runs")
@@ -98,6 +116,22 @@ def test_nothing_to_sample_is_told(tmp_path):
     here = {"source": store.sources.note(["simstream.validation"])}
     store.append(cell, {"status": "done", "measures": {}, "versions": here})
     assert told() == "run again: no record comes from other code"
+
+
+def test_a_failure_of_earlier_is_no_failure_of_a_sample(tmp_path):
+    """A sample does not try it again."""
+    paper = load_paper("all")
+    cells = list(
+        paper.cells(
+            paper.studies["all-learners"], seeds=1, datasets=["wine"], methods=["Euclidean", "Dot"]
+        )
+    )
+    store = RecordStore(tmp_path)
+    store.append(cells[0], {"status": "failed", "error": "by hand", "measures": {}})
+    store.append(cells[1], {"status": "done", "measures": {"mAP": 0.5}})
+    given = ["repro", "run", "all-learners", "--datasets", "wine", "--methods", "Euclidean,Dot"]
+    told = succeed(*given, "--seeds", 1, "--sample", 3, "--results", tmp_path).stderr
+    assert told.splitlines()[-1].endswith("done: 1 cell (1 new), failed: 1 cell (0 new)")
 
 
 @pytest.mark.parametrize("name", ["p9", "p3-table2"])

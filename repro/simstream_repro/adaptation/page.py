@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from simstream.plots import new_figure, tidy
 
 from ..protocols.adaptation.contenders import CONTENDERS
 from ..records import Record, RecordStore
-from ..report import render
+from ..report import render, versions_of
 from .plan import STUDIES, Part, Study
 
 #: The first measure decides who is compared with whom.
@@ -116,7 +115,7 @@ def write_page(store: RecordStore, output: str | Path) -> list[Path]:
         "n_records": len(records),
         "n_failed": sum(record["status"] != "done" for record in records),
         "hours": sum(record.get("wall_seconds", 0.0) for record in records) / 3600,
-        "versions": _versions(records),
+        "versions": versions_of(records),
     }
     with atomic_write(output) as temporary:
         temporary.write_text(render("adaptation.md.j2", context), "utf-8")
@@ -127,17 +126,7 @@ def _records(study: Study, store: RecordStore) -> list[Record]:
     """Those of contenders as they are: with other parameters, a record is of an earlier plan."""
     found = store.of_study(study.id)
     seeds = sorted({record["seed"] for record in found})
-    cells = [cell for cell in study.cells(seeds) if store.find(cell) is not None]
-    return [record for cell in cells if (record := store.find(cell)) is not None]
-
-
-def _versions(records: Iterable[Record]) -> list[dict[str, str]]:
-    found = {
-        json.dumps({k: v for k, v in one["versions"].items() if k != "source"}, sort_keys=True)
-        for one in records
-        if "versions" in one
-    }
-    return [json.loads(one) for one in sorted(found)]
+    return [record for cell in study.cells(seeds) if (record := store.find(cell)) is not None]
 
 
 # -- tables -------------------------------------------------------------------------------------------------
