@@ -564,7 +564,7 @@ def _ratio(check: MeasureRatio, given: PaperRecords) -> _Judgement:
     verdict, parts = _summed_up(given.paper, outcomes, list_all=True)
     if outcomes:
         verdict += _so_far(check, given, (one.dataset for one in outcomes))
-        parts = (f"published {check.published:g}, wanted: {_in_words(least, most)}", *parts)
+        parts = (f"printed {check.published:g}, wanted: {_in_words(least, most)}", *parts)
     return verdict, parts
 
 

@@ -63,7 +63,7 @@ _CLAIMS_VERDICTS = (
 )
 _CLAIMS_DATA = (
     "Where some data is exactly the paper's, the verdict rests on that alone; “on other data” means that "
-    "there is none, so that the verdict says little about the paper. Wanted: the published ratio, with "
+    "there is none, so that the verdict says little about the paper. Wanted: the printed ratio, with "
     "a margin."
 )
 
