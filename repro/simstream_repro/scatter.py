@@ -41,7 +41,7 @@ def scatter(paper: Paper, numbers: Sequence[JudgedNumber]) -> Any | None:
         mine = [one for one in known if one.measure.name == name]
         for one in mine:
             _draw(axes, paper, one, methods)
-        _frame(axes, mine, is_log=kind == "time")
+        _frame(axes, mine, is_log=kind == "time" or _is_crowded_at_zero(mine))
         _name_better_side(axes, mine)
     return finish_figure(figure, list(all_axes))
 
@@ -64,6 +64,12 @@ def _draw(axes: Any, paper: Paper, one: JudgedNumber, methods: Sequence[str]) ->
         alpha=0.9,
         label=paper.shown(one.method),
     )
+
+
+def _is_crowded_at_zero(mine: Sequence[JudgedNumber]) -> bool:
+    """Whether most marks would lie in one corner: errors that differ by a factor of 20 or more."""
+    values = [value for one in mine for value in (one.published, one.ours and one.ours[0]) if value]
+    return mine[0].measure.better == "lower" and min(values) > 0 and max(values) > 20 * min(values)
 
 
 def _bar(error: float | None) -> float | None:
