@@ -27,7 +27,8 @@ def headline(summary):
     total = found["within"] + found["above"] + found["below"]
     return (
         f"Of all {total} published quality numbers on exactly the papers' data, {found['within']} are within "
-        f"the uncertainty of the printed one, {found['above']} above "
+        "two standard errors of the printed one (within 0.01 where no spread is printed), "
+        f"{found['above']} above "
         f"({found['above, another experiment']} of them by another experiment) and {found['below']} below; "
         f"{found['missing']} are missing"
     )

@@ -440,7 +440,7 @@ def _best_rank(check: BestRank, given: PaperRecords) -> _Judgement:
     others = sorted((rank, name) for name, rank in ranks.items() if name != check.winner)
     p_value = adjusted_p_value(result, f"{check.winner} vs {others[0][1]}")
     if best == check.winner:
-        text += f", next {others[0][1]} {others[0][0]:.2f} (adjusted p of the two {p_value:.2g})"
+        text += f", next {others[0][1]} {others[0][0]:.2f} (their difference: adjusted p = {p_value:.2g})"
     verdict = "holds" if best == check.winner else "does not hold"
     if (
         p_value is None or p_value > _LEVEL

@@ -184,11 +184,13 @@ def _overview(
             states[name] = "missing"
         else:
             states[name] = "present" if given.standing == "exact" else given.standing
+    if study is None and exhibit.published:
+        states["not public"] = "absent"
     return {
         "id": exhibit.id,
         "title": exhibit.title,
         "kind": exhibit.kind,
-        "data": states or ({"not public": "absent"} if exhibit.kind == "absent" else {}),
+        "data": states,
         "n_cells": len(cells),
         "n_done": len(store.finished(cells.values())),
     }
@@ -201,7 +203,7 @@ def _data_text(row: dict[str, Any]) -> str:
         if names:
             listed = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} data sets"
             parts.append(listed if word == "present" else f"{word}: {listed}")
-    return "; ".join(parts) or "none needed"
+    return "; ".join(parts) or ("not drawn" if row["kind"] == "absent" else "none needed")
 
 
 # -- run ----------------------------------------------------------------------------------------------------
@@ -265,7 +267,8 @@ def run(
 
     Every finished cell (data set, method, seed) is saved at once: after an interruption, the same command
     resumes where it stopped. A cell beyond its budget is recorded as such. Cells whose data set is not
-    available are skipped with a warning.
+    available are skipped with a warning. Two runs at once in one folder lose nothing, but may do the same
+    cells twice.
 
     \b
     simstream repro run p3-table2 --datasets vehicle,vowel --seeds 2 --jobs 2
@@ -303,6 +306,7 @@ def run(
             "variable SIMSTREAM_DATA; simstream datasets says how to get them"
         )
     store = RecordStore(results)
+    _check_files(work, store, data_dir)
     recorded = _run(work, store, jobs, data_dir, quiet, stale=stale, sample=sample)
     _warn_of_damage(store)
     if (stale or sample is not None) and not recorded:
@@ -372,6 +376,30 @@ def _available(jobs: list[Job], data_dir: Path | None) -> list[Job]:
             ", ".join(missing),
         )
     return [job for job in jobs if job.cell.data in available]
+
+
+def _check_files(work: list[Job], store: RecordStore, data_dir: Path | None) -> None:
+    """Refuse to mix records of two files of a data set; warn of files that no published page is about."""
+    from .data_files import digests, of_other_files, published_digests
+
+    now = digests({job.cell.data for job in work}, data_dir)
+    studies = {job.cell.study for job in work}
+    records = [one for study in sorted(studies) for one in store.of_study(study)]
+    for name, digest in sorted(of_other_files(records, now).items()):
+        raise click.BadParameter(
+            f"its records of {name} come from another file (SHA-256 {digest[:12]}) than the data folder has "
+            f"(SHA-256 {now[name][:12]}); expected a folder for results of this file",
+            param_hint="--results",
+        )
+    known = published_digests()
+    others = sorted(name for name, digest in now.items() if known.get(name, digest) != digest)
+    if others:
+        logger.warning(
+            "other files than those of the published pages (or compressed anew): %s",
+            ", ".join(
+                f"{one} (SHA-256 {now[one][:12]}, there {known[one][:12]})" for one in others
+            ),
+        )
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, TableMeasure, load_paper, paper_ids, published
-from .records import Cell, Record, RecordStore, is_number, repeated
+from .records import Cell, Record, RecordStore, is_number, repeated, with_tuning
 from .scatter import scatter
 from .verdicts import (
     COUNTED,
@@ -54,8 +54,8 @@ _ANOTHER, _FITTED = "*", "†"
 #: Above a table of claims: the rule, what verdicts mean, and what concerns papers only.
 _CLAIMS_RULE = (
     "A difference counts if it exceeds two standard errors over the runs (the ± in this table; of a ratio, "
-    "[ ] has all values that this leaves possible); from a single run, if it exceeds 0.01, or a tenth of "
-    "measures that are not shares. Smaller ones are open."
+    "[ ] has all values that this leaves possible). From a single run it counts if it exceeds 0.01, and for "
+    "times a tenth. Smaller ones are open."
 )
 _CLAIMS_VERDICTS = (
     "Where decided: no comparison speaks against the claim, and some are open. In part: some support it, "
@@ -234,6 +234,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "another": _grouped((one, one.another) for one in counted),
         "fitted": _grouped((one, one.fitted) for one in counted),
         "runs": runs,
+        "n_to_run": sum(run["n_cells"] + run["n_choices"] - run["n_finished"] for run in runs),
         "versions": [
             json.loads(x) for x in sorted({json.dumps(v) for r in runs for v in r["versions"]})
         ],
@@ -309,6 +310,7 @@ def _exhibit(
         "pairs": [],
         "text": "",
         "command": "",
+        "to_run": "",
         "duration": "",
         "hashes": "",
         "n_records": 0,
@@ -342,10 +344,16 @@ def _exhibit(
 def _provenance(given: PaperRecords, exhibit: Exhibit, study: Study) -> dict[str, Any]:
     """The command behind an exhibit, the time its study took, and which files it read."""
     records = [one for found in given.table(study).values() for one in found]
-    files = {one["data"]: one.get("data_sha256", "")[:12] for one in records}
-    files |= {one["data"]: one["data_sha256"][:12] for one in records if "data_sha256" in one}
+    files: dict[str, list[str]] = {}
+    for one in records:
+        read = files.setdefault(one["data"], [])
+        if (digest := one.get("data_sha256", "")[:12]) and digest not in read:
+            read.append(digest)
+    cells = with_tuning(given.paper.cells(study)).values()
+    n_missing = len(cells) - len(given.store.finished(cells))
     return {
         "command": f"simstream repro run {exhibit.id}",
+        "to_run": f"{n_missing:,} of {len(cells):,} cells" if n_missing else "",
         "duration": _duration(sum(one.get("wall_seconds", 0.0) for one in records) / 3600),
         "hashes": _hashes(files, _bundled(given.paper)),
         "n_records": len(records),
@@ -357,21 +365,28 @@ def _bundled(paper: Paper) -> set[str]:
     return {one.data for one in paper.datasets.values() if one.standing == "bundled"}
 
 
-def _hashes(files: dict[str, str], in_sklearn: Collection[str] = ()) -> str:
+def _hashes(files: dict[str, list[str]], in_sklearn: Collection[str] = ()) -> str:
     """Data sets with their hashes, then those without one and why.
 
     Examples
     --------
-    >>> _hashes({"bbc": "9a9a", "digits": "", "wine": "", "glass": ""}, ["digits"])
+    >>> _hashes({"bbc": ["9a9a"], "digits": [], "wine": [], "glass": []}, ["digits"])
     'data (SHA-256): bbc 9a9a; digits is part of scikit-learn; hash not recorded: wine, glass'
-    >>> _hashes({"synthetic-a": ""})
+    >>> _hashes({"synthetic-a": []})
     'synthetic-a is generated from the seed'
+    >>> _hashes({"bbc": ["9a9a", "1b1b"]})
+    'data (SHA-256): bbc 9a9a and 1b1b (several files: their runs do not belong together)'
     """
-    without = [name for name, digest in files.items() if not digest]
+    without = [name for name, found in files.items() if not found]
     generated = [name for name in without if name.startswith("synthetic-")]
     bundled = [name for name in without if name in in_sklearn]
     unknown = [name for name in without if name not in (*generated, *bundled)]
-    known = [f"{name} {digest}" for name, digest in files.items() if digest]
+    known = [
+        f"{name} {' and '.join(found)}"
+        + (" (several files: their runs do not belong together)" if len(found) > 1 else "")
+        for name, found in files.items()
+        if found
+    ]
     parts = [f"data (SHA-256): {', '.join(known)}"] if known else []
     for names, reason in (
         (generated, "generated from the seed"),
@@ -630,6 +645,8 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
         sources = Counter(one.get("versions", {}).get("source", "unknown") for one in records)
         current = [one for one in records if not given.store.is_stale(one)]
         n_repeated, n_same = repeated(current)
+        cells = with_tuning(given.paper.cells(study)).values()
+        choices = [one for one in cells if one.is_tuning]
         runs.append(
             {
                 "study": study,
@@ -637,7 +654,10 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "limits": sorted(
                     {r.get("error", "") for r in records if r["status"] == "over budget"}
                 ),
-                "n_cells": len(list(given.paper.cells(study))),
+                "n_cells": len(cells) - len(choices),
+                "n_choices": len(choices),
+                "n_chosen": len(given.store.finished(choices)),
+                "n_finished": len(given.store.finished(cells)),
                 "n_left_out": known.n_left_out,
                 "tuned_instead": known.tuned_instead,
                 "duration": _duration(sum(r.get("wall_seconds", 0) for r in records) / 3600),

@@ -124,7 +124,7 @@ class SourceLog:
         if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
             raise ValueError(
                 f"{self._path}: damaged; expected digests of code by name, as a run writes them "
-                "(without the file all records count as stale)"
+                "(delete it to go on: all records then count as stale)"
             )
         return found
 
