@@ -57,5 +57,8 @@ def of_other_files(records: Iterable[Record], now: dict[str, str]) -> dict[str, 
     >>> of_other_files([{"data": "wine", "data_sha256": "a1"}], {"wine": "b2"})
     {'wine': 'a1'}
     """
-    read = {one["data"]: one["data_sha256"] for one in records if "data_sha256" in one}
-    return {name: digest for name, digest in read.items() if now.get(name, digest) != digest}
+    return {
+        one["data"]: one["data_sha256"]
+        for one in records
+        if "data_sha256" in one and now.get(one["data"], one["data_sha256"]) != one["data_sha256"]
+    }

@@ -22,7 +22,7 @@ from .claims import Finding, adjusted_p_value, check_claims, rank_methods
 from .figures import draw, rank_figure
 from .means import means_tables
 from .plan import Exhibit, Paper, Study, TableMeasure, load_paper, paper_ids, published
-from .records import Cell, Record, RecordStore, is_number, repeated, with_tuning
+from .records import Cell, Record, RecordStore, is_number, repeated
 from .scatter import scatter
 from .verdicts import (
     COUNTED,
@@ -234,7 +234,7 @@ def paper_page(paper: Paper, store: RecordStore) -> dict[str, Any]:
         "another": _grouped((one, one.another) for one in counted),
         "fitted": _grouped((one, one.fitted) for one in counted),
         "runs": runs,
-        "n_to_run": sum(run["n_cells"] + run["n_choices"] - run["n_finished"] for run in runs),
+        "n_to_run": sum(run["n_to_run"] for run in runs),
         "versions": [
             json.loads(x) for x in sorted({json.dumps(v) for r in runs for v in r["versions"]})
         ],
@@ -349,7 +349,7 @@ def _provenance(given: PaperRecords, exhibit: Exhibit, study: Study) -> dict[str
         read = files.setdefault(one["data"], [])
         if (digest := one.get("data_sha256", "")[:12]) and digest not in read:
             read.append(digest)
-    cells = with_tuning(given.paper.cells(study)).values()
+    cells = given.planned(study)
     n_missing = len(cells) - len(given.store.finished(cells))
     return {
         "command": f"simstream repro run {exhibit.id}",
@@ -645,7 +645,7 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
         sources = Counter(one.get("versions", {}).get("source", "unknown") for one in records)
         current = [one for one in records if not given.store.is_stale(one)]
         n_repeated, n_same = repeated(current)
-        cells = with_tuning(given.paper.cells(study)).values()
+        cells = given.planned(study)
         choices = [one for one in cells if one.is_tuning]
         runs.append(
             {
@@ -657,7 +657,7 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "n_cells": len(cells) - len(choices),
                 "n_choices": len(choices),
                 "n_chosen": len(given.store.finished(choices)),
-                "n_finished": len(given.store.finished(cells)),
+                "n_to_run": len(cells) - len(given.store.finished(cells)),
                 "n_left_out": known.n_left_out,
                 "tuned_instead": known.tuned_instead,
                 "duration": _duration(sum(r.get("wall_seconds", 0) for r in records) / 3600),

@@ -68,7 +68,7 @@ def _draw(axes: Any, paper: Paper, one: JudgedNumber, methods: Sequence[str]) ->
 
 def _is_crowded_at_zero(mine: Sequence[JudgedNumber]) -> bool:
     """Whether most marks would lie in one corner: errors that differ by a factor of 20 or more."""
-    values = [value for one in mine for value in (one.published, one.ours and one.ours[0]) if value]
+    values = [value for one in mine if one.ours for value in (one.published or 0.0, one.ours[0])]
     return mine[0].measure.better == "lower" and min(values) > 0 and max(values) > 20 * min(values)
 
 

@@ -60,6 +60,13 @@ class PaperRecords:
     def __init__(self, paper: Paper, store: RecordStore) -> None:
         self.paper, self.store = paper, store
         self._studies: dict[str, StudyRecords] = {}
+        self._planned: dict[str, list[Cell]] = {}
+
+    def planned(self, study: Study) -> list[Cell]:
+        """The cells of the plan, those that choose parameters included."""
+        if study.id not in self._planned:
+            self._planned[study.id] = list(with_tuning(self.paper.cells(study)).values())
+        return self._planned[study.id]
 
     def table(self, study: Study) -> RecordTable:
         """Records of a study by (data set, method)."""
