@@ -41,6 +41,7 @@ from simstream import (
 )
 from simstream.cli import main
 from simstream.cli.learners import ALGORITHMS, BASELINES
+from simstream.cli.output import echo_table
 from simstream.cli.sources import RecordSource, StoppableInput
 from simstream.data import (
     read_items,
@@ -1329,6 +1330,35 @@ def test_wrong_data_is_1(tmp_path, data, items_file, model_file):
         assert text in fail(1, *arguments)
     assert "no triplets" in fail(1, "train", items_file, "--triplets", "-", "-o", path, stdin="")
     assert not path.exists()
+
+
+def test_an_empty_text_is_no_path(tmp_path, items_file, monkeypatch):
+    """As of a variable of the shell that is not set; it is not the current folder either."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for arguments in (
+        ["train", "", "-o", "model.safetensors"],
+        ["train", items_file, "-o", ""],
+        ["demo", "--output-dir", ""],
+        ["backup", "", "copy"],
+        ["datasets", "--data-dir", ""],
+        ["info", ""],
+    ):
+        assert "expected a path, got an empty text" in fail(2, *arguments)
+    assert not list(folder.iterdir())
+
+
+def test_short_names_stay_whole_in_a_narrow_window(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    long = "a-file-with-a-name-that-is-longer-than-thirty.csv"
+    echo_table(["id", "title"], [["p4-selection-preprocessing", "words " * 20]], left=(1,))
+    echo_table(["file", "title"], [[long, "words " * 20]], left=(1,))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert any(line.startswith("p4-selection-preprocessing  words") for line in lines)
+    assert max(map(len, lines)) <= 60
+    assert not any(long in line for line in lines)
 
 
 def test_a_missing_file_is_told_without_an_error_number(items_file, tmp_path, monkeypatch):

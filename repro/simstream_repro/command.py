@@ -15,6 +15,7 @@ import click
 from simstream.cli.options import (
     FILE,
     CommaSeparated,
+    PathOption,
     check_folder,
     check_writable,
     debug_option,
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 #: Default folder of records and reports.
 _FOLDER = Path("repro-results")
 
+#: With many more, the cells could not even be listed in reasonable time.
+_SEEDS = click.IntRange(1, 1000)
+
 _NAMES = CommaSeparated(click.STRING, "name,name")
 
 
@@ -66,7 +70,7 @@ def _results_option(command: Any) -> Any:
 def _data_option(command: Any) -> Any:
     return click.option(
         "--data-dir",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        type=PathOption(exists=True, file_okay=False),
         help="Folder of data sets (default: the variable SIMSTREAM_DATA).",
     )(command)
 
@@ -213,7 +217,7 @@ def _data_text(row: dict[str, Any]) -> str:
 @click.argument("ids", nargs=-1)
 @click.option("--datasets", type=_NAMES, help="Only these data sets, by the paper's names.")
 @click.option("--methods", type=_NAMES, help="Only these methods.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds (default: the paper's).")
+@click.option("--seeds", type=_SEEDS, help="Number of seeds (default: the paper's).")
 @_jobs_option
 @click.option(
     "--tuning",
@@ -560,7 +564,7 @@ def _number_text(value: float | None) -> str:
 @click.option("--methods", type=_NAMES, help="Only these contenders.")
 @click.option(
     "--seeds",
-    type=click.IntRange(min=1),
+    type=_SEEDS,
     default=3,
     show_default=True,
     help="Number of seeds.",

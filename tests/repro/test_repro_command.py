@@ -265,6 +265,17 @@ def test_what_is_to_be_run_and_what_comes_from_other_code_is_told(tmp_path):
     assert "IDS: expected a paper" in fail(2, "repro", "status", "nosuch", "--results", tmp_path)
 
 
+@pytest.mark.parametrize("command", ["run", "status", "report", "tidy", "list"])
+def test_a_folder_without_a_name_is_refused(command):
+    assert "expected a path, got an empty text" in fail(2, "repro", command, "--results", "")
+
+
+def test_more_seeds_than_anyone_can_run_are_refused(tmp_path):
+    """Listing the cells of a million seeds alone would take minutes."""
+    told = fail(2, "repro", "run", "p0", "--seeds", 1_000_000, "--results", tmp_path)
+    assert "1<=x<=1000" in told
+
+
 def test_a_budget_and_a_folder_that_are_none(tmp_path):
     command = "repro", "run", "p3-standard", "--quick"
     assert "above 0, got nan" in fail(2, *command, "--budget", "nan", "--results", tmp_path)

@@ -13,8 +13,22 @@ import click
 from ..extras import MissingExtraError
 from .exits import DEBUG
 
+
+class PathOption(click.Path):
+    """A path; an empty text, such as that of a variable that is not set, is not the current folder."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse an empty text."""
+        if value == "":
+            self.fail("expected a path, got an empty text", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 #: Existence is checked by the readers, whose errors say more and have their own exit codes.
-FILE = click.Path(path_type=Path)
+FILE = PathOption()
 
 
 #: What blocks of items need at least.
@@ -165,7 +179,7 @@ params_option = click.option(
 service_folder_option = click.option(
     "--data",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathOption(file_okay=False),
     default=Path("simstream-data"),
     show_default=True,
     help="The service's folder: its log, snapshots and keys.",

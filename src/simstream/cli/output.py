@@ -18,6 +18,9 @@ logger = logging.getLogger("simstream.cli")
 #: Width of tables in files and pipes, which have no window to fit.
 _WIDTH_WITHOUT_TERMINAL = 200
 
+#: Longer texts in the first column of a table may be folded.
+_LONGEST_NAME = 30
+
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -65,10 +68,12 @@ def echo_table(
     left: Sequence[int] = (),
 ) -> None:
     """Print a table; the first column and those in ``left`` are left-aligned, the others right-aligned."""
-    table = _new_table()
+    table, rows = _new_table(), list(rows)
     for place, column in enumerate(columns):
         justify: Any = "left" if place == 0 or place in left else "right"
-        table.add_column(column, justify=justify, overflow="fold")
+        # In a narrow window, short names stay whole: they are what one copies into the next command.
+        is_name = place == 0 and all(len(row[0]) <= _LONGEST_NAME for row in rows)
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=is_name)
     for row in rows:
         table.add_row(*row)
     _print(table, title)
@@ -88,7 +93,7 @@ def _new_table(**options: Any) -> Any:
     from rich import box
     from rich.table import Table
 
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, **options)
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), **options)
 
 
 def _print(table: Any, title: str | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +13,7 @@ from .options import (
     NATURAL,
     SHARE,
     SHARE_OR_UNIFORM,
+    PathOption,
     Size,
     by_option,
     item_ids_option,
@@ -147,7 +147,7 @@ def _refuse_feedback(_: click.Context, option: click.Parameter, given: str | Non
 )
 @click.option(
     "--checkpoint",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathOption(file_okay=False),
     help="With --workers: a new folder for the columns of all workers, every minute. --resume FOLDER "
     "continues from there, whatever was killed.",
 )
