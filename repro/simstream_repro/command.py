@@ -46,6 +46,11 @@ _FOLDER = Path("repro-results")
 #: With many more, the cells could not even be listed in reasonable time.
 _SEEDS = click.IntRange(1, 1000)
 
+#: In place of a paper: the studies of "repro adaptation", which have no printed numbers beside them.
+_ADAPTATION = "adaptation"
+
+_ADAPTATION_SEEDS = 3
+
 _NAMES = CommaSeparated(click.STRING, "name,name")
 
 
@@ -82,6 +87,14 @@ def _jobs_option(command: Any) -> Any:
         default=1,
         show_default=True,
         help="Number of cells run at once, one thread each.",
+    )(command)
+
+
+def _stale_option(command: Any) -> Any:
+    return click.option(
+        "--stale",
+        is_flag=True,
+        help="Also run again what comes from other code than there is now (see repro status).",
     )(command)
 
 
@@ -231,11 +244,7 @@ def _data_text(row: dict[str, Any]) -> str:
     type=click.FloatRange(min=0, min_open=True),
     help="CPU seconds a cell may take (default: the budget of its study).",
 )
-@click.option(
-    "--stale",
-    is_flag=True,
-    help="Also run again what comes from other code than there is now (see repro status).",
-)
+@_stale_option
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
@@ -516,18 +525,28 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     Hours are those that the same cells took, and for cells without a record those of the most similar ones
     with one: their method on their data set, their study, their protocol; "?" where there is none. Of
     the cells that were run again by the present code, some came out as before, to six digits: the others say
-    whether a change mattered.
+    whether a change mattered. The studies of "repro adaptation" are listed where there are records of them.
 
     \b
     simstream repro status p0 --results docs/repro/records
+    simstream repro status adaptation --results docs/repro/records
     """
+    from .adaptation.plan import STUDIES
     from .records import RecordStore
-    from .verdicts import outstanding
+    from .verdicts import outstanding, outstanding_cells
 
-    chosen = _selected(ids)
+    papers = tuple(name for name in ids if name != _ADAPTATION)
+    chosen = _selected(papers) if papers or not ids else []
     _check_records(results)
     store = RecordStore(results)
     rows = [outstanding(paper, study, store) for paper, study in chosen]
+    if not ids or _ADAPTATION in ids:
+        like = [study.id for study in STUDIES.values()]
+        others = [
+            outstanding_cells(study.id, study.cells(range(_ADAPTATION_SEEDS)), like, store)
+            for study in STUDIES.values()
+        ]
+        rows += [row for row in others if row.n_done or ids]
     _warn_of_damage(store)
     if as_json:
         echo_json([row._asdict() for row in rows])
@@ -540,7 +559,8 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     echo_table(names, [[name, *map(_number_text, found)] for name, found in numbers.items()])
     if any(row.n_stale for row in rows):
         logger.info(
-            "stale: from other code, or without a digest of it; simstream repro run --stale"
+            "stale: from other code, or without a digest of it; simstream repro run --stale, or "
+            "simstream repro adaptation --stale"
         )
 
 
@@ -565,11 +585,12 @@ def _number_text(value: float | None) -> str:
 @click.option(
     "--seeds",
     type=_SEEDS,
-    default=3,
+    default=_ADAPTATION_SEEDS,
     show_default=True,
     help="Number of seeds.",
 )
 @_jobs_option
+@_stale_option
 @click.option(
     "--output",
     "-o",
@@ -588,6 +609,7 @@ def adaptation(
     methods: tuple[str, ...] | None,
     seeds: int,
     jobs: int,
+    stale: bool,
     output: Path,
     page_only: bool,
     data_dir: Path | None,
@@ -612,7 +634,7 @@ def adaptation(
     if page_only:
         refuse_options(
             "has no meaning with --page-only: the page shows all records",
-            {"--only": bool(only), "--methods": methods is not None},
+            {"--only": bool(only), "--methods": methods is not None, "--stale": stale},
         )
     if output.parent.exists():
         check_writable(output, "--output")
@@ -629,9 +651,9 @@ def adaptation(
     if not page_only:
         check_folder(results, results, "--results")
         done = store.finished(job.cell for job in work)
-        finished = {record["fingerprint"] for record in done}
+        finished = {one["fingerprint"] for one in done if not (stale and store.is_stale(one))}
         check_needs([job.cell for job in work if job.cell.fingerprint not in finished], data_dir)
-        recorded = _run(work, store, jobs, data_dir, quiet)
+        recorded = _run(work, store, jobs, data_dir, quiet, stale=stale)
     elif not any(store.of_study(study.id) for study in STUDIES.values()):
         raise _no_records(results, "adaptation")
     for path in write_page(store, output):
@@ -707,9 +729,7 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
     plan cannot be had again without running it: look first. Do not tidy a folder that a run is writing to: a
     record that it adds in that moment may be lost.
     """
-    from .plan import load_paper, paper_ids
     from .records import RecordStore
-    from .verdicts import PaperRecords
 
     configure_logging(quiet)
     _check_records(results)
@@ -717,20 +737,15 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
         check_folder(results, results, "--results")
     store = RecordStore(results)
     n_lines = n_records = n_kept = 0
-    for paper in map(load_paper, paper_ids()):
-        for study in paper.studies.values():
-            records, lines = store.of_study(study.id), store.n_lines(study.id)
-            if not lines:
-                continue
-            cells = PaperRecords(paper, store).of(study).cells
-            kept = store.finished(cells)
-            if yes:
-                store.compact(study.id, cells)
-            word = "kept" if yes else "would be kept"
-            logger.info("%s: %d of %d records %s", study.id, len(kept), len(records), word)
-            n_lines += lines
-            n_records += len(records)
-            n_kept += len(kept)
+    for study, cells in _planned(store):
+        n_of_study, kept = len(store.of_study(study)), store.finished(cells)
+        n_lines += store.n_lines(study)
+        n_records += n_of_study
+        n_kept += len(kept)
+        if yes:
+            store.compact(study, cells)
+        word = "kept" if yes else "would be kept"
+        logger.info("%s: %d of %d records %s", study, len(kept), n_of_study, word)
     _warn_of_damage(store)
     n_damaged = len(store.damaged)
     told = _counted(
@@ -748,6 +763,23 @@ def tidy(yes: bool, results: Path, quiet: bool) -> None:
         logger.info("nothing was deleted: --yes deletes %s", told)
     if yes:
         _forget_unused_sources(results)
+
+
+def _planned(store: RecordStore) -> Iterator[tuple[str, list[Cell]]]:
+    """Every study with a file, and the cells of its plan: for as many seeds as were run."""
+    from .adaptation.plan import STUDIES
+    from .plan import load_paper, paper_ids
+    from .verdicts import PaperRecords
+
+    for paper in map(load_paper, paper_ids()):
+        given = PaperRecords(paper, store)
+        for study in paper.studies.values():
+            if store.n_lines(study.id):
+                yield study.id, given.of(study).cells
+    for other in STUDIES.values():
+        if store.n_lines(other.id):
+            n_seeds = max((one["seed"] for one in store.of_study(other.id)), default=0) + 1
+            yield other.id, list(other.cells(range(n_seeds)))
 
 
 def _counted(numbers: dict[str, int]) -> str:

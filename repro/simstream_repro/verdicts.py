@@ -122,12 +122,28 @@ class Outstanding(NamedTuple):
 
 
 def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
-    """Cells of the plan, those that choose parameters included, by what has to be done about them."""
-    cells = with_tuning(paper.cells(study))
+    """What has to be done about a study of a paper."""
+    return outstanding_cells(study.id, paper.cells(study), paper.studies, store)
+
+
+def outstanding_cells(
+    study: str, planned: Iterable[Cell], like: Iterable[str], store: RecordStore
+) -> Outstanding:
+    """Cells of a plan, those that choose parameters included, by what has to be done about them.
+
+    Parameters
+    ----------
+    study : str
+    planned : iterable of Cell
+    like : iterable of str
+        Studies whose records may say how long a cell without one takes.
+    store : RecordStore
+    """
+    cells = with_tuning(planned)
     records = {one.fingerprint: store.find(one) for one in cells.values()}
     done = {name: one for name, one in records.items() if one and one["status"] in FINAL}
     seconds: dict[tuple[str, ...], list[float]] = {}
-    for name in paper.studies:
+    for name in like:
         for one in store.of_study(name):
             for key in _likeness(one["study"], one["protocol"], one["dataset"], one["method"]):
                 seconds.setdefault(key, []).append(one.get("wall_seconds", 0.0))
@@ -141,7 +157,7 @@ def outstanding(paper: Paper, study: Study, store: RecordStore) -> Outstanding:
     missing_hours = math.fsum(map(expected, missing))
     stale = [one for one in done.values() if store.is_stale(one)]
     return Outstanding(
-        study.id,
+        study,
         len(cells),
         len(done),
         len(missing),

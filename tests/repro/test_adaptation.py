@@ -1,6 +1,7 @@
 """``simstream repro adaptation``: tasks, contenders, records and the page, on small collections made here."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -113,6 +114,43 @@ def test_the_command_writes_a_page_and_resumes(data_folder, tmp_path):
     one = made_collection()
     learnt = contenders.Learnt(contenders.inner_products)
     assert baseline["cells"][0]["text"] == f"{ndcg(learnt, tasks.search_task(one, 0)[1]):.3f}"
+
+
+def test_records_of_other_code_are_run_again_and_tidied(data_folder, tmp_path):
+    results = tmp_path / "results"
+    folder = ["--results", results]
+    command = ["repro", "adaptation", *folder, "--output", tmp_path / "page.md"]
+    command += ["--data-dir", data_folder, "--only", "retrieval", "--seeds", 1]
+    command += ["--methods", "nothing learnt"]
+
+    def status():
+        rows = json.loads(succeed("repro", "status", "adaptation", "--json", *folder).stdout)
+        assert len(rows) == len(plan.STUDIES)
+        row = next(row for row in rows if row["study"] == "adaptation-retrieval")
+        return row["n_done"], row["n_stale"], row["n_repeated"], row["n_same"]
+
+    succeed(*command)
+    n = len(plan.COLLECTIONS)
+    assert status() == (n, 0, 0, 0)
+    path = results / "adaptation-retrieval.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for one in records:
+        one["versions"]["source"] = "another"
+    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    assert status() == (n, n, 0, 0)
+    succeed(*command)
+    assert status() == (n, n, 0, 0)
+    succeed(*command, "--stale")
+    assert status() == (n, 0, n, n)
+    tidied = succeed("repro", "tidy", "--yes", *folder).stderr
+    assert f"deleted: {n} superseded records" in tidied
+    assert status() == (n, 0, n, n)
+    rows = json.loads(succeed("repro", "status", "--json", *folder).stdout)
+    assert [row["study"] for row in rows if row["study"].startswith("adaptation")] == [
+        "adaptation-retrieval"  # those without records are listed only if asked for
+    ]
+    told = fail(2, "repro", "adaptation", "--page-only", "--stale", *folder)
+    assert "--stale has no meaning with --page-only" in told
 
 
 def test_what_is_missing_is_told(tmp_path, monkeypatch, data_folder):
