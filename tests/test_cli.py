@@ -1349,16 +1349,18 @@ def test_an_empty_text_is_no_path(tmp_path, items_file, monkeypatch):
     assert not list(folder.iterdir())
 
 
-def test_short_names_stay_whole_in_a_narrow_window(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "60")
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_table_shows_its_numbers_in_a_narrow_window(monkeypatch, capsys, width):
+    """And short names whole, if it is not narrower than usual."""
+    monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    long = "a-file-with-a-name-that-is-longer-than-thirty.csv"
-    echo_table(["id", "title"], [["p4-selection-preprocessing", "words " * 20]], left=(1,))
-    echo_table(["file", "title"], [[long, "words " * 20]], left=(1,))
+    row = ["p4-selection-preprocessing", "12", "345", "6.7", "words " * 20]
+    echo_table(["study", "cells", "done", "hours", "title"], [row], left=(4,))
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
-    assert any(line.startswith("p4-selection-preprocessing  words") for line in lines)
-    assert max(map(len, lines)) <= 60
-    assert not any(long in line for line in lines)
+    text = "".join("".join(lines).split())
+    assert max(map(len, lines)) <= width
+    assert all(number in text for number in row[1:4])
+    assert any(line.startswith(row[0] + " ") for line in lines) == (width == 80)
 
 
 def test_a_missing_file_is_told_without_an_error_number(items_file, tmp_path, monkeypatch):

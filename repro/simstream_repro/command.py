@@ -15,7 +15,7 @@ import click
 from simstream.cli.options import (
     FILE,
     CommaSeparated,
-    PathOption,
+    PathType,
     check_folder,
     check_writable,
     debug_option,
@@ -75,7 +75,7 @@ def _results_option(command: Any) -> Any:
 def _data_option(command: Any) -> Any:
     return click.option(
         "--data-dir",
-        type=PathOption(exists=True, file_okay=False),
+        type=PathType(exists=True, file_okay=False),
         help="Folder of data sets (default: the variable SIMSTREAM_DATA).",
     )(command)
 
@@ -540,10 +540,12 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     _check_records(results)
     store = RecordStore(results)
     rows = [outstanding(paper, study, store) for paper, study in chosen]
+    adaptation_ids = {study.id for study in STUDIES.values()}
     if not ids or _ADAPTATION in ids:
-        like = [study.id for study in STUDIES.values()]
         others = [
-            outstanding_cells(study.id, study.cells(range(_ADAPTATION_SEEDS)), like, store)
+            outstanding_cells(
+                study.id, study.cells(range(_ADAPTATION_SEEDS)), adaptation_ids, store
+            )
             for study in STUDIES.values()
         ]
         rows += [row for row in others if row.n_done or ids]
@@ -557,11 +559,13 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
         None if None in column else sum(column) for column in zip(*numbers.values(), strict=True)
     )
     echo_table(names, [[name, *map(_number_text, found)] for name, found in numbers.items()])
-    if any(row.n_stale for row in rows):
-        logger.info(
-            "stale: from other code, or without a digest of it; simstream repro run --stale, or "
-            "simstream repro adaptation --stale"
-        )
+    commands = {
+        f"simstream repro {'adaptation' if row.study in adaptation_ids else 'run'} --stale": None
+        for row in rows
+        if row.n_stale
+    }
+    if commands:
+        logger.info("stale: from other code, or without a digest of it; %s", " and ".join(commands))
 
 
 def _number_text(value: float | None) -> str:
@@ -725,9 +729,10 @@ def report(
 def tidy(yes: bool, results: Path, quiet: bool) -> None:
     """Delete records that pages do not show: unfinished cells, and cells that the plan no longer has.
 
-    Lines that are no records go too, and what cells had before they were run again. Records of an earlier
-    plan cannot be had again without running it: look first. Do not tidy a folder that a run is writing to: a
-    record that it adds in that moment may be lost.
+    That goes for the papers and for the studies of "repro adaptation". Lines that are no records go too, and
+    what cells had before they were run again. Records of an earlier plan cannot be had again without running
+    it: look first. Do not tidy a folder that a run is writing to: a record that it adds in that moment may be
+    lost.
     """
     from .records import RecordStore
 
@@ -769,6 +774,7 @@ def _planned(store: RecordStore) -> Iterator[tuple[str, list[Cell]]]:
     """Every study with a file, and the cells of its plan: for as many seeds as were run."""
     from .adaptation.plan import STUDIES
     from .plan import load_paper, paper_ids
+    from .records import data_seed
     from .verdicts import PaperRecords
 
     for paper in map(load_paper, paper_ids()):
@@ -778,7 +784,8 @@ def _planned(store: RecordStore) -> Iterator[tuple[str, list[Cell]]]:
                 yield study.id, given.of(study).cells
     for other in STUDIES.values():
         if store.n_lines(other.id):
-            n_seeds = max((one["seed"] for one in store.of_study(other.id)), default=0) + 1
+            seeds = (data_seed(one["seed"]) for one in store.of_study(other.id))
+            n_seeds = max(seeds, default=0) + 1
             yield other.id, list(other.cells(range(n_seeds)))
 
 

@@ -665,6 +665,7 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "n_stale": len(records) - len(current),
                 "n_repeated": n_repeated,
                 "n_same": n_same,
+                "largest_change": _largest_change(current),
                 "differing": sorted(
                     {
                         name
@@ -678,6 +679,24 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
             }
         )
     return runs
+
+
+def _largest_change(records: list[Record]) -> str:
+    """The largest relative difference of a number when its cell was run again; "" if none differs.
+
+    Examples
+    --------
+    >>> _largest_change([{"repeats": {"same": False, "change": 0.0123}}, {}])
+    '1.2 %'
+    >>> _largest_change([{"repeats": {"same": True, "change": 0.0}}])
+    ''
+    """
+    changes = [
+        one["repeats"]["change"] or 0.0
+        for one in records
+        if "repeats" in one and not one["repeats"]["same"]
+    ]
+    return f"{100 * max(changes):.2g} %" if any(changes) else ""
 
 
 def versions_of(records: Iterable[Record]) -> list[dict[str, str]]:

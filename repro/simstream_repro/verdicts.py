@@ -131,13 +131,7 @@ def outstanding_cells(
 ) -> Outstanding:
     """Cells of a plan, those that choose parameters included, by what has to be done about them.
 
-    Parameters
-    ----------
-    study : str
-    planned : iterable of Cell
-    like : iterable of str
-        Studies whose records may say how long a cell without one takes.
-    store : RecordStore
+    ``like`` names the studies whose records may say how long a cell without one takes.
     """
     cells = with_tuning(planned)
     records = {one.fingerprint: store.find(one) for one in cells.values()}

@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 
 from . import demo_digits, demo_docstrings
-from .options import COUNT, NATURAL, PathOption, check_folder, json_option, refuse_options
+from .options import COUNT, NATURAL, PathType, check_folder, json_option, refuse_options
 
 
 @click.command(short_help="A tour on bundled data, in seconds.")
 @click.argument("corpus", type=click.Choice(["docstrings", "digits"]), default="docstrings")
 @click.option(
     "--output-dir",
-    type=PathOption(file_okay=False),
+    type=PathType(file_okay=False),
     default=Path("demo-output"),
     show_default=True,
     help="Folder for data, model and picture.",

@@ -11,7 +11,7 @@ import click
 from ..catalogue import ALGORITHMS as KNOWN
 from ..catalogue import Algorithm, find
 from .learners import ALGORITHMS, ELSEWHERE
-from .options import PathOption, json_option
+from .options import PathType, json_option
 from .output import echo_fields, echo_json, echo_table
 
 
@@ -92,7 +92,7 @@ def _algorithm_fields(algorithm: Algorithm, in_detail: bool) -> dict[str, str]:
 @click.command("datasets", short_help="List data sets and how to get them.")
 @click.option(
     "--data-dir",
-    type=PathOption(exists=True, file_okay=False),
+    type=PathType(exists=True, file_okay=False),
     help="Folder of data sets (default: the environment variable SIMSTREAM_DATA).",
 )
 @json_option

@@ -14,7 +14,7 @@ from ..extras import MissingExtraError
 from .exits import DEBUG
 
 
-class PathOption(click.Path):
+class PathType(click.Path):
     """A path; an empty text, such as that of a variable that is not set, is not the current folder."""
 
     def __init__(self, **options: Any) -> None:
@@ -28,7 +28,7 @@ class PathOption(click.Path):
 
 
 #: Existence is checked by the readers, whose errors say more and have their own exit codes.
-FILE = PathOption()
+FILE = PathType()
 
 
 #: What blocks of items need at least.
@@ -179,7 +179,7 @@ params_option = click.option(
 service_folder_option = click.option(
     "--data",
     "folder",
-    type=PathOption(file_okay=False),
+    type=PathType(file_okay=False),
     default=Path("simstream-data"),
     show_default=True,
     help="The service's folder: its log, snapshots and keys.",

@@ -18,8 +18,8 @@ logger = logging.getLogger("simstream.cli")
 #: Width of tables in files and pipes, which have no window to fit.
 _WIDTH_WITHOUT_TERMINAL = 200
 
-#: Longer texts in the first column of a table may be folded.
-_LONGEST_NAME = 30
+#: Up to this length, and from this width of the window on, names in the first column are not folded.
+_LONGEST_NAME, _USUAL_WIDTH = 30, 80
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -69,10 +69,11 @@ def echo_table(
 ) -> None:
     """Print a table; the first column and those in ``left`` are left-aligned, the others right-aligned."""
     table, rows = _new_table(), list(rows)
+    has_room = _screen().width >= _USUAL_WIDTH
     for place, column in enumerate(columns):
         justify: Any = "left" if place == 0 or place in left else "right"
-        # In a narrow window, short names stay whole: they are what one copies into the next command.
-        is_name = place == 0 and all(len(row[0]) <= _LONGEST_NAME for row in rows)
+        # Names are what one copies into the next command.
+        is_name = has_room and place == 0 and all(len(row[0]) <= _LONGEST_NAME for row in rows)
         table.add_column(column, justify=justify, overflow="fold", no_wrap=is_name)
     for row in rows:
         table.add_row(*row)
@@ -97,11 +98,16 @@ def _new_table(**options: Any) -> Any:
 
 
 def _print(table: Any, title: str | None) -> None:
-    console = _console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
+    console = _screen()
     if title is not None:
         # Above the table, not in it: there it would be wrapped to the table's width.
         console.print(title, style="bold")
     console.print(table)
+
+
+def _screen() -> Any:
+    """A console on stdout."""
+    return _console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
 
 
 def _console(**options: Any) -> Any:

@@ -23,7 +23,7 @@ from .options import (
     COUNT,
     FILE,
     NATURAL,
-    PathOption,
+    PathType,
     Whole,
     json_option,
     log_option,
@@ -683,7 +683,7 @@ def _changed(kept: Any, algorithm: str | None, params: dict[str, Any], block: in
 @click.option(
     "--output",
     "-o",
-    type=PathOption(dir_okay=False),
+    type=PathType(dir_okay=False),
     help="Write the rebuilt model to this file.",
 )
 @click.option(

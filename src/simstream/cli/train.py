@@ -13,7 +13,7 @@ from .options import (
     NATURAL,
     SHARE,
     SHARE_OR_UNIFORM,
-    PathOption,
+    PathType,
     Size,
     by_option,
     item_ids_option,
@@ -147,7 +147,7 @@ def _refuse_feedback(_: click.Context, option: click.Parameter, given: str | Non
 )
 @click.option(
     "--checkpoint",
-    type=PathOption(file_okay=False),
+    type=PathType(file_okay=False),
     help="With --workers: a new folder for the columns of all workers, every minute. --resume FOLDER "
     "continues from there, whatever was killed.",
 )

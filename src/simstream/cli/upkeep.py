@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from .exits import ExitCode
-from .options import PathOption, check_folder, json_option, log_option, quiet_option
+from .options import PathType, check_folder, json_option, log_option, quiet_option
 from .output import configure_logging, echo_json, logger, plural, progress
 
-FOLDER = PathOption(file_okay=False, exists=True)
-NEW_FOLDER = PathOption(file_okay=False)
+FOLDER = PathType(file_okay=False, exists=True)
+NEW_FOLDER = PathType(file_okay=False)
 
 
 @click.command(short_help="Verify a service's folder, or salvage what is whole.")
