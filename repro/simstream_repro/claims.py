@@ -2,8 +2,9 @@
 
 A difference counts if it is larger than its uncertainty: two standard errors over the runs, which share their
 data wherever the studies are the same. From a single run no uncertainty is known: there a difference counts
-from 0.01 on (measures between 0 and 1) or from a tenth on (all others). A claim is judged on exactly the
-paper's data where there is some; what parts of it and stand-ins say is told beside it.
+from 0.01 on (measures between 0 and 1) or from three tenths on (all others, such as times: those of two runs
+of the same cell have differed by nearly as much). A claim is judged on exactly the paper's data where there
+is some; what parts of it and stand-ins say is told beside it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .verdicts import PaperRecords, RecordTable
 #: Where a claim has more comparisons than this, only those that speak against it are listed.
 _MOST_LISTED = 4
 #: The least difference that counts from a single run: of measures between 0 and 1, and as a share of others.
-_LEAST, _LEAST_SHARE = 0.01, 0.1
+_LEAST, _LEAST_SHARE = 0.01, 0.3
 #: Most parts of a finding that a page shows unfolded.
 _MOST_SHOWN = 6
 #: Level of tests.

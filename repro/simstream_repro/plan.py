@@ -682,7 +682,7 @@ def select(ids: tuple[str, ...]) -> list[tuple[Paper, Study]]:
             elif wanted in paper.exhibits:
                 shown = paper.study_of(wanted)
                 if shown is None:
-                    note = paper.exhibits[wanted].note or "its data is not public"
+                    note = paper.exhibits[wanted].note or "its data is not available"
                     raise ValueError(f"{wanted}: {note}")
                 others = paper.exhibits[wanted].beside.values()
                 studies = [shown, *(paper.studies[name] for name in others)]

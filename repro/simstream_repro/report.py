@@ -55,7 +55,7 @@ _ANOTHER, _FITTED = "*", "†"
 _CLAIMS_RULE = (
     "A difference counts if it exceeds two standard errors over the runs (the ± in this table; of a ratio, "
     "[ ] has all values that this leaves possible). From a single run it counts if it exceeds 0.01, and for "
-    "times a tenth. Smaller ones are open."
+    "times three tenths. Smaller ones are open."
 )
 _CLAIMS_VERDICTS = (
     "Where decided: no comparison speaks against the claim, and some are open. In part: some support it, "
@@ -668,7 +668,7 @@ def _runs(given: PaperRecords) -> list[dict[str, Any]]:
                 "largest_change": _largest_change(current),
                 "differing": sorted(
                     {
-                        name
+                        name.replace("sparsity", "zeros in M")
                         for one in current
                         for name in one.get("repeats", {}).get("differing", ())
                     }

@@ -1,4 +1,4 @@
-"""How methods look: the same colour and mark in every figure, and no two of a page alike."""
+"""How methods look: the same colour and mark in every figure, and no two of a figure alike."""
 
 from __future__ import annotations
 

@@ -116,41 +116,70 @@ def test_the_command_writes_a_page_and_resumes(data_folder, tmp_path):
     assert baseline["cells"][0]["text"] == f"{ndcg(learnt, tasks.search_task(one, 0)[1]):.3f}"
 
 
-def test_records_of_other_code_are_run_again_and_tidied(data_folder, tmp_path):
+N_BASELINES = len(plan.COLLECTIONS)
+
+
+@pytest.fixture
+def baselines(data_folder, tmp_path):
+    """The command that measures what nothing learnt has, run once, and its folder of results."""
     results = tmp_path / "results"
-    folder = ["--results", results]
-    command = ["repro", "adaptation", *folder, "--output", tmp_path / "page.md"]
+    command = ["repro", "adaptation", "--results", results, "--output", tmp_path / "page.md"]
     command += ["--data-dir", data_folder, "--only", "retrieval", "--seeds", 1]
     command += ["--methods", "nothing learnt"]
-
-    def status():
-        rows = json.loads(succeed("repro", "status", "adaptation", "--json", *folder).stdout)
-        assert len(rows) == len(plan.STUDIES)
-        row = next(row for row in rows if row["study"] == "adaptation-retrieval")
-        return row["n_done"], row["n_stale"], row["n_repeated"], row["n_same"]
-
     succeed(*command)
-    n = len(plan.COLLECTIONS)
-    assert status() == (n, 0, 0, 0)
+    return command, results
+
+
+def status(results, *ids):
+    """What `repro status` says of studies of this page."""
+    given = ["repro", "status", *ids, "--json", "--results", results]
+    rows = json.loads(succeed(*given).stdout)
+    return {row["study"]: row for row in rows if row["study"].startswith("adaptation")}
+
+
+def made_by_other_code(results):
     path = results / "adaptation-retrieval.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     for one in records:
         one["versions"]["source"] = "another"
     path.write_text("".join(json.dumps(one) + "\n" for one in records))
-    assert status() == (n, n, 0, 0)
-    succeed(*command)
-    assert status() == (n, n, 0, 0)
-    succeed(*command, "--stale")
-    assert status() == (n, 0, n, n)
-    tidied = succeed("repro", "tidy", "--yes", *folder).stderr
-    assert f"deleted: {n} superseded records" in tidied
-    assert status() == (n, 0, n, n)
-    rows = json.loads(succeed("repro", "status", "--json", *folder).stdout)
-    assert [row["study"] for row in rows if row["study"].startswith("adaptation")] == [
-        "adaptation-retrieval"  # those without records are listed only if asked for
-    ]
-    told = fail(2, "repro", "adaptation", "--page-only", "--stale", *folder)
+
+
+def test_studies_without_records_are_listed_if_asked_for(baselines):
+    _, results = baselines
+    assert list(status(results)) == ["adaptation-retrieval"]
+    assert len(status(results, "adaptation")) == len(plan.STUDIES)
+    assert status(results, "p3") == {}
+
+
+def test_records_of_other_code_are_run_again(baselines):
+    command, results = baselines
+    made_by_other_code(results)
+    for options, n_stale in ([], N_BASELINES), (["--stale"], 0):
+        succeed(*command, *options)
+        row = status(results)["adaptation-retrieval"]
+        assert (row["n_done"], row["n_stale"]) == (N_BASELINES, n_stale)
+    assert row["n_repeated"] == row["n_same"] == N_BASELINES
+    told = fail(2, "repro", "adaptation", "--page-only", "--stale", "--results", results)
     assert "--stale has no meaning with --page-only" in told
+
+
+def test_the_command_that_mends_it_is_named(baselines):
+    _, results = baselines
+    assert succeed("repro", "status", "--results", results).stderr == ""
+    made_by_other_code(results)
+    told = succeed("repro", "status", "--results", results).stderr
+    assert told.rstrip().endswith("simstream repro adaptation --stale")
+    assert "run --stale" not in told
+
+
+def test_superseded_records_are_tidied(baselines):
+    command, results = baselines
+    made_by_other_code(results)
+    succeed(*command, "--stale")
+    tidied = succeed("repro", "tidy", "--yes", "--results", results).stderr
+    assert f"deleted: {N_BASELINES} superseded records" in tidied
+    assert status(results)["adaptation-retrieval"]["n_done"] == N_BASELINES
 
 
 def test_what_is_missing_is_told(tmp_path, monkeypatch, data_folder):
