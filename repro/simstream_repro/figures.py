@@ -139,12 +139,13 @@ def _lines(table: Drawn, how: Drawing) -> Any | None:
         for _, _, (other, *_) in panels if alone else ():
             axes.plot(other.x, other.y, color="#CCCCCC", linewidth=1, label="the others")
         _draw_lines(axes, lines, how)
-        _draw_references(axes, table, datasets, how)
+        no_line = _draw_references(axes, table, datasets, how)
         axes.set_title(title, fontsize=10)
         _label(axes, how)
         _name_few_places(axes, how)
         _draw_printed(axes, table, datasets, how, [line.method for line in lines])
         missing = [table.shown[one] for one in drawn if one not in {line.method for line in lines}]
+        missing += no_line
         if missing and not alone:
             axes.set_xlabel(f"{axes.get_xlabel()}\n(no curve: {', '.join(missing)})")
     if alone:
@@ -399,12 +400,18 @@ def _step_words(step: str) -> str:
     return _STEPS.get(step, step)
 
 
-def _draw_references(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing) -> None:
-    """Thin horizontal lines at the values of other methods, whose dashes do not cover each other."""
+def _draw_references(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Drawing) -> list[str]:
+    """Thin horizontal lines at the values of other methods, whose dashes do not cover each other.
+
+    Those without a value on any of the data sets are returned.
+    """
+    absent: list[str] = []
     methods = how.references.methods if how.references is not None else ()
-    for dataset in datasets:
-        for number, method in enumerate(methods):
-            value = over_seeds(table.references.get((dataset, method), []), how.y)
+    for number, method in enumerate(methods):
+        values = [over_seeds(table.references.get((one, method), []), how.y) for one in datasets]
+        if not any(values):
+            absent.append(method)
+        for value in values:
             if value is not None:
                 axes.axhline(
                     value[0],
@@ -413,6 +420,7 @@ def _draw_references(axes: Any, table: Drawn, datasets: tuple[str, ...], how: Dr
                     linestyle=(4 * number, (4, 4 * max(len(methods) - 1, 1))),
                     label=f"{method} (all answers)",
                 )
+    return absent
 
 
 def _series(

@@ -1027,6 +1027,35 @@ def test_a_curve_that_a_panel_lacks_is_named_there(paper, store):
     assert [axes.get_xlabel() for axes in figure.axes] == ["step", "step\n(no curve: OASIS)"]
 
 
+def test_a_reference_that_a_panel_lacks_is_named_there(store):
+    paper = parse_paper(
+        PAPER
+        + """
+[[exhibits]]
+id = "x-references"
+title = "References"
+kind = "figure"
+study = "x-sweep"
+[exhibits.draw]
+form = "lines"
+x = "lam"
+y = "mAP"
+panels = "dataset"
+references = { study = "x-main", methods = ["OASIS"] }
+"""
+    )
+
+    def drawn():
+        (axes,) = draw(PaperRecords(paper, store), paper.exhibits["x-references"]).axes
+        labels = [line.get_label() for line in axes.lines]
+        return "OASIS (all answers)" in labels, "no curve: OASIS" in axes.get_xlabel()
+
+    assert drawn() == (True, False)
+    for cell in paper.cells(paper.studies["x-main"], methods=("OASIS",), datasets=("vehicle",)):
+        store.append(cell, {"status": "over budget", "measures": {}, "error": "more than 1 s"})
+    assert drawn() == (False, True)
+
+
 def test_a_panel_for_each_method_has_its_own_line_before_the_others(paper, store):
     text = PAPER.replace('curve = "mAP", panels = "dataset"', 'curve = "mAP", panels = "method"')
     one_set = text.replace(
