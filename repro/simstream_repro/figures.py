@@ -362,14 +362,14 @@ def name_plainly(axes: Any, name: str) -> None:
 
 
 def _number(value: float) -> str:
-    """A number without a power of ten, if it is not very small.
+    """A number without a power of ten, if it is neither very small nor very large.
 
     Examples
     --------
-    >>> _number(100000.0), _number(0.001), _number(1e-6)
-    ('100,000', '0.001', '1e-06')
+    >>> _number(100000.0), _number(0.001), _number(1e-6), _number(1e9)
+    ('100,000', '0.001', '1e-06', '1e+09')
     """
-    return f"{value:,.10g}"
+    return f"{value:,.10g}" if abs(value) < 1e8 else f"{value:g}"
 
 
 def words(value: Any) -> str:
