@@ -41,6 +41,20 @@ def peak_megabytes() -> float:
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
+def machine_megabytes() -> float:
+    """Memory of this machine; 0 where not reported.
+
+    Examples
+    --------
+    >>> machine_megabytes() >= 0
+    True
+    """
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return 0.0
+
+
 def watch_peak() -> Callable[[], float]:
     """From now on: a function that says the most memory this process has had since.
 

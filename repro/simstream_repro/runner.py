@@ -23,7 +23,7 @@ from typing import Any
 import simstream
 
 from . import clock, protocols
-from .memory import peak_megabytes, resident_megabytes
+from .memory import machine_megabytes, peak_megabytes, resident_megabytes
 from .records import FINAL, Cell, Record, RecordStore, flaw_of_measures
 from .sources import imported_modules, module_digest
 
@@ -322,6 +322,10 @@ class _Running:
     def result(self) -> Record:
         seconds = time.monotonic() - self.begin
         common = {"wall_seconds": round(seconds, 3), "versions": versions()}
+        asked_too_much = self._record is not None and self._record["status"] == "out of memory"
+        # What a machine with more memory than the budget cannot give is over the budget.
+        if asked_too_much and machine_megabytes() >= self.job.budget.gigabytes * 2**10:
+            self.over = f"{self.job.budget.gigabytes:g} GB"
         if self.over is not None:
             return {
                 "status": "over budget",

@@ -394,6 +394,26 @@ def test_memory_that_is_not_there_is_no_verdict_and_is_tried_again(tmp_path, mon
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize(
+    ("machine", "status"), [(16.0, "over budget"), (8.0, "over budget"), (4.0, "out of memory")]
+)
+def test_what_a_machine_with_enough_memory_cannot_give_is_over_the_budget(
+    monkeypatch, machine, status
+):
+    """No machine would do for that budget; a smaller one says nothing."""
+    monkeypatch.setattr(runner, "machine_megabytes", lambda: machine * 2**10)
+    process = SimpleNamespace(join=lambda: None)
+    running = runner._Running(Job(cell(), Budget(60, 8)), process, None, None, None)
+    sent = {"status": "out of memory", "error": "cannot allocate", "measures": {}}
+    running.answer = SimpleNamespace(recv=lambda: {"modules": [], "record": sent})
+    assert running.has_ended()
+    record = running.result()
+    assert (record["status"], record.get("budget")) == (
+        status,
+        {"seconds": 60, "gigabytes": 8} if status == "over budget" else None,
+    )
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time of others is not told")
 def test_a_small_budget_is_enough_although_kernels_have_to_be_compiled(tmp_path):
     """In a process that finds nothing compiled; compiling takes several times this budget.
