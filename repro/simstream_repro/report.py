@@ -688,6 +688,8 @@ def _largest_change(records: list[Record]) -> str:
     --------
     >>> _largest_change([{"repeats": {"same": False, "change": 0.0123}}, {}])
     '1.2 %'
+    >>> _largest_change([{"repeats": {"same": False, "change": 0.997}}])
+    '100 %'
     >>> _largest_change([{"repeats": {"same": True, "change": 0.0}}])
     ''
     """
@@ -696,7 +698,10 @@ def _largest_change(records: list[Record]) -> str:
         for one in records
         if "repeats" in one and not one["repeats"]["same"]
     ]
-    return f"{100 * max(changes):.2g} %" if any(changes) else ""
+    largest = 100 * max(changes, default=0.0)
+    if not largest:
+        return ""
+    return f"{largest:.0f} %" if largest >= 10 else f"{largest:.2g} %"
 
 
 def versions_of(records: Iterable[Record]) -> list[dict[str, str]]:
