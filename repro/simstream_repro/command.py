@@ -522,9 +522,9 @@ def _summarise(work: list[Job], store: RecordStore, recorded: list[Cell]) -> Non
 def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     """Say how many cells of each study are still to be run, and how many records come from other code.
 
-    Hours are those that the same cells took, and for cells without a record those of the most similar ones
-    with one: their method on their data set, their study, their protocol; "?" where there is none. Of
-    the cells that were run again by the present code, some came out as before, to six digits: the others say
+    Hours (h) are those that the same cells took, and for cells without a record those of the most similar
+    ones with one: their method on their data set, their study, their protocol; "?" where there is none. Of
+    the cells that were run again by the present code, some came out the same to six digits: the others say
     whether a change mattered. The studies of "repro adaptation" are listed where there are records of them.
 
     \b
@@ -553,7 +553,7 @@ def status(ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     if as_json:
         echo_json([row._asdict() for row in rows])
         return
-    names = ["study", "cells", "done", "to run", "hours", "stale", "hours", "again", "as before"]
+    names = ["study", "cells", "done", "to run", "h", "stale", "h", "again", "same"]
     numbers: dict[str, tuple[float | None, ...]] = {row.study: row[1:] for row in rows}
     numbers["all"] = tuple(
         None if None in column else sum(column) for column in zip(*numbers.values(), strict=True)

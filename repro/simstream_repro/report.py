@@ -538,7 +538,7 @@ def _cell(one: JudgedNumber | None, best: float | None) -> dict[str, Any]:
         ours = _shown(mean, one.measure)
         if n > 1 and (one.measure.kind == "quality" or std):
             ours += f" ± {std:,.{_digits(mean, one.measure)}f}"
-        if n < one.planned:
+        if n != one.planned:
             ours += f" [{n}]"
     elif one.verdict in MISSING:
         ours = one.verdict

@@ -1027,6 +1027,17 @@ def test_a_curve_that_a_panel_lacks_is_named_there(paper, store):
     assert [axes.get_xlabel() for axes in figure.axes] == ["step", "step\n(no curve: OASIS)"]
 
 
+@pytest.mark.parametrize(("n_seeds", "shown"), [(1, "[1]"), (2, ""), (3, "[3]")])
+def test_a_mean_of_another_number_of_runs_than_planned_is_marked(tmp_path, n_seeds, shown):
+    paper, store = parse_paper(PAPER), RecordStore(tmp_path)
+    for cell in paper.cells(paper.studies["x-main"], seeds=n_seeds):
+        store.append(cell, {"status": "done", "measures": {"mAP": 0.5}, "curves": {}})
+    (table,) = paper_page(paper, store)["exhibits"][0]["tables"]
+    texts = {cell["ours"] for row in table["rows"] for cell in row["cells"]} - {""}
+    assert len(texts) == 1
+    assert texts.pop().endswith(shown or "0.0000")
+
+
 def test_a_reference_that_a_panel_lacks_is_named_there(store):
     paper = parse_paper(
         PAPER

@@ -94,7 +94,9 @@ def _new_table(**options: Any) -> Any:
     from rich import box
     from rich.table import Table
 
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), **options)
+    return Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), **options
+    )
 
 
 def _print(table: Any, title: str | None) -> None:
