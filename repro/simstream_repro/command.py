@@ -774,7 +774,7 @@ def _planned(store: RecordStore) -> Iterator[tuple[str, list[Cell]]]:
     """Every study with a file, and the cells of its plan: for as many seeds as were run."""
     from .adaptation.plan import STUDIES
     from .plan import load_paper, paper_ids
-    from .records import data_seed
+    from .records import n_seeds_of
     from .verdicts import PaperRecords
 
     for paper in map(load_paper, paper_ids()):
@@ -784,8 +784,7 @@ def _planned(store: RecordStore) -> Iterator[tuple[str, list[Cell]]]:
                 yield study.id, given.of(study).cells
     for other in STUDIES.values():
         if store.n_lines(other.id):
-            seeds = (data_seed(one["seed"]) for one in store.of_study(other.id))
-            n_seeds = max(seeds, default=0) + 1
+            n_seeds = n_seeds_of(store.of_study(other.id))
             yield other.id, list(other.cells(range(n_seeds)))
 
 

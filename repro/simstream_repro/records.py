@@ -39,6 +39,17 @@ def data_seed(seed: int) -> int:
     return TUNING - seed if seed <= TUNING else seed
 
 
+def n_seeds_of(records: Iterable[Record]) -> int:
+    """For how many seeds these were run, be that fewer or more than planned; one without records.
+
+    Examples
+    --------
+    >>> n_seeds_of([{"seed": 0}, {"seed": 4}, {"seed": TUNING}]), n_seeds_of([])
+    (5, 1)
+    """
+    return max((data_seed(one["seed"]) for one in records), default=0) + 1
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run, with everything that determines its result."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from scipy.special import stdtrit
 
 from .plan import Exhibit, Explanation, Paper, Study, TableMeasure, published
-from .records import FINAL, Cell, Record, RecordStore, data_seed, over_seeds, repeated, with_tuning
+from .records import FINAL, Cell, Record, RecordStore, n_seeds_of, over_seeds, repeated, with_tuning
 
 #: How far from the printed one a quality number may be, in units of one, where a spread is not known.
 CLOSE = 0.01
@@ -87,8 +87,7 @@ class PaperRecords:
 
     def _find(self, study: Study) -> StudyRecords:
         records = self.store.of_study(study.id)
-        # As many seeds as were run, be that fewer or more than planned.
-        n_seeds = max((data_seed(one["seed"]) for one in records), default=0) + 1
+        n_seeds = n_seeds_of(records)
         paper, grids = (
             {one.fingerprint: one for one in self.paper.cells(study, seeds=n_seeds, tuning=how)}
             for how in ("paper", "cv")
